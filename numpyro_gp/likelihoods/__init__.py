@@ -1,0 +1,25 @@
+"""Likelihoods: ``p(y | f)`` with its expectations over Gaussian latent functions (math.md section 6)."""
+
+from numpyro_gp.likelihoods.base import CallableLikelihood, Likelihood, as_likelihood
+from numpyro_gp.likelihoods.classes import Bernoulli, Ordinal
+from numpyro_gp.likelihoods.continuous import Beta, Exponential, Gamma, Gaussian, HeteroscedasticGaussian, StudentT
+from numpyro_gp.likelihoods.counts import NegativeBinomial, Poisson
+from numpyro_gp.likelihoods.multiclass import RobustMax, Softmax
+
+__all__ = [
+    "Likelihood",
+    "CallableLikelihood",
+    "as_likelihood",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "StudentT",
+    "Gamma",
+    "Exponential",
+    "Beta",
+    "Poisson",
+    "NegativeBinomial",
+    "Bernoulli",
+    "Ordinal",
+    "RobustMax",
+    "Softmax",
+]

@@ -1,0 +1,318 @@
+"""What a likelihood answers about Gaussian latent functions, and likelihoods made of callables (math.md section 6).
+
+All expectations are over ``f ~ N(mean, variance)`` at each datum separately. Every public method
+broadcasts ``y`` with the batch shape of the latent moments and works in the precision of ``mean``:
+targets and parameters are converted to it.
+"""
+
+import abc
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import logsumexp
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_finite, fail, known
+from numpyro_gp.linalg import small_cholesky
+from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
+
+__all__ = ["Latent", "Likelihood", "CallableLikelihood", "as_likelihood", "like", "latent_factor"]
+
+TENSOR_LIMIT = 3
+
+
+class Latent(NamedTuple):
+    """Moments of the latent functions at each datum: ``(...)``, or ``(..., C)`` and ``covariance (..., C, C)``."""
+
+    mean: Array
+    variance: Array
+    covariance: Array | None = None
+
+
+class Likelihood(abc.ABC):
+    """``p(y | f)`` of one datum, with its Gaussian expectations. A value: an immutable pytree.
+
+    With one latent function ``mean`` and ``variance`` have the batch shape; with ``C`` of them they have
+    shape ``(..., C)``, and ``covariance (..., C, C)`` says how the functions are correlated at a datum
+    (None: independent). Subclasses give the hooks ``_expected``, ``_predictive``, ``_mean`` and
+    ``_variance``, which see arrays of one dtype that are already broadcast.
+    """
+
+    @property
+    def num_latent(self) -> int:
+        """Number of latent functions."""
+        return 1
+
+    def expected_log_prob(
+        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
+    ) -> Array:
+        """``E_{N(f; mean, variance)} log p(y | f)`` of each datum: the likelihood's term of a bound."""
+        return self._expected(*self._aligned(y, mean, variance, covariance))
+
+    def predictive_log_prob(
+        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
+    ) -> Array:
+        """``log E_{N(f; mean, variance)} p(y | f)`` of each datum: the log predictive density (or mass)."""
+        return self._predictive(*self._aligned(y, mean, variance, covariance))
+
+    def predictive_mean(self, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None) -> Array:
+        """Mean of a new ``y``; the probabilities ``(..., C)`` of the classes for RobustMax and Softmax."""
+        return self._mean(self._moments(mean, variance, covariance))
+
+    def predictive_variance(
+        self, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
+    ) -> Array:
+        """Variance of a new ``y``; ``p (1 - p)`` of each class for RobustMax and Softmax."""
+        return self._variance(self._moments(mean, variance, covariance))
+
+    @abc.abstractmethod
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """``p(y | f)`` with batch shape that of ``f`` (without the axis of latent functions)."""
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Refuse observed values that ``p(y | f)`` cannot produce; says nothing about traced values."""
+        check_finite("obs", y)
+
+    @abc.abstractmethod
+    def _expected(self, y: Array, latent: Latent) -> Array: ...
+
+    @abc.abstractmethod
+    def _predictive(self, y: Array, latent: Latent) -> Array: ...
+
+    @abc.abstractmethod
+    def _mean(self, latent: Latent) -> Array: ...
+
+    @abc.abstractmethod
+    def _variance(self, latent: Latent) -> Array: ...
+
+    def _moments(self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None) -> Latent:
+        """The moments in one floating dtype and one shape, after checks of the axis of latent functions."""
+        mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+        dtype = jnp.result_type(mean, variance)
+        dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+        mean, variance = jnp.broadcast_arrays(mean.astype(dtype), variance.astype(dtype))
+        count, name = self.num_latent, type(self).__name__
+        if count == 1:
+            if covariance is not None:
+                cure = "Leave covariance out, or choose a likelihood of several latent functions."
+                fail("covariance", f"None for {name}, which has one latent function", "an array", cure)
+            return Latent(mean, variance)
+        if mean.ndim == 0 or mean.shape[-1] != count:
+            cure = f"Make the process with outputs={count}, or pass {count} independent processes."
+            fail("mean", f"of shape (..., {count}): {name} has {count} latent functions", f"shape {mean.shape}", cure)
+        if covariance is None:
+            return Latent(mean, variance)
+        covariance = jnp.asarray(covariance, dtype)
+        if covariance.shape[-2:] != (count, count):
+            cure = "It is the covariance of the latent functions at one datum, not between data."
+            fail("covariance", f"of shape (..., {count}, {count})", f"shape {covariance.shape}", cure)
+        batch = np.broadcast_shapes(mean.shape[:-1], covariance.shape[:-2])
+        mean, variance = (jnp.broadcast_to(part, (*batch, count)) for part in (mean, variance))
+        return Latent(mean, variance, jnp.broadcast_to(covariance, (*batch, count, count)))
+
+    def _aligned(
+        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None
+    ) -> tuple[Array, Latent]:
+        """Targets and moments of one dtype and one batch shape."""
+        latent = self._moments(mean, variance, covariance)
+        several = 0 if self.num_latent == 1 else 1
+        axes = latent.mean.shape[latent.mean.ndim - several :]
+        y = jnp.asarray(y, latent.mean.dtype)
+        own = latent.mean.shape[: latent.mean.ndim - several]
+        try:
+            batch = np.broadcast_shapes(y.shape, own)
+        except ValueError:
+            cure = "Pass one target for each datum; an axis of length one does not stand for the data."
+            fail("y", f"broadcastable to the latent functions' batch shape {own}", f"shape {y.shape}", cure)
+        mean, variance = (jnp.broadcast_to(part, batch + axes) for part in (latent.mean, latent.variance))
+        covariance = latent.covariance
+        if covariance is not None:
+            covariance = jnp.broadcast_to(covariance, batch + axes + axes)
+        return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
+
+
+def like(argument: str, value: ArrayLike, array: Array) -> Array:
+    """A parameter in the dtype and shape of the batch it belongs to."""
+    value = jnp.asarray(value)
+    try:
+        return jnp.broadcast_to(value.astype(array.dtype), array.shape)
+    except ValueError:
+        fail(
+            argument,
+            f"a scalar or broadcastable to the batch shape {array.shape}",
+            f"shape {value.shape}",
+            "Pass one value, or one for each datum of the batch.",
+        )
+
+
+def latent_factor(latent: Latent) -> Array:
+    """Lower factor of the covariance of the latent functions at each datum, ``(..., C, C)``.
+
+    A few machine epsilons on the diagonal keep its derivative finite at zero variance and for
+    perfectly correlated functions; they change an expectation by no more than its rounding.
+    """
+    size = latent.mean.shape[-1]
+    identity = jnp.eye(size, dtype=latent.mean.dtype)
+    identity = jnp.broadcast_to(identity, latent.mean.shape[:-1] + identity.shape)
+    if latent.covariance is None:
+        return floored_sqrt(latent.variance)[..., None] * identity
+    floor = 8.0 * jnp.finfo(latent.mean.dtype).eps * (1.0 + jnp.max(latent.variance, axis=-1))
+    return small_cholesky(latent.covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity)
+
+
+@value_type(static=("function", "num_latent_functions", "separate"))
+class CallableLikelihood(Likelihood):
+    """Any function from latent values to a NumPyro distribution; expectations by quadrature. See `as_likelihood`.
+
+    Gauss-Hermite with 20 nodes for each of up to three latent functions (their product, turned by the Cholesky
+    factor of the covariance), 1024 Sobol' points beyond. Likelihoods much narrower than the latent
+    standard deviation need the composite rule of the built-in ones: here their error is not controlled.
+    """
+
+    function: Callable[..., dist.Distribution]
+    num_latent_functions: int = 1
+    separate: bool = False
+
+    @property
+    def num_latent(self) -> int:
+        """Number of latent functions."""
+        return self.num_latent_functions
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """What the function returns, after a check that it is a distribution of scalars."""
+        f = jnp.asarray(f)
+        given = [f[..., c] for c in range(self.num_latent)] if self.separate else [f]
+        found = self.function(*given)
+        cure = "Return for example numpyro.distributions.Poisson(jnp.exp(f))."
+        if not isinstance(found, dist.Distribution):
+            what = f"a {type(found).__name__}"
+            fail("likelihood", "a callable that returns a NumPyro distribution", what, cure, TypeError)
+        if found.event_shape != ():
+            cure = "Each datum has one target; do not call to_event."
+            fail(
+                "likelihood",
+                "a callable that returns a distribution of scalars",
+                f"one of event shape {found.event_shape}",
+                cure,
+            )
+        return found
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Compare known targets with the support of the conditional at ``f = 0``."""
+        check_finite("obs", y)
+        values = known(y)
+        if values is None:
+            return
+        zeros = jnp.zeros(values.shape + ((self.num_latent,) if self.num_latent > 1 else ()))
+        support: Any = self.conditional(zeros).support
+        inside = known(support(jnp.asarray(values)))
+        if inside is not None and not np.all(inside):
+            wrong = np.broadcast_to(values, inside.shape)[~inside].ravel()[0]
+            fail("obs", f"in the support {support} of the likelihood", wrong, "Correct the data or the likelihood.")
+
+    def _points(self, latent: Latent) -> tuple[Array, Array]:
+        """Latent values ``(K, ...)`` and their weights ``(K, 1, ...)``."""
+        count, mean = self.num_latent, latent.mean
+        if count == 1:
+            nodes, weights = gauss_hermite(20)
+            column = jnp.expand_dims(jnp.asarray(nodes, mean.dtype), range(1, mean.ndim + 1))
+            return mean[None] + floored_sqrt(latent.variance)[None] * column, self._column(weights, mean, mean.ndim)
+        nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
+        points = spread_points(mean, latent_factor(latent), nodes)
+        return points, self._column(weights, mean, mean.ndim - 1)
+
+    @staticmethod
+    def _column(weights: np.ndarray, mean: Array, batch_axes: int) -> Array:
+        return jnp.expand_dims(jnp.asarray(weights, mean.dtype), range(1, batch_axes + 1))
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        points, weights = self._points(latent)
+        return jnp.sum(weights * jax.vmap(lambda f: self.conditional(f).log_prob(y))(points), axis=0)
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        points, weights = self._points(latent)
+        values = jax.vmap(lambda f: self.conditional(f).log_prob(y))(points)
+        return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+
+    def _conditional_moments(self, latent: Latent) -> tuple[Array, Array, Array]:
+        points, weights = self._points(latent)
+
+        def moments(f: Array) -> tuple[Array, Array]:
+            found = self.conditional(f)
+            return found.mean, found.variance
+
+        means, variances = jax.vmap(moments)(points)
+        return weights, means, variances
+
+    def _mean(self, latent: Latent) -> Array:
+        weights, means, _ = self._conditional_moments(latent)
+        return jnp.sum(weights * means, axis=0)
+
+    def _variance(self, latent: Latent) -> Array:
+        weights, means, variances = self._conditional_moments(latent)
+        centred = means - jnp.sum(weights * means, axis=0)[None]
+        return jnp.sum(weights * (variances + centred**2), axis=0)
+
+
+def as_likelihood(obj: Any, num_latent: int | None = None) -> Likelihood:
+    """A `Likelihood` as it is, or any callable ``f -> numpyro Distribution`` made into one by quadrature.
+
+    Parameters
+    ----------
+    obj : Likelihood or callable
+        A callable takes latent values and returns a NumPyro distribution of scalars. With several latent
+        functions it takes either one argument for each, ``lambda f, g: ...``, or all on the last axis of one.
+    num_latent : int, optional
+        Number of latent functions; None counts the arguments of the callable.
+
+    Raises
+    ------
+    TypeError
+        If ``obj`` is neither.
+
+    Examples
+    --------
+    >>> import numpyro.distributions as dist
+    >>> counts = as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
+    >>> counts.num_latent
+    1
+    >>> round(float(counts.predictive_mean(0.0, 1.0)), 4)   # exp(1/2)
+    1.6487
+    """
+    if isinstance(obj, Likelihood):
+        if num_latent is not None and num_latent != obj.num_latent:
+            cure = "Give the likelihood as many latent functions as it has."
+            fail(
+                "likelihood",
+                f"one of {num_latent} latent functions",
+                f"{type(obj).__name__} with {obj.num_latent}",
+                cure,
+            )
+        return obj
+    if isinstance(obj, type) and issubclass(obj, Likelihood):
+        fail("likelihood", "an instance", f"the class {obj.__name__}", f"Call it: {obj.__name__}(...).", TypeError)
+    if isinstance(obj, dist.Distribution) or not callable(obj):
+        cure = "Pass for example likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
+        what = f"a {type(obj).__name__}"
+        fail("likelihood", "a Likelihood or a callable f -> numpyro Distribution", what, cure, TypeError)
+    needed = _required_arguments(obj)
+    count = max(needed, 1) if num_latent is None else check_count("num_latent", num_latent)
+    if needed > 1 and needed != count:
+        cure = "Let it take one argument for each latent function, or one with all on the last axis."
+        fail("likelihood", f"a callable of {count} latent functions", f"one with {needed} arguments", cure, TypeError)
+    return CallableLikelihood(obj, count, separate=needed > 1)
+
+
+def _required_arguments(function: Callable) -> int:
+    """Number of positional arguments without default; 1 where the signature cannot be read."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)

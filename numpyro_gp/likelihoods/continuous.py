@@ -1,0 +1,335 @@
+"""Likelihoods of real, positive and proportion-valued targets (math.md section 6)."""
+
+import math
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from jax.nn import log_sigmoid, sigmoid
+from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_choice, check_finite, check_positive, fail, known
+from numpyro_gp.likelihoods.base import Latent, Likelihood, like
+from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
+
+__all__ = ["Gaussian", "HeteroscedasticGaussian", "StudentT", "Gamma", "Exponential", "Beta"]
+
+LOG_2PI = 1.8378770664093453
+
+
+def normal_log_prob(residual: Array, variance: Array) -> Array:
+    """``log N(residual; 0, variance)``."""
+    return -0.5 * (LOG_2PI + jnp.log(variance) + residual**2 / variance)
+
+
+def log_link(link: str, f: Array) -> tuple[Array, Array]:
+    """``(log p, log(1 - p))`` of ``p = sigmoid(f)`` or ``ndtr(f)``, without forming ``p``."""
+    log_cdf = log_sigmoid if link == "logit" else log_ndtr
+    return log_cdf(f), log_cdf(-f)
+
+
+def check_positive_targets(y: ArrayLike) -> None:
+    """Refuse known targets that are not finite and greater than zero."""
+    check_finite("obs", y)
+    values = known(y)
+    if values is not None and not (values > 0).all():
+        fail("obs", "positive", f"{float(values.min()):.6g}", "Use another likelihood for zero or negative targets.")
+
+
+@value_type()
+class Gaussian(Likelihood):
+    """``y ~ N(f, scale^2)``; everything in closed form. ``scale`` is a standard deviation.
+
+    Examples
+    --------
+    >>> round(float(Gaussian(1.0).expected_log_prob(0.0, 0.0, 1.0)), 6)   # -(log 2 pi + 1) / 2
+    -1.418939
+    """
+
+    scale: ArrayLike
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """``N(f, scale^2)``."""
+        f = jnp.asarray(f)
+        return dist.Normal(f, like("scale", self.scale, f), validate_args=False)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        noise = like("scale", self.scale, y) ** 2
+        return normal_log_prob(y - latent.mean, noise) - 0.5 * latent.variance / noise
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        return normal_log_prob(y - latent.mean, self._variance(latent))
+
+    def _mean(self, latent: Latent) -> Array:
+        return latent.mean
+
+    def _variance(self, latent: Latent) -> Array:
+        return latent.variance + like("scale", self.scale, latent.mean) ** 2
+
+
+@value_type()
+class HeteroscedasticGaussian(Likelihood):
+    """``y ~ N(f, exp(g))`` for two latent functions ``(f, g)``: ``g`` is the log noise *variance*.
+
+    With ``c = cov(f, g)`` at the datum, the tilt by ``exp(-g)`` moves ``f`` by ``-c``:
+    ``E log p = -[log 2 pi + mu_g + exp(-mu_g + s_g / 2) ((y - mu_f + c)^2 + s_f)] / 2``.
+    The exponential overflows in float32 where ``-mu_g + s_g / 2 > 88``: start ``g`` with a small variance.
+    The predictive density is one composite quadrature over ``g``.
+    """
+
+    @property
+    def num_latent(self) -> int:
+        """Two: ``f`` and ``g``."""
+        return 2
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """``N(f[..., 0], exp(f[..., 1]))``."""
+        f = jnp.asarray(f)
+        return dist.Normal(f[..., 0], jnp.exp(0.5 * f[..., 1]), validate_args=False)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        mean_f, mean_g, variance_f, variance_g, shared = self._parts(latent)
+        precision = jnp.exp(-mean_g + 0.5 * variance_g)
+        return -0.5 * (LOG_2PI + mean_g + precision * ((y - mean_f + shared) ** 2 + variance_f))
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        mean_f, mean_g, variance_f, variance_g, shared = self._parts(latent)
+        scale_g = floored_sqrt(variance_g)
+        tilt = shared / scale_g  # mean of f moves by tilt * z when g = mean_g + scale_g * z
+        rest = jnp.maximum(variance_f - tilt**2, 0.0)
+        residual = y - mean_f
+        # In g the density turns where exp(g) passes residual^2; in z it peaks where tilt * z = residual.
+        turn = (jnp.log(residual**2 + rest + jnp.finfo(y.dtype).tiny) - mean_g) / scale_g
+        steep = jnp.where(tilt == 0, 1.0, tilt)
+        peak = jnp.where(tilt == 0, 0.0, residual / steep)
+        width = jnp.where(tilt == 0, 1.0, jnp.sqrt(rest + jnp.exp(mean_g)) / jnp.abs(steep))
+        cuts = [composite_cuts(turn, 1.0 / scale_g, y), composite_cuts(peak, width, y)]
+        z, weights = composite_rule(lax.stop_gradient(jnp.concatenate(cuts, axis=-1)))
+        noise = jnp.exp(mean_g[..., None] + scale_g[..., None] * z)
+        log_density = normal_log_prob(residual[..., None] - tilt[..., None] * z, rest[..., None] + noise)
+        return logsumexp(log_density, b=weights, axis=-1)
+
+    def _mean(self, latent: Latent) -> Array:
+        return latent.mean[..., 0]
+
+    def _variance(self, latent: Latent) -> Array:
+        _, mean_g, variance_f, variance_g, _ = self._parts(latent)
+        return variance_f + jnp.exp(mean_g + 0.5 * variance_g)
+
+    @staticmethod
+    def _parts(latent: Latent) -> tuple[Array, Array, Array, Array, Array]:
+        mean, variance = latent.mean, latent.variance
+        shared = jnp.zeros_like(mean[..., 0]) if latent.covariance is None else latent.covariance[..., 0, 1]
+        return mean[..., 0], mean[..., 1], variance[..., 0], variance[..., 1], shared
+
+
+def student_t_log_prob(f: Array, y: Array, df: Array, scale: Array) -> Array:
+    """``log p(y | f)`` of Student's t with centre ``f``."""
+    constant = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
+    return constant - 0.5 * (df + 1) * jnp.log1p(((y - f) / scale) ** 2 / df)
+
+
+@value_type()
+class StudentT(Likelihood):
+    """``y ~ f + scale * t_df``, robust to outliers; by the composite rule around ``y``.
+
+    ``scale`` is the scale of Student's t; its standard deviation is ``scale sqrt(df / (df - 2))``. The
+    predictive variance is infinite for ``df <= 2``, and it and the mean do not exist (NaN) for ``df <= 1``.
+    """
+
+    df: ArrayLike
+    scale: ArrayLike
+
+    def __post_init__(self) -> None:
+        check_positive("df", self.df)
+        check_positive("scale", self.scale)
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Student's t around ``f``."""
+        f = jnp.asarray(f)
+        df, scale = like("df", self.df, f), like("scale", self.scale, f)
+        return dist.StudentT(df, f, scale, validate_args=False)
+
+    def _given(self, y: Array) -> tuple[tuple[Array, Array, Array], Array]:
+        df, scale = like("df", self.df, y), like("scale", self.scale, y)
+        return (y, df, scale), composite_cuts(y, scale, y)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        given, cuts = self._given(y)
+        return expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        given, cuts = self._given(y)
+        return log_expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
+
+    def _mean(self, latent: Latent) -> Array:
+        return jnp.where(like("df", self.df, latent.mean) > 1, latent.mean, jnp.nan)
+
+    def _variance(self, latent: Latent) -> Array:
+        df, scale = (like(name, getattr(self, name), latent.mean) for name in ("df", "scale"))
+        exists = df > 2
+        finite = latent.variance + scale**2 * df / jnp.where(exists, df - 2, 1.0)
+        return jnp.where(exists, finite, jnp.where(df > 1, jnp.inf, jnp.nan))
+
+
+def gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:
+    """``log p(y | f)`` of a gamma with this shape and scale ``exp(f)``."""
+    return -shape * f - gammaln(shape) + (shape - 1) * jnp.log(y) - y * jnp.exp(-f)
+
+
+@value_type()
+class Gamma(Likelihood):
+    """Positive ``y`` with the given ``shape`` and scale ``exp(f)``: mean ``shape exp(f)``.
+
+    ``E log p = -a mu - log Gamma(a) + (a - 1) log y - y exp(-mu + s / 2)``. The exponential is infinite only
+    where its value leaves the range of the dtype (``s / 2 - mu > 88`` in float32): start with small variances.
+    """
+
+    shape: ArrayLike
+
+    def __post_init__(self) -> None:
+        check_positive("shape", self.shape)
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Gamma with rate ``exp(-f)``."""
+        f = jnp.asarray(f)
+        return dist.Gamma(like("shape", self.shape, f), jnp.exp(-f), validate_args=False)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be positive."""
+        check_positive_targets(y)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        shape = like("shape", self.shape, y)
+        tail = y * jnp.exp(-latent.mean + 0.5 * latent.variance)
+        return -shape * latent.mean - gammaln(shape) + (shape - 1) * jnp.log(y) - tail
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        shape = like("shape", self.shape, y)
+        cuts = composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
+        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=cuts)
+
+    def _mean(self, latent: Latent) -> Array:
+        return like("shape", self.shape, latent.mean) * jnp.exp(latent.mean + 0.5 * latent.variance)
+
+    def _variance(self, latent: Latent) -> Array:
+        shape, variance = like("shape", self.shape, latent.mean), latent.variance
+        return shape * jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) + shape * jnp.expm1(variance))
+
+
+@value_type()
+class Exponential(Likelihood):
+    """Positive ``y`` with an exponential distribution of mean ``exp(f)``: `Gamma` with ``shape = 1``."""
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Exponential with rate ``exp(-f)``."""
+        return dist.Exponential(jnp.exp(-jnp.asarray(f)), validate_args=False)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be positive."""
+        check_positive_targets(y)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        return Gamma(1.0)._expected(y, latent)
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        return Gamma(1.0)._predictive(y, latent)
+
+    def _mean(self, latent: Latent) -> Array:
+        return Gamma(1.0)._mean(latent)
+
+    def _variance(self, latent: Latent) -> Array:
+        return Gamma(1.0)._variance(latent)
+
+
+def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
+    """``log p(y | f)`` of ``Beta(m k, (1 - m) k)`` with mean ``m`` from the link; finite where ``m`` underflows."""
+    log_m, log_rest = log_link(link, f)
+    first, second = concentration * jnp.exp(log_m), concentration * jnp.exp(log_rest)
+    log_k = jnp.log(concentration)
+    # log Gamma(a) = log Gamma(a + 1) - log a, with log a known even where a rounds to zero.
+    normaliser = gammaln(concentration) - gammaln(first + 1) - gammaln(second + 1) + log_m + log_rest + 2 * log_k
+    return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
+
+
+def beta_logit_log_prob(f: Array, y: Array, concentration: Array) -> Array:
+    """`beta_log_prob` with the logistic link."""
+    return beta_log_prob("logit", f, y, concentration)
+
+
+def beta_probit_log_prob(f: Array, y: Array, concentration: Array) -> Array:
+    """`beta_log_prob` with the probit link."""
+    return beta_log_prob("probit", f, y, concentration)
+
+
+@value_type(static=("link",))
+class Beta(Likelihood):
+    """Proportions ``0 < y < 1``: ``y ~ Beta(m k, (1 - m) k)`` with concentration ``k``.
+
+    The mean ``m`` is ``sigmoid(f)`` (``link="logit"``) or ``ndtr(f)`` (``"probit"``); the variance of ``y``
+    given ``f`` is ``m (1 - m) / (1 + k)``. Expectations by the composite rule around the link of ``y``.
+    """
+
+    concentration: ArrayLike
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        check_positive("concentration", self.concentration)
+        check_choice("link", self.link, ("logit", "probit"))
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Beta with mean from the link."""
+        f = jnp.asarray(f)
+        k = like("concentration", self.concentration, f)
+        log_m, log_rest = log_link(self.link, f)
+        return dist.Beta(k * jnp.exp(log_m), k * jnp.exp(log_rest), validate_args=False)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be strictly between zero and one."""
+        check_finite("obs", y)
+        values = known(y)
+        if values is not None and not ((values > 0) & (values < 1)).all():
+            wrong = values[~((values > 0) & (values < 1))].ravel()[0]
+            cure = "Move exact zeros and ones inside, or model them apart."
+            fail("obs", "strictly between 0 and 1", f"{float(wrong):.6g}", cure)
+
+    def _given(self, y: Array) -> tuple[Array, Array]:
+        k = like("concentration", self.concentration, y)
+        if self.link == "logit":
+            centre, steepness = logit(y), y * (1 - y)
+        else:
+            centre = ndtri(y)
+            steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
+        spread = jnp.sqrt(y * (1 - y) / (1 + k))  # of y given its mean, turned into a width in f
+        return k, composite_cuts(centre, jnp.minimum(spread / steepness, 1.0), y)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        k, cuts = self._given(y)
+        fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
+        return expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        k, cuts = self._given(y)
+        fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
+        return log_expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)
+
+    def _mean(self, latent: Latent) -> Array:
+        return mean_of_link(self.link, latent)
+
+    def _variance(self, latent: Latent) -> Array:
+        k = like("concentration", self.concentration, latent.mean)
+        first, inverse = mean_of_link(self.link, latent), sigmoid if self.link == "logit" else ndtr
+        cuts = composite_cuts(0.0, 1.0, latent.mean)
+        between = expect(lambda f: inverse(f) * inverse(-f), latent.mean, latent.variance, cuts=cuts)  # E m (1 - m)
+        return first * (1 - first) - between * k / (1 + k)
+
+
+def mean_of_link(link: str, latent: Latent) -> Array:
+    """``E sigmoid(f)`` by the composite rule, or ``E ndtr(f) = ndtr(mean / sqrt(1 + variance))``."""
+    if link == "probit":
+        return ndtr(latent.mean / jnp.sqrt(1 + latent.variance))
+    return expect(sigmoid, latent.mean, latent.variance, cuts=composite_cuts(0.0, 1.0, latent.mean))

@@ -1,0 +1,222 @@
+"""Likelihoods of labels with one latent function for each class (math.md section 6)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import lax
+from jax.nn import log_softmax
+from jax.scipy.special import log_ndtr, logsumexp, ndtr
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_floating, fail, known
+from numpyro_gp.likelihoods.base import Latent, Likelihood, latent_factor, like
+from numpyro_gp.likelihoods.classes import check_labels
+from numpyro_gp.linalg import small_cholesky
+from numpyro_gp.quadrature import composite_rule, floored_sqrt, quasi_normal, spread_points, tensor_hermite
+
+__all__ = ["RobustMax", "Softmax"]
+
+# Nodes for each of the C - 1 differences of latent functions in Softmax.
+SOFTMAX_NODES = {2: 64, 3: 32}
+# Competitors of a class whose steps get cuts in RobustMax.
+RIVALS = 8
+
+
+@value_type(static=("classes",))
+class RobustMax(Likelihood):
+    """Labels of ``C`` classes: ``1 - epsilon`` for the largest latent function, ``epsilon / (C - 1)`` for each other.
+
+    With ``P = p(f_y is the largest)``: ``E log p = P log(1 - epsilon) + (1 - P) log(epsilon / (C - 1))``. ``P`` is
+    one composite quadrature over ``f_y`` (``C = 2``: closed form), for *independent* latent functions only; its
+    cost for each datum grows with ``C``, and with ``C^2`` for the probabilities of all classes.
+    """
+
+    classes: int
+    epsilon: ArrayLike = 1e-3
+
+    def __post_init__(self) -> None:
+        check_count("classes", self.classes, minimum=2)
+        epsilon = known(check_floating("epsilon", self.epsilon))
+        if epsilon is not None and not np.all((epsilon > 0) & (epsilon < 1)):
+            fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "The usual choice is 1e-3.")
+
+    @property
+    def num_latent(self) -> int:
+        """One latent function for each class."""
+        return self.classes
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Categorical that prefers the largest latent function."""
+        f = jnp.asarray(f)
+        largest = jax.nn.one_hot(jnp.argmax(f, axis=-1), self.classes, dtype=f.dtype)
+        return dist.CategoricalProbs(self._mix(largest), validate_args=False)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be labels ``0 ... C - 1``."""
+        check_labels(y, self.classes)
+
+    def probability_largest(self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:
+        """``P``: probability that latent function ``y`` is the largest."""
+        label, latent = self._aligned(y, mean, variance, None)
+        return self._largest(label, latent)
+
+    def _moments(self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None) -> Latent:
+        if covariance is not None:
+            cure = "Use Softmax, or an independent process for each class."
+            fail("covariance", "None for RobustMax, which needs independent latent functions", "an array", cure)
+        return super()._moments(mean, variance, covariance)
+
+    def _mix(self, largest: Array) -> Array:
+        epsilon = like("epsilon", self.epsilon, largest[..., 0])[..., None]
+        return largest * (1 - epsilon) + (1 - largest) * epsilon / (self.classes - 1)
+
+    def _largest(self, y: Array, latent: Latent) -> Array:
+        """``P = E_{f ~ N(mu_y, s_y)} prod_{j != y} ndtr((f - mu_j) / sqrt(s_j))``, logarithms multiplied as sums."""
+        mean, scale = latent.mean, floored_sqrt(latent.variance)
+        own = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
+        mean_y, scale_y, variance_y = (
+            jnp.sum(jnp.where(own, part, 0.0), axis=-1) for part in (mean, scale, latent.variance)
+        )
+        if self.classes == 2:
+            rival, variance = (jnp.sum(jnp.where(own, 0.0, part), axis=-1) for part in (mean, latent.variance))
+            return ndtr((mean_y - rival) / floored_sqrt(variance_y + variance))
+        z, weights = composite_rule(self._cuts(mean, scale, own, mean_y, scale_y))
+        f = mean_y[..., None] + scale_y[..., None] * z
+        steps = log_ndtr((f[..., None] - mean[..., None, :]) / scale[..., None, :])
+        product = jnp.exp(jnp.sum(jnp.where(own[..., None, :], 0.0, steps), axis=-1))
+        return jnp.sum(weights * product, axis=-1)
+
+    def _cuts(self, mean: Array, scale: Array, own: Array, mean_y: Array, scale_y: Array) -> Array:
+        """``(mu_j - mu_y) / sqrt(s_y) + sqrt(s_j / s_y) {0, ±2, ±6}`` for the strongest competitors j."""
+        mean, scale, mean_y, scale_y = (lax.stop_gradient(part) for part in (mean, scale, mean_y, scale_y))
+        strength = jnp.where(own, -jnp.inf, mean)
+        _, rivals = lax.top_k(strength, min(self.classes - 1, RIVALS))
+        centre = (jnp.take_along_axis(mean, rivals, axis=-1) - mean_y[..., None]) / scale_y[..., None]
+        ratio = jnp.take_along_axis(scale, rivals, axis=-1) / scale_y[..., None]
+        steps = jnp.expand_dims(jnp.asarray(np.array([-6.0, -2.0, 0.0, 2.0, 6.0]), mean.dtype), range(mean.ndim))
+        cuts = centre[..., None] + ratio[..., None] * steps
+        return cuts.reshape(*mean_y.shape, -1)
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
+        return largest * jnp.log1p(-epsilon) + (1 - largest) * jnp.log(epsilon / (self.classes - 1))
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
+        return jnp.log(largest * (1 - epsilon) + (1 - largest) * epsilon / (self.classes - 1))
+
+    def _mean(self, latent: Latent) -> Array:
+        batch = latent.mean.shape[:-1]
+        each = [self._largest(jnp.full(batch, c, latent.mean.dtype), latent) for c in range(self.classes)]
+        return self._mix(jnp.stack(each, axis=-1))
+
+    def _variance(self, latent: Latent) -> Array:
+        probabilities = self._mean(latent)
+        return probabilities * (1 - probabilities)
+
+
+@value_type(static=("classes",))
+class Softmax(Likelihood):
+    """Labels of ``C`` classes with ``p(y = c) = exp(f_c) / sum_j exp(f_j)``; correlated latent functions allowed.
+
+    Only differences of latent functions matter. For ``C <= 3`` every expectation is a product Gauss-Hermite
+    rule over the ``C - 1`` differences. For ``C > 3``, ``expected_log_prob`` is Jensen's lower bound
+    ``mu_y - logsumexp(mu + s / 2)``, so a bound built of it stays a bound but is looser;
+    `expected_log_prob_draws` is unbiased. Predictive masses for ``C > 3`` average over 1024 Sobol' points,
+    typically good to three digits.
+    """
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        check_count("classes", self.classes, minimum=2)
+
+    @property
+    def num_latent(self) -> int:
+        """One latent function for each class."""
+        return self.classes
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Categorical with logits ``f``."""
+        return dist.CategoricalLogits(jnp.asarray(f), validate_args=False)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be labels ``0 ... C - 1``."""
+        check_labels(y, self.classes)
+
+    def expected_log_prob_draws(
+        self,
+        y: ArrayLike,
+        mean: ArrayLike,
+        variance: ArrayLike,
+        z: ArrayLike,
+        *,
+        covariance: ArrayLike | None = None,
+    ) -> Array:
+        """Unbiased Monte Carlo ``E log p``: the mean over standard normal draws ``z (K, ..., C)``."""
+        label, latent = self._aligned(y, mean, variance, covariance)
+        z = jnp.asarray(z, latent.mean.dtype)
+        if z.ndim < 2 or z.shape[1:] != latent.mean.shape:
+            shape = ", ".join(["K", *map(str, latent.mean.shape)])
+            fail("z", f"of shape ({shape})", f"shape {z.shape}", "Draw z of that shape with jax.random.normal.")
+        if latent.covariance is None:
+            f = latent.mean[None] + floored_sqrt(latent.variance)[None] * z
+        else:
+            f = latent.mean[None] + jnp.sum(latent_factor(latent)[None] * z[..., None, :], axis=-1)
+        return jnp.mean(self._pick(log_softmax(f, axis=-1), label), axis=0)
+
+    @staticmethod
+    def _pick(values: Array, label: Array) -> Array:
+        """Entry ``label`` of the last axis of ``values (K, ..., C)``."""
+        chosen = jnp.broadcast_to(label.astype(int)[None, ..., None], (*values.shape[:-1], 1))
+        return jnp.take_along_axis(values, chosen, axis=-1)[..., 0]
+
+    def _log_masses(self, latent: Latent) -> tuple[Array, Array]:
+        """``log softmax`` at the nodes, ``(K, ..., C)``, and the weights of the nodes, ``(K, 1, ...)``."""
+        mean, dtype = latent.mean, latent.mean.dtype
+        if self.classes in SOFTMAX_NODES:
+            nodes, weights = tensor_hermite(SOFTMAX_NODES[self.classes], self.classes - 1)
+            difference, factor = self._differences(latent)
+            points = spread_points(difference, factor, nodes)
+            points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
+        else:
+            nodes, weights = quasi_normal(self.classes)
+            points = spread_points(mean, latent_factor(latent), nodes)
+        return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
+
+    def _differences(self, latent: Latent) -> tuple[Array, Array]:
+        """Mean and covariance factor of ``f_j - f_0`` for ``j >= 1``."""
+        mean, variance, covariance = latent
+        first, others = variance[..., :1, None], variance[..., 1:]
+        identity = jnp.eye(self.classes - 1, dtype=mean.dtype)
+        identity = jnp.broadcast_to(identity, mean.shape[:-1] + identity.shape)
+        if covariance is None:
+            spread = others[..., None] * identity + first
+        else:
+            with_first = covariance[..., 1:, 0]
+            spread = covariance[..., 1:, 1:] + covariance[..., :1, :1]
+            spread = spread - with_first[..., :, None] - with_first[..., None, :]
+        floor = 8.0 * jnp.finfo(mean.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
+        factor = small_cholesky(spread + lax.stop_gradient(floor)[..., None, None] * identity)
+        return mean[..., 1:] - mean[..., :1], factor
+
+    def _expected(self, y: Array, latent: Latent) -> Array:
+        if self.classes not in SOFTMAX_NODES:
+            own = self._pick(latent.mean[None], y)[0]
+            return own - logsumexp(latent.mean + 0.5 * latent.variance, axis=-1)
+        log_masses, weights = self._log_masses(latent)
+        return jnp.sum(weights * self._pick(log_masses, y), axis=0)
+
+    def _predictive(self, y: Array, latent: Latent) -> Array:
+        log_masses, weights = self._log_masses(latent)
+        chosen = self._pick(log_masses, y)
+        return logsumexp(chosen, b=jnp.broadcast_to(weights, chosen.shape), axis=0)
+
+    def _mean(self, latent: Latent) -> Array:
+        log_masses, weights = self._log_masses(latent)
+        return jnp.sum(weights[..., None] * jnp.exp(log_masses), axis=0)
+
+    def _variance(self, latent: Latent) -> Array:
+        probabilities = self._mean(latent)
+        return probabilities * (1 - probabilities)

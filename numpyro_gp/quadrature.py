@@ -1,0 +1,219 @@
+"""One-dimensional Gaussian expectations, their derivatives, and rules for a few dimensions (math.md section 6).
+
+Two rules for ``E_{N(f; mean, variance)} fun(f)``:
+
+* Gauss-Hermite, for integrands that vary on the scale of the latent standard deviation or wider;
+* the *composite* rule, 8 Gauss-Legendre nodes between neighbouring cuts, for integrands that may be
+  narrow: the caller says where they vary quickly, and the rule puts its nodes there.
+
+Derivatives of the smooth expectations come from the identities ``dE/dmean = E fun'`` and
+``dE/dvariance = E fun'' / 2`` (Bonnet, Price), applied again for every further derivative. They hold
+at ``variance = 0``, where the derivative of ``sqrt(variance)`` does not exist, and they keep the sign
+of ``fun''``: a log-concave likelihood never gets a negative precision from rounding.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jax.scipy.special import logsumexp
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count
+
+__all__ = [
+    "gauss_hermite",
+    "tensor_hermite",
+    "quasi_normal",
+    "composite_rule",
+    "composite_cuts",
+    "expect",
+    "log_expect",
+    "floored_sqrt",
+    "spread_points",
+]
+
+HERMITE_NODES = 20
+LEGENDRE_NODES = 8
+CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
+REACH = 8.0  # a standard normal has 1e-15 of its mass outside
+WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
+
+
+@functools.cache
+def gauss_hermite(num: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights (summing to one) of the rule for a standard normal, exact for degree ``2 num - 1``.
+
+    Examples
+    --------
+    >>> nodes, weights = gauss_hermite(5)
+    >>> round(float(weights @ nodes**4), 12)
+    3.0
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(check_count("num", num))
+    return nodes, weights / weights.sum()
+
+
+@functools.cache
+def tensor_hermite(num: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """Product rule: nodes ``(num**dimension, dimension)`` and weights ``(num**dimension,)``."""
+    nodes, weights = gauss_hermite(num)
+    grid = np.meshgrid(*[nodes] * dimension, indexing="ij")
+    products = functools.reduce(np.multiply.outer, [weights] * dimension)
+    return np.stack([axis.ravel() for axis in grid], axis=-1), products.ravel()
+
+
+@functools.cache
+def quasi_normal(dimension: int, log2_num: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Sobol' points, moved to the centres of their cells, as standard normals ``(2**log2_num, dimension)``."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    num = 2**log2_num
+    points = qmc.Sobol(dimension, scramble=False).random_base2(log2_num)
+    return ndtri(points + 0.5 / num), np.full(num, 1.0 / num)
+
+
+def floored_sqrt(variance: Array) -> Array:
+    """``sqrt(variance + machine epsilon)``: a standard deviation whose derivative is finite at zero variance."""
+    return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps)
+
+
+def composite_rule(cuts: Array) -> tuple[Array, Array]:
+    """Nodes and weights ``(..., 8 (K + 6))`` for a standard normal, cut at ``cuts (..., K)`` and {0, ±2, ±4, ±8}.
+
+    Cuts outside ±8 are clipped there and leave pieces of no width. The rule is a constant for
+    differentiation: where the cuts are has no derivative worth having.
+
+    Examples
+    --------
+    >>> z, weights = composite_rule(jnp.array([0.3]))
+    >>> z.shape
+    (56,)
+    """
+    cuts = lax.stop_gradient(cuts)
+    fixed = jnp.asarray(np.array([-REACH, *CUTS, REACH]), cuts.dtype)
+    fixed = jnp.broadcast_to(fixed, cuts.shape[:-1] + fixed.shape)
+    edges = jnp.sort(jnp.concatenate([fixed, jnp.clip(cuts, -REACH, REACH)], axis=-1), axis=-1)
+    nodes, weights = (jnp.asarray(part, cuts.dtype) for part in np.polynomial.legendre.leggauss(LEGENDRE_NODES))
+    half = 0.5 * jnp.diff(edges, axis=-1)[..., None]
+    z = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None] + half * jnp.expand_dims(nodes, range(half.ndim - 1))
+    density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
+    weights = half * jnp.expand_dims(weights, range(half.ndim - 1)) * density
+    shape = (*cuts.shape[:-1], -1)
+    return z.reshape(shape), weights.reshape(shape)
+
+
+def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Array) -> Array:
+    """Cuts ``centre + width * {0, ±1, ±3, ±10, ±30}``, shape ``like.shape + (9,)``; constants for differentiation."""
+    centre, width = (jnp.broadcast_to(jnp.asarray(part, like.dtype), like.shape)[..., None] for part in (centre, width))
+    widths = jnp.asarray(np.array(WIDTHS), like.dtype)
+    return lax.stop_gradient(centre + width * jnp.expand_dims(widths, range(like.ndim)))
+
+
+def rule(mean: Array, variance: Array, cuts: Array | None) -> tuple[Array, Array]:
+    """Points ``f (..., n)`` and weights of ``N(mean, variance)``; ``cuts`` are values of ``f``; None: Gauss-Hermite."""
+    scale = jnp.sqrt(variance)[..., None]
+    if cuts is None:
+        nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
+        shape = mean.shape + nodes.shape
+        nodes, weights = jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
+    else:
+        smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
+        nodes, weights = composite_rule((cuts - mean[..., None]) / jnp.maximum(scale, smallest))
+    return mean[..., None] + scale * nodes, weights
+
+
+def slope(fun: Callable) -> Callable:
+    """Derivative of an elementwise ``fun(f, args)`` in ``f``."""
+    return lambda f, args: jax.jvp(lambda x: fun(x, args), (f,), (jnp.ones_like(f),))[1]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _expect(fun: Callable, mean: Array, variance: Array, cuts: Array | None, args: Any) -> Array:
+    points, weights = rule(mean, variance, cuts)
+    return jnp.sum(weights * fun(points, jax.tree.map(lambda a: a[..., None], args)), axis=-1)
+
+
+def _expect_jvp(fun: Callable, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Bonnet for the mean, Price for the variance, and the plain derivative for what ``fun`` is given."""
+    mean, variance, cuts, args = primals
+    mean_dot, variance_dot, _, args_dot = tangents
+    value = _expect(fun, *primals)
+    tangent = jnp.zeros_like(value)
+    if not isinstance(mean_dot, SymbolicZero):
+        tangent = tangent + _expect(slope(fun), *primals) * mean_dot
+    if not isinstance(variance_dot, SymbolicZero):
+        tangent = tangent + 0.5 * _expect(slope(slope(fun)), *primals) * variance_dot
+    leaves, structure = jax.tree.flatten(args)
+    dots = jax.tree.leaves(args_dot, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
+    if moving:
+
+        def along(f: Array, both: tuple) -> Array:
+            still, directions = both
+
+            def at(values: list[Array]) -> Array:
+                inserted = dict(zip(moving, values, strict=True))
+                return fun(f, structure.unflatten([inserted.get(i, leaf) for i, leaf in enumerate(still)]))
+
+            return jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
+
+        tangent = tangent + _expect(along, mean, variance, cuts, (leaves, [dots[i] for i in moving]))
+    return value, tangent
+
+
+_expect.defjvp(_expect_jvp, symbolic_zeros=True)
+
+
+def expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Array | None = None) -> Array:
+    """``E fun(f, *args)`` for ``f ~ N(mean, variance)``, of the shape of ``mean``.
+
+    Parameters
+    ----------
+    fun : callable
+        Elementwise and *twice differentiable* in its first argument (derivatives in ``variance`` are
+        half the expected second derivative). It must not close over traced values: give them as ``args``.
+    mean, variance, *args : Array
+        Arrays of one shape.
+    cuts : Array, optional
+        Values of ``f``, shape ``mean.shape + (K,)``, at which ``fun`` changes quickly: the composite rule.
+        None takes 20-node Gauss-Hermite.
+
+    Examples
+    --------
+    >>> round(float(expect(jnp.cos, jnp.array(0.0), jnp.array(1.0))), 9)
+    0.60653066
+    >>> jax.grad(expect, argnums=2)(jnp.square, jnp.array(0.0), jnp.array(0.0)).item()
+    1.0
+    """
+    return _expect(lambda f, given: fun(f, *given), mean, variance, cuts, args)
+
+
+def log_expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Array | None = None) -> Array:
+    """``log E exp(fun(f, *args))``: log densities stay logarithms, shifted by their own log mean before ``exp``.
+
+    Parameters as in `expect`. Minus infinity where every node underflows.
+    """
+    still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
+    points, weights = rule(still_mean, still_variance, cuts)
+    values = fun(points, *[a[..., None] for a in still_args])
+    estimate = logsumexp(values, b=weights, axis=-1)
+    shift = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
+
+    def shifted(f: Array, given: tuple) -> Array:
+        return jnp.exp(fun(f, *given[:-1]) - given[-1])
+
+    return shift + jnp.log(_expect(shifted, mean, variance, cuts, (*args, shift)))
+
+
+def spread_points(mean: Array, covariance_factor: Array, nodes: np.ndarray) -> Array:
+    """``mean + L z`` for every node: ``(K, ..., C)`` from ``mean (..., C)``, ``L (..., C, C)``, ``nodes (K, C)``."""
+    z = jnp.asarray(nodes, mean.dtype)
+    moved = jnp.sum(covariance_factor[None] * jnp.expand_dims(z, range(1, mean.ndim + 1)), axis=-1)
+    return mean[None] + moved

@@ -1,0 +1,153 @@
+"""Two classes and ordered classes against the dense oracle and SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import integrate, special, stats
+
+from numpyro_gp.likelihoods import Bernoulli, Ordinal
+from tests.oracles.vectors import cases
+
+CUTPOINTS = np.array([-1.0, 0.2, 0.25, 2.0])
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_bernoulli_oracle(link):
+    name, likelihood = f"bernoulli_{link}", Bernoulli(link)
+    for case in cases("likelihoods"):
+        mean, variance, y = case["mean"], case["var"], case[f"{name}/y"]
+
+        def total(mean, variance, y):
+            return jnp.sum(likelihood.expected_log_prob(y, mean, variance))
+
+        d_mean, d_var = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, variance, y)
+        assert_allclose(likelihood.expected_log_prob(y, mean, variance), case[f"{name}/expected_logp"], atol=1e-7)
+        assert_allclose(d_mean, case[f"{name}/d_mean"], atol=1e-7)
+        assert_allclose(d_var, case[f"{name}/d_var"], atol=1e-7)
+        assert_allclose(likelihood.predictive_log_prob(y, mean, variance), case[f"{name}/log_predictive"], atol=1e-9)
+        assert_allclose(likelihood.predictive_mean(mean, variance), case[f"{name}/predictive_mean"], atol=1e-9)
+        assert_allclose(likelihood.predictive_variance(mean, variance), case[f"{name}/predictive_var"], atol=1e-9)
+        integers = likelihood.expected_log_prob(y.astype(int), mean, variance)
+        assert_allclose(integers, likelihood.expected_log_prob(y, mean, variance), rtol=0)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_bernoulli_far_in_the_tail(link):
+    """Logarithms of probabilities that round to zero: ``-f`` for logit, ``log ndtr(-40)`` for probit."""
+    found = Bernoulli(link).expected_log_prob(0, 40.0, 1e-8)
+    assert_allclose(found, -40.0 if link == "logit" else special.log_ndtr(-40.0), rtol=1e-7)
+    assert_allclose(Bernoulli(link).conditional(jnp.array(-40.0)).log_prob(1), found, rtol=1e-6)
+
+
+def test_bernoulli_logit_predictive_of_a_wide_latent_marginal():
+    exact = integrate.quad(lambda z: special.expit(1 + 30 * z) * stats.norm.pdf(z), -9, 9, points=[-0.1, 0, 0.1])[0]
+    assert_allclose(Bernoulli().predictive_mean(1.0, 900.0), exact, atol=1e-8)
+    assert_allclose(Bernoulli().predictive_log_prob(1, 1.0, 900.0), np.log(exact), atol=1e-8)
+
+
+def interval(y, f, scale):
+    edges = np.concatenate([[-np.inf], CUTPOINTS, [np.inf]])
+    a, b = (edges[y] - f) / scale, (edges[y + 1] - f) / scale
+    a, b = (-b, -a) if a + b > 0 else (a, b)
+    return special.log_ndtr(b) + np.log(-np.expm1(special.log_ndtr(a) - special.log_ndtr(b)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.05])
+def test_ordinal_against_scipy(scale):
+    """``scale = 0.05``: the log mass bends within a twentieth of the latent deviation at each cutpoint."""
+    likelihood, mean, variance = Ordinal(CUTPOINTS, scale), 0.4, 1.3
+    breaks = (CUTPOINTS[:, None] + scale * np.array([-10, -3, -1, 0, 1, 3, 10])).ravel()
+    breaks = np.unique((np.concatenate([breaks, [mean]]) - mean) / np.sqrt(variance))
+    gradient = jax.jit(jax.grad(likelihood.expected_log_prob, argnums=(1, 2)))
+    for y in range(5):
+
+        def expectation(power, y=y):
+            def integrand(z):
+                weight = {0: 1.0, 1: z / np.sqrt(variance), 2: (z**2 - 1) / (2 * variance)}[power]
+                return weight * interval(y, mean + np.sqrt(variance) * z, scale) * stats.norm.pdf(z)
+
+            return integrate.quad(integrand, -9, 9, points=breaks, epsabs=1e-10, epsrel=1e-10, limit=900)[0]
+
+        assert_allclose(likelihood.expected_log_prob(y, mean, variance), expectation(0), atol=1e-6, rtol=1e-7)
+        assert_allclose(gradient(y, mean, variance), [expectation(1), expectation(2)], rtol=1e-6)
+        closed = interval(y, mean, np.sqrt(scale**2 + variance))
+        assert_allclose(likelihood.predictive_log_prob(y, mean, variance), closed, atol=1e-12)
+
+
+def test_ordinal_masses_and_moments_of_the_label():
+    likelihood, mean, variance = Ordinal(CUTPOINTS, 0.7), jnp.array([0.4, -3.0]), jnp.array([1.3, 0.1])
+    probabilities = likelihood.probabilities(mean, variance)
+    labels = np.arange(5)
+    assert likelihood.classes == 5
+    assert_allclose(jnp.sum(probabilities, -1), 1.0, rtol=1e-12)
+    assert_allclose(likelihood.predictive_mean(mean, variance), probabilities @ labels, rtol=1e-12)
+    second = probabilities @ labels**2 - (probabilities @ labels) ** 2
+    assert_allclose(likelihood.predictive_variance(mean, variance), second, rtol=1e-10)
+
+
+def test_ordinal_with_one_cutpoint_is_probit():
+    y, mean, variance = jnp.array([0, 1]), jnp.array([0.3, -0.8]), jnp.array([0.5, 1.0])
+    found = Ordinal(np.array([0.0])).expected_log_prob(y, mean, variance)
+    assert_allclose(found, Bernoulli("probit").expected_log_prob(y, mean, variance), atol=1e-8)
+
+
+def test_ordinal_far_above_the_cutpoints_keeps_its_digits():
+    """Both ends in the upper tail: their difference of distribution functions is zero without the reflection."""
+    likelihood = Ordinal(np.array([20.0, 21.0]))
+    assert_allclose(likelihood.conditional(jnp.array(0.0)).log_prob(1), special.log_ndtr(-20.0), rtol=1e-6)
+    assert_allclose(likelihood.conditional(jnp.array(41.0)).log_prob(1), special.log_ndtr(-20.0), rtol=1e-6)
+
+
+def test_ordinal_gradients_in_cutpoints_and_scale_match_finite_differences():
+    y, mean, variance = jnp.arange(5), jnp.linspace(-1.0, 1.0, 5), jnp.full(5, 0.6)
+
+    def total(cutpoints, scale):
+        return jnp.sum(Ordinal(cutpoints, scale).expected_log_prob(y, mean, variance))
+
+    found = jax.jit(jax.grad(total, argnums=(0, 1)))(CUTPOINTS, 0.8)
+    total, step = jax.jit(total), 1e-5
+    for k in range(4):
+        move = step * np.eye(4)[k]
+        assert_allclose(
+            found[0][k], (total(CUTPOINTS + move, 0.8) - total(CUTPOINTS - move, 0.8)) / (2 * step), rtol=1e-5
+        )
+    assert_allclose(found[1], (total(CUTPOINTS, 0.8 + step) - total(CUTPOINTS, 0.8 - step)) / (2 * step), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Bernoulli("cloglog"), "link must be one of 'logit', 'probit', but got 'cloglog'"),
+        (
+            lambda: Ordinal(np.array([0.0, -1.0])),
+            r"cutpoints must be strictly increasing, but got \[ 0. -1.\]. Sort them",
+        ),
+        (lambda: Ordinal(np.array([0.0, 0.0])), "cutpoints must be strictly increasing"),
+        (lambda: Ordinal(0.5), r"cutpoints must be an array of shape \(..., K\) with K >= 1, but got shape \(\)"),
+        (lambda: Ordinal(np.array([0.0]), scale=-1.0), "scale must be positive, but got -1"),
+    ],
+)
+def test_bad_parameters(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (Bernoulli(), [-1, 1], r"obs must be labels 0 or 1, but got -1. Recode labels of -1 and 1 as \(y \+ 1\) / 2"),
+        (Bernoulli(), [0.5], "obs must be labels 0 or 1, but got 0.5"),
+        (Bernoulli(), [np.nan], "obs must be finite"),
+        (Ordinal(CUTPOINTS), [0, 5], "obs must be labels 0 to 4, but got 5. Number the classes from 0"),
+    ],
+)
+def test_bad_targets(likelihood, y, message):
+    with pytest.raises(ValueError, match=message):
+        likelihood.check_targets(np.array(y))
+
+
+def test_boolean_labels_pass():
+    Bernoulli().check_targets(np.array([True, False]))
+    assert_allclose(Bernoulli().predictive_log_prob(np.array(True), 0.0, 1.0), np.log(0.5), rtol=1e-9)

@@ -1,0 +1,93 @@
+"""Counts against the dense oracle; tolerances reject 20-node Gauss-Hermite in the predictive mass (1e-4 to 2e-3)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import integrate, stats
+
+from numpyro_gp.likelihoods import NegativeBinomial, Poisson
+from tests.oracles.vectors import cases
+
+BUILD = {
+    "poisson": (lambda case: Poisson(), 1e-11),
+    "negative_binomial": (lambda case: NegativeBinomial(case["par/negbin_r"]), 1e-7),
+}
+
+
+@pytest.mark.parametrize("name", list(BUILD))
+def test_oracle(name):
+    build, tolerance = BUILD[name]
+    for case in cases("likelihoods"):
+        likelihood, mean, variance, y = build(case), case["mean"], case["var"], case[f"{name}/y"]
+
+        def total(mean, variance, y, likelihood):
+            return jnp.sum(likelihood.expected_log_prob(y, mean, variance))
+
+        d_mean, d_var = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, variance, y, likelihood)
+        assert_allclose(likelihood.expected_log_prob(y, mean, variance), case[f"{name}/expected_logp"], atol=tolerance)
+        assert_allclose(d_mean, case[f"{name}/d_mean"], atol=max(tolerance, 1e-9))
+        assert_allclose(d_var, case[f"{name}/d_var"], atol=max(tolerance, 1e-9))
+        assert_allclose(likelihood.predictive_log_prob(y, mean, variance), case[f"{name}/log_predictive"], atol=1e-7)
+        assert_allclose(likelihood.predictive_mean(mean, variance), case[f"{name}/predictive_mean"], rtol=1e-9)
+        assert_allclose(likelihood.predictive_variance(mean, variance), case[f"{name}/predictive_var"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("y", [0.0, 3.0, 400.0])
+def test_predictive_mass_of_small_and_large_counts(y):
+    """A large count is a peak of width 1/20 in ``f``, where 20 Gauss-Hermite nodes have nothing."""
+    mean, variance = np.log(y + 1.0) - 0.5, 2.0
+    centre = np.log(max(y, 1.0))
+    for likelihood, conditional in (
+        (Poisson(), lambda f: stats.poisson.pmf(y, np.exp(f))),
+        (NegativeBinomial(50.0), lambda f: stats.nbinom.pmf(y, 50.0, 50.0 / (50.0 + np.exp(f)))),
+    ):
+        exact = integrate.quad(
+            lambda f: conditional(f) * stats.norm.pdf(f, mean, np.sqrt(variance)),
+            mean - 9,
+            mean + 9,
+            points=[centre - 0.5, centre, centre + 0.5],
+            epsabs=0,
+            epsrel=1e-11,
+            limit=500,
+        )[0]
+        assert_allclose(likelihood.predictive_log_prob(y, mean, variance), np.log(exact), atol=1e-6)
+
+
+def test_negative_binomial_of_large_size_is_poisson():
+    y, mean, variance = jnp.array([0.0, 3.0]), jnp.array([0.2, 0.8]), jnp.array([0.3, 0.6])
+    found = NegativeBinomial(1e8).expected_log_prob(y, mean, variance)
+    assert_allclose(found, Poisson().expected_log_prob(y, mean, variance), atol=1e-6)
+
+
+def test_large_rates_overflow_only_beyond_the_range_of_the_precision():
+    found = Poisson().expected_log_prob(jnp.float32(1.0), jnp.float32(80.0), jnp.float32(10.0))
+    assert np.isfinite(found)
+    assert Poisson().expected_log_prob(jnp.float32(1.0), jnp.float32(80.0), jnp.float32(20.0)) == -jnp.inf
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
+@pytest.mark.parametrize(
+    ("y", "wrong"),
+    [([1.0, -1.0], "-1"), ([0.5], "0.5"), (np.array([2, -3]), "-3")],
+    ids=["negative", "half", "integer"],
+)
+def test_bad_targets(likelihood, y, wrong):
+    with pytest.raises(
+        ValueError, match=f"obs must be non-negative whole numbers, but got {wrong}. Counts are 0, 1, 2"
+    ):
+        likelihood.check_targets(np.array(y))
+
+
+def test_good_targets_and_traced_targets_pass():
+    Poisson().check_targets(np.array([0, 3, 7]))
+    Poisson().check_targets(np.array([0.0, 3.0]))
+    with pytest.raises(ValueError, match="obs must be finite"):
+        Poisson().check_targets(np.array([np.nan]))
+    jax.jit(lambda y: Poisson().check_targets(y))(jnp.array([-1.0]))
+
+
+def test_bad_parameters():
+    with pytest.raises(ValueError, match="r must be positive, but got -1"):
+        NegativeBinomial(-1.0)
