@@ -1,0 +1,37 @@
+"""Gaussian processes as first-class citizens of NumPyro.
+
+One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
+"""
+
+from numpyro_gp import beliefs, guides, inducing, kernels, likelihoods, means, metrics, optim
+from numpyro_gp.fit import FitResult, NonFiniteLoss, fit
+from numpyro_gp.guides import AutoGP
+from numpyro_gp.posterior import Posterior
+from numpyro_gp.prediction import Prediction
+from numpyro_gp.primitives import GaussianProcess, gp, gp_regression, latent_inputs, observe
+from numpyro_gp.sites import Belief
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AutoGP",
+    "Belief",
+    "FitResult",
+    "GaussianProcess",
+    "NonFiniteLoss",
+    "Posterior",
+    "Prediction",
+    "beliefs",
+    "fit",
+    "gp",
+    "gp_regression",
+    "guides",
+    "inducing",
+    "kernels",
+    "latent_inputs",
+    "likelihoods",
+    "means",
+    "metrics",
+    "observe",
+    "optim",
+]

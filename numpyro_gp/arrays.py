@@ -1,0 +1,81 @@
+"""Names of axes, and the decorator that makes immutable values out of dataclasses.
+
+Shapes are written with these letters everywhere in the library:
+
+====== ======================================================================
+letter axis
+====== ======================================================================
+N      data (or any evaluation points)
+M      inducing points
+D      inputs
+P      outputs of one Gaussian process, sharing kernel and inducing points
+C      latent functions of one likelihood, or components of an additive model
+K      importance samples
+S      posterior draws
+====== ======================================================================
+
+Words with one meaning: *variance* and *noise* are variances, *scale* is a standard deviation,
+*factor* is a lower Cholesky factor, *whitened* values have a standard normal prior, a *bound* is
+maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likelihood variance.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+from jax.typing import ArrayLike
+
+__all__ = ["Array", "ArrayLike", "value_type"]
+
+Array = jax.Array
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
+    """Make a class an immutable dataclass and a pytree.
+
+    Fields named in ``static`` become part of the tree's structure (they must be hashable), all
+    others are its children. Checks belong in ``__post_init__``: it runs when a user builds the
+    value and *not* when JAX rebuilds it, because inside ``vmap`` or ``scan`` the leaves have
+    other shapes, or are no arrays at all.
+
+    Examples
+    --------
+    >>> @value_type(static=("name",))
+    ... class Point:
+    ...     position: ArrayLike
+    ...     name: str = "p"
+    >>> jax.tree.leaves(Point(1.5))
+    [1.5]
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        data_class: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+        names = [field.name for field in dataclasses.fields(data_class)]
+        unknown = set(static) - set(names)
+        assert not unknown, f"{cls.__name__} has no fields {unknown}"
+        children = [name for name in names if name not in static]
+        keys = [jax.tree_util.GetAttrKey(name) for name in children]
+
+        def flatten(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+            leaves = [getattr(value, name) for name in children]
+            return leaves, tuple(getattr(value, name) for name in static)
+
+        def flatten_with_keys(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+            leaves, structure = flatten(value)
+            return list(zip(keys, leaves, strict=True)), structure
+
+        def unflatten(structure: tuple[Any, ...], leaves: Any) -> Any:
+            value = object.__new__(data_class)
+            for name, leaf in zip(children, leaves, strict=True):
+                object.__setattr__(value, name, leaf)
+            for name, item in zip(static, structure, strict=True):
+                object.__setattr__(value, name, item)
+            return value
+
+        jax.tree_util.register_pytree_with_keys(data_class, flatten_with_keys, unflatten, flatten)
+        return data_class
+
+    return decorate

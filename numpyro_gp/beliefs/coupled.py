@@ -1,0 +1,154 @@
+"""Gaussian beliefs over the whitened values of the site's own inducing points (math.md section 1.1)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.checks import check_floating, check_positive, fail, known
+from numpyro_gp.linalg import half_log_det
+
+__all__ = ["Coupled", "MeanField", "check_factor", "check_mean", "covariance_kl"]
+
+
+def check_mean(argument: str, mean: Array) -> Array:
+    """Return a whitened mean ``(M,)`` or ``(P, M)``."""
+    array = check_floating(argument, mean)
+    if array.ndim not in (1, 2):
+        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "One row for each output.")
+    return array
+
+
+def check_factor(argument: str, factor: Array, mean: Array) -> Array:
+    """Return lower triangular factors ``(..., M, M)`` with a positive diagonal, one for each mean."""
+    array = check_floating(argument, factor)
+    wanted = mean.shape + mean.shape[-1:]
+    if array.shape != wanted:
+        fail(
+            argument,
+            f"of shape {wanted} for a mean of shape {mean.shape}",
+            f"shape {array.shape}",
+            "Pass a full factor.",
+        )
+    concrete = known(array)
+    if concrete is not None:
+        if np.any(np.triu(concrete, 1) != 0):
+            fail(argument, "lower triangular", "non-zero entries above the diagonal", "Pass jnp.linalg.cholesky(S).")
+        if not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
+            fail(argument, "a factor with a positive diagonal", "an entry <= 0", "Pass jnp.linalg.cholesky(S).")
+    return array
+
+
+def covariance_kl(factor: Array) -> Array:
+    """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (math.md section 0)."""
+    return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
+
+
+@value_type()
+class Coupled(AbstractBelief):
+    """``q(v) = N(m, C C^T)`` over whitened inducing values, the usual sparse variational posterior.
+
+    Parameters
+    ----------
+    mean : Array (M,) or (P, M)
+        Whitened mean ``m``; the mean of ``u = f(Z)`` is ``L m``.
+    scale_tril : Array (M, M) or (P, M, M)
+        Whitened lower factor ``C`` with a positive diagonal.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> belief = Coupled(jnp.zeros(3), jnp.eye(3))
+    >>> belief.shape
+    (3,)
+    """
+
+    mean: Array
+    scale_tril: Array
+
+    def __post_init__(self) -> None:
+        mean = check_mean("mean", self.mean)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "scale_tril", check_factor("scale_tril", self.scale_tril, mean))
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    @property
+    def whitened_scale(self) -> Array:
+        return jnp.sqrt(jnp.sum(self.scale_tril**2, axis=-1))
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)
+        spread = jnp.einsum("...ij,...j->...i", self.scale_tril[(None,) * len(sample_shape)], noise)
+        return self.mean[(None,) * len(sample_shape)] + spread
+
+    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+        """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``."""
+        features, prior = basis.features(X), basis.diagonal(X)
+        rooted = jnp.swapaxes(self.scale_tril, -1, -2) @ features
+        explained = jnp.sum(features**2, axis=0)
+        spread = jnp.sum(rooted**2, axis=-2)
+        variance = jnp.broadcast_to(prior - explained, spread.shape) + spread
+        return Marginals(self.mean @ features, positive(variance, prior))
+
+    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+        """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
+        features = basis.features(X)
+        rooted = jnp.swapaxes(self.scale_tril, -1, -2) @ features
+        spread = jnp.swapaxes(rooted, -1, -2) @ rooted
+        rest = basis.matrix(X) - features.T @ features
+        return Joint(self.mean @ features, jnp.broadcast_to(rest, spread.shape) + spread)
+
+    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+        """``|m|^2/2 + kl(C)``."""
+        return 0.5 * jnp.sum(self.mean**2) + covariance_kl(self.scale_tril)
+
+
+@value_type()
+class MeanField(AbstractBelief):
+    """``q(v) = N(m, diag(scale^2))`` over whitened inducing values.
+
+    Parameters
+    ----------
+    mean : Array (M,) or (P, M)
+    scale : Array, same shape, positive
+        Standard deviations of the whitened values.
+    """
+
+    mean: Array
+    scale: Array
+
+    def __post_init__(self) -> None:
+        mean = check_mean("mean", self.mean)
+        scale = check_positive("scale", self.scale)
+        if scale.shape != mean.shape:
+            fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "One scale for each value.")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    @property
+    def whitened_scale(self) -> Array:
+        return self.scale
+
+    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+        """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
+        features, prior = basis.features(X), basis.diagonal(X)
+        change = (self.scale**2 - 1) @ features**2
+        return Marginals(self.mean @ features, positive(jnp.broadcast_to(prior, change.shape) + change, prior))
+
+    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+        """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""
+        features = basis.features(X)
+        change = features.T @ ((self.scale**2 - 1)[..., None] * features[(None,) * (self.scale.ndim - 1)])
+        return Joint(self.mean @ features, jnp.broadcast_to(basis.matrix(X), change.shape) + change)
+
+    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+        """``sum (m^2 + scale^2 - 1)/2 - log scale``."""
+        return jnp.sum(0.5 * (self.mean**2 + self.scale**2 - 1) - jnp.log(self.scale))

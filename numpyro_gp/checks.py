@@ -1,0 +1,157 @@
+"""Checks of what a user passes in. Every message names the argument, what it must be, what came, and the cure.
+
+Shapes and kinds are checked always, values only when they are known: inside ``jit``, ``grad`` or
+``vmap`` a tracer has a shape and no value, and a check that asked for one would break the program
+it protects.
+"""
+
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike
+
+__all__ = [
+    "fail",
+    "check_floating",
+    "check_finite",
+    "check_positive",
+    "check_nonnegative",
+    "check_points",
+    "check_shape",
+    "check_key",
+    "check_count",
+    "check_choice",
+]
+
+
+def fail(argument: str, required: str, got: object, cure: str, error: type[Exception] = ValueError) -> NoReturn:
+    """Raise ``error`` with the library's one form of message."""
+    raise error(f"{argument} must be {required}, but got {got}. {cure}")
+
+
+def known(value: Any) -> np.ndarray | None:
+    """The value as a NumPy array, or None where it is traced and so not known yet."""
+    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+
+
+def check_floating(argument: str, value: ArrayLike) -> Array:
+    """Return ``value`` as a floating point array; refuse integers, booleans, complex numbers and objects."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        fail(argument, "an array of real numbers", f"a {type(value).__name__}", "Pass a NumPy or JAX array.", TypeError)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        if isinstance(value, int) and not isinstance(value, bool):  # a literal such as variance=1
+            return array.astype(jnp.result_type(float))
+        fail(
+            argument,
+            "floating point",
+            f"dtype {array.dtype}",
+            f"Convert it: {argument}.astype(float).",
+            TypeError,
+        )
+    check_finite(argument, array)
+    return array
+
+
+def check_finite(argument: str, value: ArrayLike) -> None:
+    """Refuse NaN and infinity in a value that is known."""
+    array = known(value)
+    if array is not None and array.dtype.kind == "f" and not np.all(np.isfinite(array)):
+        bad = np.argwhere(~np.isfinite(array))
+        where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
+        fail(
+            argument,
+            "finite",
+            f"{len(bad)} NaN or infinite entries of {array.size}{where}",
+            "Remove or impute missing values, or leave them out with numpyro.handlers.mask.",
+        )
+
+
+def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
+    """Return ``value`` as floats that are greater than zero wherever they are known."""
+    array = check_floating(argument, value)
+    concrete = known(array)
+    if concrete is not None and not np.all(concrete > 0):
+        fail(
+            argument,
+            f"positive{shapes}",
+            f"{float(concrete.min()):.6g}" if concrete.size else "an empty array",
+            "Give it a prior with positive support, such as LogNormal, or pass its absolute value.",
+        )
+    return array
+
+
+def check_nonnegative(argument: str, value: ArrayLike) -> Array:
+    """Return ``value`` as floats that are not less than zero wherever they are known."""
+    array = check_floating(argument, value)
+    concrete = known(array)
+    if concrete is not None and not np.all(concrete >= 0):
+        fail(argument, "zero or positive", f"{float(concrete.min()):.6g}", "Pass 0 to switch it off.")
+    return array
+
+
+def check_points(argument: str, value: ArrayLike, columns: int | None = None, leading: bool = False) -> Array:
+    """Return a set of inputs ``(N, D)``; ``leading=True`` also allows axes to the left, ``(..., N, D)``."""
+    array = check_floating(argument, value)
+    axes = "(..., N, D)" if leading else "(N, D)"
+    if array.ndim < 2 or (array.ndim > 2 and not leading):
+        cure = f"For one input dimension pass {argument}[:, None]." if array.ndim == 1 else "Put one point in each row."
+        fail(argument, f"an array of shape {axes}", f"shape {array.shape}", cure)
+    if array.size == 0:
+        fail(argument, f"a non-empty array of shape {axes}", f"shape {array.shape}", "Pass at least one point.")
+    if columns is not None and array.shape[-1] != columns:
+        fail(
+            argument,
+            f"an array with {columns} columns, as many as the inducing inputs or the training inputs",
+            f"shape {array.shape}",
+            f"Pass the same {columns} inputs in the same order, or choose columns with kernel.on(dims).",
+        )
+    return array
+
+
+def check_shape(argument: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: str, cure: str) -> Array:
+    """Return ``value`` as floats of the given shape, where None allows any size of that axis."""
+    array = check_floating(argument, value)
+    matches = array.ndim == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not matches:
+        text = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ("," * (len(shape) == 1)) + ")"
+        fail(argument, f"of shape {text}: {meaning}", f"shape {array.shape}", cure)
+    return array
+
+
+def check_key(argument: str, key: Any) -> Array:
+    """Return a single PRNG key; refuse seeds, so that no randomness is hidden."""
+    is_new = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    is_old = isinstance(key, (jax.Array, np.ndarray)) and key.dtype == jnp.uint32 and key.shape == (2,)
+    if not (is_old or (is_new and key.ndim == 0)):
+        got = f"{key!r:.60}" if not isinstance(key, jax.Array) else f"an array of {key.dtype}{key.shape}"
+        fail(argument, "one JAX random key", got, "Pass jax.random.key(0).", TypeError)
+    return jnp.asarray(key)
+
+
+def check_count(argument: str, value: Any, minimum: int = 1) -> int:
+    """Return a Python integer that is at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        fail(
+            argument,
+            "a whole number",
+            f"{value!r} ({type(value).__name__})",
+            f"Pass an int, e.g. {max(minimum, 1)}.",
+            TypeError,
+        )
+    if value < minimum:
+        fail(argument, f"at least {minimum}", value, f"Pass {minimum} or more.")
+    return int(value)
+
+
+def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return one of the allowed words."""
+    if value not in choices:
+        fail(argument, "one of " + ", ".join(repr(choice) for choice in choices), repr(value), "Check the spelling.")
+    return value

@@ -1,0 +1,357 @@
+"""``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import ndtri
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoDelta, AutoGuide
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.checks import fail
+from numpyro_gp.guides.recipes import Recipe, coupled, free_latent
+from numpyro_gp.sites import Belief, role, standard_normal, unwrap
+
+__all__ = ["AutoGP"]
+
+
+class LocalPrior(NamedTuple):
+    """What a recipe is told about a local site: its prior, its dtype, and its shape over the whole plate."""
+
+    prior: dist.Distribution
+    dtype: Any
+    full_shape: tuple[int, ...]
+    event_shape: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+class AutoGP(AutoGuide):
+    """Guide with a belief at every GP site and an autoguide over everything else.
+
+    Parameters
+    ----------
+    model : callable
+        NumPyro model with `gp` sites.
+    recipes : dict, optional
+        Site name to recipe (`ngp.guides`). GP sites that are not named get ``coupled()``, latent inputs
+        ``free_latent()``. Naming a site of another kind gives it to that recipe.
+    rest : callable
+        ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites.
+    prefix, create_plates
+        As in NumPyro's guides.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> guide = AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    >>> X = jax.numpy.linspace(0.0, 1.0, 5)[:, None]
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     guide(X, X[:, 0])["f"].shape
+    (5,)
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        recipes: Mapping[str, Recipe] | None = None,
+        rest: Callable[..., Any] = AutoDelta,
+        *,
+        prefix: str = "auto",
+        create_plates: Callable[..., Any] | None = None,
+    ) -> None:
+        if not callable(model):
+            fail(
+                "model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError
+            )
+        self.recipes = _check_recipes(recipes)
+        if not callable(rest):
+            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself, e.g. rest=AutoNormal.", TypeError)
+        self.rest_factory = rest
+        self.rest: Any = None
+        super().__init__(model, prefix=prefix, create_plates=create_plates)
+
+    # ------------------------------------------------------------------ structure of the model
+
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        with handlers.block(), handlers.seed(rng_seed=numpyro.prng_key()):
+            self.prototype_trace = handlers.trace(self.model).get_trace(*args, **kwargs)
+        latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
+        unknown = sorted(set(self.recipes) - set(latent))
+        if unknown:
+            fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
+        for name, site in latent.items():
+            if role(site) == "gp" and site["cond_indep_stack"] and name not in self.recipes:
+                fail(
+                    f"the GP site {name!r}",
+                    "outside every plate for its default belief",
+                    f"inside plate {site['cond_indep_stack'][-1].name!r}",
+                    "Use gp(..., outputs=P), move gp() out of the plate, or give the site a recipe of its own.",
+                )
+        self._record_plates(args, kwargs)
+        mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
+        if set(latent) - mine:
+            blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_In(mine))
+            self.rest = self.rest_factory(blocked)
+
+    def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
+        self._prototype_frames, self._prototype_frame_full_sizes = _plates_of(self.prototype_trace)
+        self._fitted_sizes = dict(self._prototype_frame_full_sizes)
+
+    def _resize_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
+        if not self._prototype_frames:
+            return
+        signature = _signature(args, kwargs)
+        if signature not in self._plates_by_call:
+            found: list[Any] = []
+
+            def shapes() -> None:
+                with handlers.block(), handlers.seed(rng_seed=0):
+                    found.append(_plates_of(handlers.trace(self.model).get_trace(*args, **kwargs)))
+
+            jax.eval_shape(shapes)
+            self._plates_by_call[signature] = found[0]
+        self._prototype_frames, self._prototype_frame_full_sizes = self._plates_by_call[signature]
+
+    def _mine(self) -> dict[str, Any]:
+        """Sites that this guide handles itself, in the order of the model."""
+        return {
+            name: site
+            for name, site in self.prototype_trace.items()
+            if _is_latent(site) and (role(site) is not None or name in self.recipes)
+        }
+
+    # ---------------------------------------------------------------------------- the guide
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Sample every latent site; GP sites hold beliefs."""
+        if self.prototype_trace is None:
+            self._setup_prototype(*args, **kwargs)
+        self._resize_plates(args, kwargs)
+        plates = self._create_plates(*args, **kwargs)
+        result: dict[str, Any] = {}
+        if self.rest is not None:
+            result.update(self._call_rest(plates, *args, **kwargs))
+        for name, site in self._mine().items():
+            with ExitStack() as stack:
+                for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
+                    stack.enter_context(plates[frame.name])
+                result[name] = numpyro.sample(
+                    name, self._distribution(name, site, args, kwargs), infer=dict(site["infer"])
+                )
+        return result
+
+    def _call_rest(self, plates: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run the autoguide of the other sites with this guide's plates, so that minibatches agree."""
+        if isinstance(self.rest, AutoGuide) and plates:
+            self.rest.create_plates = _Plates(tuple(plates.values()))
+        try:
+            return self.rest(*args, **kwargs)
+        finally:
+            if isinstance(self.rest, AutoGuide):
+                self.rest.create_plates = None
+
+    def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
+        kind, prior = role(site), site["fn"]
+        if kind == "noise" and name not in self.recipes:
+            return _standard_normal(site)
+        default = free_latent() if kind == "latent" else coupled()
+        if kind != "gp":
+            prior = self._local_prior(site, args, kwargs)
+        value = self.recipes.get(name, default)(name, unwrap(prior) if kind == "gp" else prior)
+        if isinstance(value, AbstractBelief):
+            return Belief(value)
+        if isinstance(value, dist.Distribution):
+            return value
+        fail(
+            f"the recipe of site {name!r}",
+            "a function that returns a belief or a NumPyro distribution",
+            f"one that returned a {type(value).__name__}",
+            "See ngp.guides.coupled for the form.",
+            TypeError,
+        )
+
+    def _local_prior(self, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LocalPrior:
+        value = site["value"]
+        event_dim = site["fn"].event_dim
+        shape = list(jnp.shape(value))
+        for frame in site["cond_indep_stack"]:
+            size, fitted = self._prototype_frame_full_sizes[frame.name], self._fitted_sizes[frame.name]
+            if size != fitted and site["name"] not in self.recipes:
+                fail(
+                    f"the data in plate {frame.name!r}",
+                    f"the {fitted} rows that the guide was made for: site {site['name']!r} has parameters for each row",
+                    f"{size} rows",
+                    "Predict with ngp.Posterior, which draws latent inputs of new data from their prior.",
+                )
+            shape[frame.dim - event_dim] = size
+        return LocalPrior(site["fn"], value.dtype, tuple(shape), site["fn"].event_shape, args, kwargs)
+
+    # ------------------------------------------------------------- NumPyro's questions to a guide
+
+    def _distributions(self, params: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Distribution of each of this guide's own sites at given parameters, over the whole plate."""
+        found: dict[str, Any] = {}
+        for name, site in self._mine().items():
+            if role(site) == "noise":
+                continue
+            with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=params):
+                found[name] = self._distribution(name, site, args, kwargs)
+        return found
+
+    def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The belief at each GP site at given parameters."""
+        self._check_ready()
+        found: dict[str, Any] = {}
+        for name, site in self._mine().items():
+            if role(site) == "gp":
+                with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=params):
+                    found[name] = self._distribution(name, site, (), {})
+        return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
+
+    def global_values(self, rng_key: Array, params: dict[str, Any]) -> dict[str, Any]:
+        """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
+        values = dict(self.beliefs(params))
+        if self.rest is not None:
+            values.update(self.rest.sample_posterior(rng_key, params))
+        return values
+
+    def _check_ready(self) -> None:
+        if self.prototype_trace is None:
+            fail(
+                "the guide",
+                "initialised",
+                "one that has not seen data",
+                "Run svi.init or call the guide first.",
+                RuntimeError,
+            )
+
+    def sample_posterior(
+        self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
+    ) -> dict[str, Any]:
+        """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``."""
+        self._check_ready()
+        key_rest, key = jax.random.split(rng_key)
+        result: dict[str, Any] = {}
+        if self.rest is not None:
+            result.update(self.rest.sample_posterior(key_rest, params, *args, sample_shape=sample_shape, **kwargs))
+        for name, fn in self._distributions(params, args, kwargs).items():
+            key, key_site = jax.random.split(key)
+            if isinstance(fn, Belief):
+                result[name] = fn.value.draw_whitened(key_site, sample_shape)
+            else:
+                result[name] = fn.sample(key_site, sample_shape)
+        return result
+
+    def median(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Medians of all latent sites, in constrained space; whitened means at GP sites."""
+        self._check_ready()
+        result = dict(self.rest.median(params)) if self.rest is not None else {}
+        for name, fn in self._distributions(params, args, kwargs).items():
+            result[name] = fn.mean
+        return result
+
+    def quantiles(self, params: dict[str, Any], quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
+        self._check_ready()
+        levels = jnp.atleast_1d(jnp.asarray(quantiles))
+        result = dict(self.rest.quantiles(params, quantiles)) if self.rest is not None else {}
+        for name, fn in self._distributions(params, args, kwargs).items():
+            mean, scale = fn.mean, jnp.sqrt(fn.variance)
+            steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
+            result[name] = mean[None] + steps * scale[None]
+        return result
+
+
+class _Fixed:
+    """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
+
+    def __init__(self, model: Callable[..., Any], sites: set[str]) -> None:
+        self.model, self.sites = model, frozenset(sites)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
+
+    def _zero(self, site: Any) -> Array | None:
+        if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
+            return jnp.zeros(site["fn"].shape(), getattr(unwrap(site["fn"]), "dtype", None))
+        return None
+
+
+class _In:
+    """Whether a message is about one of these sites (picklable, unlike a lambda)."""
+
+    def __init__(self, sites: set[str]) -> None:
+        self.sites = frozenset(sites)
+
+    def __call__(self, site: Mapping[str, Any]) -> bool:
+        return site.get("name") in self.sites
+
+
+class _Plates:
+    """A ``create_plates`` that hands on plates which are already made (picklable, unlike a lambda)."""
+
+    def __init__(self, plates: tuple[Any, ...]) -> None:
+        self.plates = plates
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ARG002
+        return list(self.plates)
+
+
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Shapes of the arrays among the arguments, and the other arguments themselves."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    return f"{structure} {[getattr(leaf, 'shape', leaf) for leaf in leaves]!r}"
+
+
+def _plates_of(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Frames of the plates around latent sites, and the full sizes of all plates."""
+    frames = {f.name: f for site in trace.values() if _is_latent(site) for f in site["cond_indep_stack"]}
+    return frames, {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+
+
+def _is_latent(site: Mapping[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _standard_normal(site: Any) -> dist.Distribution:
+    """The noise of a function draw in the guide: its own prior, of the site's event shape."""
+    fn, value = site["fn"], site["value"]
+    in_plates = {frame.dim for frame in site["cond_indep_stack"]}
+    batch = [1 if -i in in_plates else size for i, size in zip(range(len(fn.batch_shape), 0, -1), fn.batch_shape)]
+    return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
+
+
+def _check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
+    if recipes is None:
+        return {}
+    if not isinstance(recipes, Mapping):
+        fail(
+            "recipes",
+            "a dictionary from site names to recipes",
+            f"a {type(recipes).__name__}",
+            'E.g. {"f": coupled()}.',
+            TypeError,
+        )
+    for name, recipe in recipes.items():
+        if not callable(recipe) or isinstance(recipe, type):
+            fail(
+                f"recipes[{name!r}]",
+                "a recipe",
+                f"{recipe!r:.60}",
+                "Call the factory: ngp.guides.coupled().",
+                TypeError,
+            )
+    return dict(recipes)

@@ -1,0 +1,76 @@
+"""Natural parameters of a Gaussian, and the backward rule that makes plain steps on them natural steps.
+
+A Gaussian ``N(m, S)`` is stored as its precision ``S^-1`` and shift ``S^-1 m``. The map to ``(m, C)`` with
+``C C^T = S`` is differentiated not by the chain rule but by the identity that the natural gradient in the
+natural parameters is the ordinary gradient in the expectation parameters ``(m, S + m m^T)``. Any
+optimiser that takes plain gradient steps therefore takes natural-gradient steps (math.md section 1.2).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.linalg import factorise
+
+__all__ = ["NATURAL_PREFIX", "natural_to_mean", "symmetric_gradient"]
+
+# Names of natural parameters start with this word after the last "/", which is how optimisers find them.
+NATURAL_PREFIX = "natural_"
+
+
+def _flip(matrix: Array) -> Array:
+    return matrix[::-1, ::-1]
+
+
+def _factors(shift: Array, precision: Array) -> tuple[Array, Array, Array]:
+    """``m``, lower ``C`` with ``C C^T = S``, and ``C^-1``, by one Cholesky of the index-reversed precision."""
+    factor, inverse = factorise(_flip(precision))
+    root = _flip(inverse.T)
+    return root @ (root.T @ shift), root, _flip(factor.T)
+
+
+@jax.custom_vjp
+def _natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
+    mean, root, _ = _factors(shift, precision)
+    return mean, root
+
+
+def _forward(shift: Array, precision: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
+    mean, root, root_inverse = _factors(shift, precision)
+    return (mean, root), (mean, root, root_inverse)
+
+
+def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
+    """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
+    product = root.T @ cotangent
+    lower = jnp.tril(product) - 0.5 * product * jnp.eye(product.shape[-1], dtype=product.dtype)
+    return root_inverse.T @ (0.5 * (lower + lower.T)) @ root_inverse
+
+
+def _backward(residuals: tuple[Array, Array, Array], cotangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Gradients in the expectation parameters: ``dm - 2 dS m`` for the shift, ``-2 dS`` for the precision."""
+    mean, root, root_inverse = residuals
+    d_mean, d_root = cotangents
+    d_covariance = symmetric_gradient(root, root_inverse, d_root)
+    return d_mean - 2 * d_covariance @ mean, -2 * d_covariance
+
+
+_natural_to_mean.defvjp(_forward, _backward)
+
+
+def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
+    """``(S^-1 m, S^-1)`` to ``(m, C)``, with the natural gradient as its derivative.
+
+    Parameters
+    ----------
+    shift : Array (M,) or (P, M)
+    precision : Array (M, M) or (P, M, M)
+        Symmetric; where it is not positive definite the result is NaN.
+
+    Returns
+    -------
+    mean : Array, like ``shift``
+    scale_tril : Array, like ``precision``
+        Lower triangular with a positive diagonal.
+    """
+    return _natural_to_mean(shift, precision) if shift.ndim == 1 else jax.vmap(_natural_to_mean)(shift, precision)

@@ -1,0 +1,103 @@
+"""Recipes: how a guide declares the parameters of one site and makes its belief from them.
+
+A recipe is any callable ``recipe(name, prior) -> belief``, where ``prior`` is the site's `InducingPrior` (its
+``event_shape`` is that of the whitened values, its ``basis`` has the inducing inputs). It may also return
+a NumPyro distribution, for sites that are not Gaussian processes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs import Coupled, MeanField
+from numpyro_gp.checks import check_positive, fail
+from numpyro_gp.guides.natural import natural_to_mean
+
+__all__ = ["Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
+
+Recipe = Callable[[str, Any], Any]
+
+
+def start_scale(scale: ArrayLike) -> Array:
+    """Check the standard deviation at which a belief starts."""
+    array = check_positive("scale", scale)
+    if array.ndim:
+        fail("scale", "one positive number", f"shape {array.shape}", "Pass a number such as 1.0.")
+    return array
+
+
+def identity_factor(shape: tuple[int, ...], scale: float, dtype: Any) -> Array:
+    """``scale * I`` for each output: factors ``(M, M)`` or ``(P, M, M)``."""
+    return jnp.broadcast_to(scale * jnp.eye(shape[-1], dtype=dtype), shape + shape[-1:])
+
+
+def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
+    """Full covariance over the site's inducing values: `Coupled` (math.md section 1).
+
+    Parameters
+    ----------
+    natural : bool
+        Store natural parameters, for `ngp.optim.natural_gradient`.
+    scale : float
+        Standard deviation of the whitened values at the start; 1 is the prior, small values suit inner layers.
+    mean : array, optional
+        Whitened mean at the start; zero is the prior.
+    """
+    start_scale(scale)
+    return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
+
+
+def _start_mean(name: str, prior: Any, mean: ArrayLike | None) -> Array:
+    if mean is None:
+        return jnp.zeros(prior.event_shape, prior.dtype)
+    start = jnp.asarray(mean, prior.dtype)
+    if start.shape != prior.event_shape:
+        fail(f"mean of the recipe for {name!r}", f"of shape {prior.event_shape}", f"shape {start.shape}", "One a site.")
+    return start
+
+
+def _coupled(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
+    center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
+    start = identity_factor(prior.event_shape, scale, prior.dtype)
+    factor = numpyro.param(f"{name}/scale_tril", start, constraint=constraints.lower_cholesky)
+    return Coupled(center, factor)
+
+
+def _coupled_natural(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
+    shift = numpyro.param(f"{name}/natural_shift", _start_mean(name, prior, mean) / scale**2)
+    start = identity_factor(prior.event_shape, scale**-2, prior.dtype)
+    precision = numpyro.param(f"{name}/natural_precision", start)
+    return Coupled(*natural_to_mean(shift, precision))
+
+
+def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
+    """Independent whitened inducing values: `MeanField`. ``scale`` and ``mean`` are where they start."""
+    start_scale(scale)
+    return partial(_mean_field, scale=scale, mean=mean)
+
+
+def _mean_field(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> MeanField:
+    center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
+    start = jnp.full(prior.event_shape, scale, prior.dtype)
+    return MeanField(center, numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive))
+
+
+def free_latent(*, scale: float = 0.1) -> Recipe:
+    """A free Normal for the latent inputs of each datum: `latent_inputs` sites, inside their plate."""
+    start_scale(scale)
+    return partial(_free_latent, scale=scale)
+
+
+def _free_latent(name: str, prior: Any, *, scale: float) -> dist.Distribution:
+    # Parameters span the whole plate; inside it NumPyro hands out the rows of the minibatch.
+    shape, dtype = prior.full_shape, prior.dtype
+    loc = numpyro.param(f"{name}/loc", jnp.zeros(shape, dtype), event_dim=1)
+    start = jnp.full(shape, scale, dtype)
+    spread = numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive, event_dim=1)
+    return dist.Normal(loc, spread).to_event(1)

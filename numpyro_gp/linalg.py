@@ -1,0 +1,120 @@
+"""Cholesky factors with the library's only jitter, and what is solved with them.
+
+A factorisation gives the factor *and* its inverse: everything that follows (features, draws,
+gradients) is then a matrix product, which is faster than a triangular solve on CPU and much
+faster on GPU, and is never a *batched* triangular solve (``cpu_safety.md`` of the design). No
+inverse of a covariance matrix is formed anywhere.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from numpyro_gp.arrays import Array
+
+__all__ = [
+    "default_jitter",
+    "jittered",
+    "factorise",
+    "cholesky",
+    "solve_lower",
+    "small_cholesky",
+    "half_log_det",
+    "gaussian_log_density",
+]
+
+# Below this size a batch of factorisations is unrolled into array operations over the batch.
+UNROLLED_SIZE = 16
+
+
+def default_jitter(dtype: jnp.dtype) -> float:
+    """Relative jitter by precision: 1e-6 in float64, 1e-4 in float32 (math.md section 0)."""
+    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
+
+
+def jittered(matrix: Array, jitter: float | None) -> tuple[Array, Array]:
+    """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype."""
+    relative = default_jitter(matrix.dtype) if jitter is None else jitter
+    amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+    return matrix + amount[..., None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype), amount
+
+
+def cholesky(matrix: Array) -> Array:
+    """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired."""
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+def solve_lower(factor: Array, right: Array, transpose: bool = False) -> Array:
+    """``L^-1 B`` or ``L^-T B`` for one factor ``(M, M)`` and right sides ``(M,)`` or ``(M, R)``."""
+    columns = right[:, None] if right.ndim == 1 else right
+    solved = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=transpose)
+    return solved[:, 0] if right.ndim == 1 else solved
+
+
+@jax.custom_jvp
+def factorise(matrix: Array) -> tuple[Array, Array]:
+    """Lower factor ``L`` of a positive definite ``(..., M, M)`` matrix, and ``W = L^-1``.
+
+    The derivative is written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
+    its diagonal halved, ``dL = L Phi(E)`` and ``dW = -Phi(E) W``. Its transpose needs three
+    matrix products, where differentiating Cholesky and the solve separately needs four
+    triangular solves and three products.
+    """
+    factor = cholesky(matrix)
+    identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+    return factor, lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+
+
+@factorise.defjvp
+def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    factor, inverse = factorise(*primals)
+    tangent = 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], -1, -2))
+    change = inverse @ tangent @ jnp.swapaxes(inverse, -1, -2)
+    lower = jnp.tril(change) - 0.5 * change * jnp.eye(change.shape[-1], dtype=change.dtype)
+    return (factor, inverse), (factor @ lower, -lower @ inverse)
+
+
+def small_cholesky(matrix: Array) -> Array:
+    """Lower factors of many small matrices ``(..., K, K)``, unrolled over K up to 16 (batched LAPACK beyond)."""
+    size = matrix.shape[-1]
+    if size > UNROLLED_SIZE:
+        return cholesky(matrix)
+    columns: list[Array] = []
+    for j in range(size):
+        column = matrix[..., j:, j]
+        for previous in columns:
+            column = column - previous[..., j:] * previous[..., j : j + 1]
+        column = column / jnp.sqrt(column[..., :1])
+        columns.append(jnp.concatenate([jnp.zeros(matrix.shape[:-2] + (j,), matrix.dtype), column], axis=-1))
+    return jnp.stack(columns, axis=-1)
+
+
+def half_log_det(factor: Array) -> Array:
+    """``sum_i log L_ii``: half the log determinant of ``L L^T``, for ``(..., M, M)`` factors."""
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+
+
+@jax.custom_jvp
+def gaussian_log_density(residual: Array, covariance: Array) -> Array:
+    """``log N(r; 0, S)`` for one vector ``(N,)`` and its covariance ``(N, N)`` (math.md section 1.4).
+
+    Its derivative is written out, ``dr: -S^-1 r`` and ``dS: (a a^T - S^-1)/2`` with ``a = S^-1 r``, which
+    costs one product where differentiating the factorisation costs two solves and a product.
+    """
+    factor = cholesky(covariance)
+    half = solve_lower(factor, residual)
+    return -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+
+
+@gaussian_log_density.defjvp
+def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    residual, covariance = primals
+    factor, inverse = factorise(covariance)
+    half = inverse @ residual
+    weights = inverse.T @ half
+    value = -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+    precision = inverse.T @ inverse
+    slope = 0.5 * (jnp.outer(weights, weights) - precision)
+    return value, jnp.sum(slope * tangents[1]) - weights @ tangents[0]

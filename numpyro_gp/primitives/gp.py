@@ -1,0 +1,239 @@
+"""``gp``: one Gaussian process as one sample site, and the predictor that it returns."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, Point, Process
+from numpyro_gp.checks import check_count, check_nonnegative, check_points, fail
+from numpyro_gp.kernels import Kernel, as_kernel
+from numpyro_gp.linalg import default_jitter, small_cholesky
+from numpyro_gp.means import as_mean
+from numpyro_gp.sites import InducingPrior, standard_normal
+
+__all__ = ["GaussianProcess", "check_name", "gp"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianProcess:
+    """A Gaussian process in a model: call it at inputs to get its marginal distribution there.
+
+    Attributes
+    ----------
+    name : str
+        Site that holds its whitened values.
+    process : Process
+        The point or the belief found at that site (or the conditioned process of `gp_regression`).
+    basis : Basis
+        Kernel, inducing inputs and their factorisation.
+    mean : callable
+        Mean function ``X -> (..., N)``, or ``(..., N, P)``.
+    outputs : int or None
+        Number P of outputs that share kernel and inducing inputs; None for a single function.
+    columns : int
+        Number D of input columns.
+    inputs : array
+        The object passed as inducing inputs: evaluation at this very object takes the short path.
+    """
+
+    name: str
+    process: Process
+    basis: Any
+    mean: Any
+    outputs: int | None
+    columns: int
+    inputs: Any
+    jitter: float | None = None
+
+    def __call__(self, X: ArrayLike) -> dist.Distribution:
+        """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
+
+        With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        mean, variance = self._marginals(X, inputs)
+        normal = dist.Normal(mean, jnp.sqrt(variance))
+        return normal if self.outputs is None else normal.to_event(1)
+
+    def joint(self, X: ArrayLike) -> dist.MultivariateNormal:
+        """Joint distribution of ``f`` over the rows of ``X`` ``(..., N, D)``, event shape ``(N,)``.
+
+        The batch axes are those left of N, then P for several outputs.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        mean, covariance = self._joint(inputs)
+        shift = self._mean_at(inputs)
+        mean = mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2))
+        size = covariance.shape[-1]
+        scale = jnp.mean(self.basis.diagonal(inputs.reshape(-1, self.columns)))
+        relative = default_jitter(mean.dtype) if self.jitter is None else self.jitter
+        covariance = covariance + relative * scale * jnp.eye(size, dtype=mean.dtype)[(None,) * (covariance.ndim - 2)]
+        return dist.MultivariateNormal(mean, covariance_matrix=covariance)
+
+    def draw(self, site: str, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
+
+        The draw is independent over N (the data plate) and jointly consistent over every axis left
+        of it: the inputs of one datum share one function (math.md section 9.2). Its standard normal
+        noise is the sample site ``site``, of batch shape ``(..., N)``.
+
+        Returns
+        -------
+        Array (..., N), or (..., N, P) for several outputs.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        batch = inputs.shape[:-1]
+        event = () if self.outputs is None else (self.outputs,)
+        standard = standard_normal(batch + event, self.basis.dtype, len(event))
+        noise = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
+        if len(batch) == 1 or all(size == 1 for size in batch[:-1]):
+            mean, variance = self._marginals(X, inputs)
+            return mean + jnp.sqrt(variance) * noise
+        return self._mean_at(inputs) + self._joint_draw(inputs, noise)
+
+    def _mean_at(self, inputs: Array) -> Array:
+        """Mean function at the inputs, with the axes of the result: ``(..., N)`` or ``(..., N, P)``."""
+        shape = inputs.shape[:-1] + (() if self.outputs is None else (self.outputs,))
+        value = jnp.asarray(self.mean(inputs), self.basis.dtype)
+        if value.shape == inputs.shape[:-1] and self.outputs is not None:
+            value = value[..., None]
+        if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
+            fail(
+                "mean",
+                f"a function whose value at X of shape {inputs.shape} has shape {shape}",
+                f"shape {value.shape}",
+                "Return one value for each row of X, or one for each row and output.",
+            )
+        return jnp.broadcast_to(value, shape)
+
+    def _marginals(self, X: Any, inputs: Array) -> Marginals:
+        """Mean and variance ``(..., N)`` or ``(..., N, P)``, mean function included."""
+        batch = inputs.shape[:-1]
+        rows = self.basis.inducing if X is self.inputs else inputs.reshape(-1, inputs.shape[-1])
+        if isinstance(self.process, Point) and self.process.v.ndim > 1 + (self.outputs is not None):
+            mean, variance = self._batched_point(rows, batch)
+        else:
+            mean, variance = self.process.marginals(self.basis, rows)
+            shape = mean.shape[:-1] + batch
+            mean, variance = mean.reshape(shape), variance.reshape(shape)
+            if self.outputs is not None:
+                mean, variance = jnp.moveaxis(mean, 0, -1), jnp.moveaxis(variance, 0, -1)
+        shift = self._mean_at(inputs)
+        return Marginals(jnp.broadcast_to(shift, mean.shape) + mean, variance)
+
+    def _batched_point(self, rows: Array, batch: tuple[int, ...]) -> Marginals:
+        """Whitened values that stand in a plate: their batch axes broadcast against those of the inputs."""
+        features = self.basis.features(rows)
+        prior = self.basis.diagonal(rows)
+        at_rows = features.T.reshape(batch + features.shape[:1])
+        values = self.process.v
+        if self.outputs is None:
+            mean = jnp.einsum("...m,...m->...", *_same_rank(values, at_rows, 1))
+        else:
+            left, right = _same_rank(jnp.moveaxis(values, -2, -1), at_rows[..., None], 2)
+            mean = jnp.sum(left * right, axis=-2)
+        point = Point(jnp.zeros(features.shape[0], features.dtype)).marginals(self.basis, rows)
+        variance = point.variance.reshape(prior.shape[:0] + batch)
+        if self.outputs is not None:
+            variance = variance[..., None]
+        full = jnp.broadcast_shapes(mean.shape, variance.shape)
+        padded = variance.reshape((1,) * (len(full) - variance.ndim) + variance.shape)
+        return Marginals(jnp.broadcast_to(mean, full), jnp.broadcast_to(padded, full))
+
+    def _joint(self, inputs: Array) -> Joint:
+        """Mean ``(..., [P,] N)`` and covariance over the last batch axis of the inputs."""
+        joint = self.process.joint
+        single = lambda rows: joint(self.basis, rows)  # noqa: E731
+        for _ in inputs.shape[:-2]:
+            single = jax.vmap(single)
+        return single(inputs)
+
+    def _joint_draw(self, inputs: Array, noise: Array) -> Array:
+        """Per datum, ``chol(Sigma + eps I) noise`` plus the mean, over all axes left of the data axis."""
+        *left, data, columns = inputs.shape
+        per_datum = jnp.moveaxis(inputs.reshape(-1, data, columns), 1, 0)
+        mean, covariance = jax.vmap(lambda rows: self.process.joint(self.basis, rows))(per_datum)
+        scale = jax.vmap(self.basis.diagonal)(per_datum).mean()
+        relative = default_jitter(mean.dtype) if self.jitter is None else self.jitter
+        size = covariance.shape[-1]
+        eye = jnp.eye(size, dtype=mean.dtype)[(None,) * (covariance.ndim - 2)]
+        factor = small_cholesky(covariance + relative * scale * eye)
+        if self.outputs is None:
+            white = noise.reshape(size, data).T
+            return (mean + jnp.einsum("nij,nj->ni", factor, white)).T.reshape(*left, data)
+        white = jnp.moveaxis(noise.reshape(size, data, self.outputs), 0, -1)
+        drawn = mean + jnp.einsum("npij,npj->npi", factor, white)
+        return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, self.outputs)
+
+
+def _same_rank(first: Array, second: Array, event: int) -> tuple[Array, Array]:
+    """Pad batch axes on the left so that both arrays have as many axes."""
+    rank = max(first.ndim, second.ndim)
+    return tuple(array.reshape((1,) * (rank - array.ndim) + array.shape) for array in (first, second))
+
+
+def check_name(argument: str, name: Any) -> str:
+    """Return a site name."""
+    if not isinstance(name, str) or not name:
+        fail(argument, "the name of a sample site", f"{name!r}", 'Pass a string, such as "f".', TypeError)
+    return name
+
+
+def gp(
+    name: str,
+    kernel: Kernel,
+    inducing: ArrayLike,
+    *,
+    mean: Any = None,
+    outputs: int | None = None,
+    jitter: float | None = None,
+) -> GaussianProcess:
+    """Open one sample site with the whitened inducing values of a Gaussian process.
+
+    ``u = L v`` are the values at the inducing inputs, ``L L^T = k(Z, Z) + eps I`` and
+    ``v ~ N(0, I)``. The site's value is a point (NUTS, SVGD, NumPyro's guides) or a belief
+    (`AutoGP`, ``ngp.Belief``); the returned process behaves accordingly.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site.
+    kernel : Kernel or callable ``k(X1, X2)``
+    inducing : array (M, D)
+        Inducing inputs ``Z``; pass the data ``X`` itself for a full Gaussian process.
+    mean : callable, number or None
+        Mean function ``X -> (..., N)``; None is zero.
+    outputs : int, optional
+        Number P of independent functions that share kernel and inducing inputs.
+    jitter : float, optional
+        Relative to the mean diagonal of ``k(Z, Z)``; 1e-6 in float64, 1e-4 in float32.
+
+    Returns
+    -------
+    GaussianProcess
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro
+    >>> from numpyro_gp.kernels import RBF
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = gp("f", RBF(1.0, 0.5), jnp.linspace(0.0, 1.0, 4)[:, None])
+    ...     f(jnp.array([[0.1], [0.2]])).batch_shape
+    (2,)
+    """
+    points = check_points("inducing", inducing)
+    if outputs is not None:
+        outputs = check_count("outputs", outputs)
+    if jitter is not None:
+        check_nonnegative("jitter", jitter)
+    basis = Basis.build(as_kernel(kernel), points, jitter)
+    shape = (basis.size,) if outputs is None else (outputs, basis.size)
+    prior = InducingPrior(check_name("name", name), basis, shape)
+    value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})
+    process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
+    return GaussianProcess(name, process, basis, as_mean(mean), outputs, points.shape[1], inducing, jitter)

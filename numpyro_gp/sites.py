@@ -1,0 +1,286 @@
+"""The three distributions behind the primitives: the prior of a GP site, a belief, and an observation.
+
+One GP is one sample site. Its value is a point (an array of whitened values, as HMC, SVGD and
+NumPyro's own guides see it) or a belief (a variational posterior). The prior scores a point by its
+log density and a belief by minus its KL divergence, and a belief's own log density is zero, so
+every NumPyro ELBO is the sparse variational bound and every sampler sees the sparse MCMC target.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from multipledispatch import dispatch
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.base import AbstractBelief, check_belief
+from numpyro_gp.checks import check_floating, fail
+from numpyro_gp.likelihoods import Likelihood
+
+__all__ = ["Belief", "InducingPrior", "Latents", "Observation", "role", "standard_normal", "unwrap"]
+
+
+def standard_normal(shape: tuple[int, ...], dtype: Any, event_dim: int) -> dist.Distribution:
+    """Independent standard normals of a shape, whose last ``event_dim`` axes are the event."""
+    scalar = dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype))
+    return scalar.expand(shape).to_event(event_dim)
+
+
+class InducingPrior(dist.Distribution):
+    """Standard normal prior of whitened inducing values ``(M,)``, or ``(P, M)``, at one GP site.
+
+    ``log_prob(point)`` is the log density of ``N(0, I)``; ``log_prob(belief)`` is ``-KL[belief || prior]``.
+    """
+
+    pytree_data_fields = ("basis",)
+    pytree_aux_fields = ("name",)
+    reparametrized_params: list[str] = []
+
+    def __init__(self, name: str, basis: Any, shape: tuple[int, ...], *, validate_args: bool | None = None) -> None:
+        self.name = name
+        self.basis = basis
+        super().__init__((), shape, validate_args=validate_args)
+
+    @property
+    def has_rsample(self) -> bool:
+        return True
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def dtype(self) -> Any:
+        """Floating point type of the whitened values."""
+        return self.basis.dtype
+
+    @property
+    def mean(self) -> Array:
+        return jnp.zeros(self.event_shape, self.dtype)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.ones(self.event_shape, self.dtype)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        return jax.random.normal(key, sample_shape + self.event_shape, self.dtype)
+
+    rsample = sample
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:  # noqa: ARG002
+        if isinstance(value, AbstractBelief):
+            check_belief(self.name, value, self.event_shape)
+            return -value.kl(self.basis)
+        whitened = self.check(value)
+        axes = tuple(range(-self.event_dim, 0))
+        return jnp.sum(-0.5 * (whitened**2 + math.log(2 * math.pi)), axis=axes)
+
+    def check(self, value: Any) -> Array:
+        """Return a point of this site's shape, batch axes on its left; refuse other shapes."""
+        whitened = check_floating(f"the value of site {self.name!r}", value)
+        if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
+            fail(
+                f"the value of site {self.name!r}",
+                f"whitened inducing values of shape {self.event_shape}",
+                f"shape {whitened.shape}",
+                "Use the inducing inputs that the value was found with.",
+            )
+        return whitened
+
+
+class Belief(dist.Distribution):
+    """A point mass at a belief, for guides: ``numpyro.sample("f", Belief(Coupled(mean, factor)))``.
+
+    Its log density is zero: the KL divergence to the prior is counted once, by the model's site.
+    """
+
+    pytree_data_fields = ("value",)
+    reparametrized_params = ["value"]
+
+    def __init__(self, value: AbstractBelief, *, validate_args: bool | None = None) -> None:
+        if not isinstance(value, AbstractBelief):
+            fail(
+                "value",
+                "a belief, such as ngp.beliefs.Coupled",
+                f"a {type(value).__name__}",
+                "To put a point in a guide use numpyro.distributions.Delta.",
+                TypeError,
+            )
+        self.value = value
+        super().__init__((), value.shape, validate_args=validate_args)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def mean(self) -> Array:
+        return self.value.whitened_mean
+
+    @property
+    def variance(self) -> Array:
+        return self.value.whitened_scale**2
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
+        if not sample_shape:
+            return self.value
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value)
+
+    rsample = sample
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:  # noqa: ARG002
+        return jnp.zeros((), self.value.dtype)
+
+
+@dispatch(Belief, InducingPrior)
+def kl_divergence(p: Belief, q: InducingPrior) -> Array:
+    """``KL[belief || prior]`` for `TraceMeanField_ELBO`, through NumPyro's dispatch table."""
+    return -q.log_prob(p.value)
+
+
+def role(site: Mapping[str, Any]) -> str | None:
+    """What this library uses a latent site for: "gp", "noise", "latent", or None for the user's own sites."""
+    return site["infer"].get("numpyro_gp") if site["type"] == "sample" and not site["is_observed"] else None
+
+
+def unwrap(fn: Any) -> Any:
+    """The distribution inside expansions, masks and events."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return fn
+
+
+class Latents:
+    """Marginals of the latent functions at the data, read off what `observe` was given.
+
+    ``mean`` and ``variance`` are ``(...,)`` for one latent function and ``(..., C)`` for several;
+    ``covariance`` is ``(..., C, C)`` where they are correlated, else None.
+    """
+
+    def __init__(self, f: Any) -> None:
+        self.covariance: Array | None = None
+        self.axis = True
+        if isinstance(f, dist.Normal):
+            self.axis = False
+            self.mean, self.variance = f.loc, f.scale**2
+            self.mean, self.variance = jnp.broadcast_arrays(self.mean, self.variance)
+        elif isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
+            self.mean, self.variance = jnp.broadcast_arrays(f.base_dist.loc, f.base_dist.scale**2)
+        elif isinstance(f, dist.MultivariateNormal):
+            self.mean, self.covariance = f.loc, f.covariance_matrix
+            self.variance = jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
+        elif isinstance(f, (tuple, list)) and f and all(isinstance(part, dist.Normal) for part in f):
+            self.mean = jnp.stack(jnp.broadcast_arrays(*[part.loc for part in f]), axis=-1)
+            self.variance = jnp.stack(jnp.broadcast_arrays(*[part.scale**2 for part in f]), axis=-1)
+        else:
+            fail(
+                "f",
+                "a Normal, a Normal with .to_event(1), a tuple of Normals, or a MultivariateNormal over latent functions",
+                f"a {type(f).__name__}",
+                "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs).",
+                TypeError,
+            )
+
+
+class Observation(dist.Distribution):
+    """Data ``y`` seen through a likelihood: the site that `observe` opens.
+
+    Its ``log_prob(y)`` is the variational expectation ``E_q(f) log p(y | f)``, shape of the batch: what every
+    engine of this library needs. The true predictive density is `predictive_log_prob`.
+    """
+
+    pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood")
+    pytree_aux_fields = ("several",)
+    reparametrized_params: list[str] = []
+
+    def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
+        latents = Latents(f)
+        self.mean_latent, self.variance_latent = latents.mean, latents.variance
+        self.covariance_latent = latents.covariance
+        self.likelihood = likelihood
+        self.several = likelihood.num_latent != 1
+        if latents.axis and self.several and latents.mean.shape[-1] != likelihood.num_latent:
+            fail(
+                "f",
+                f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs",
+                f"{latents.mean.shape[-1]}",
+                f"Make the process with outputs={likelihood.num_latent}.",
+            )
+        if not latents.axis and self.several:
+            fail(
+                "f",
+                f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs",
+                "one",
+                f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals.",
+            )
+        batch = latents.mean.shape[:-1] if latents.axis else latents.mean.shape
+        event = latents.mean.shape[-1:] if latents.axis and not self.several else ()
+        super().__init__(batch, event, validate_args=validate_args)
+
+    @property
+    def has_rsample(self) -> bool:
+        return False
+
+    @cached_property
+    def _conditional(self) -> dist.Distribution:
+        return self.likelihood.conditional(self.mean_latent)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        support = self._conditional.support
+        return constraints.independent(support, self.event_dim) if self.event_dim else support
+
+    def _arguments(self) -> tuple[tuple[Array, Array], dict[str, Array]]:
+        extra = {} if self.covariance_latent is None else {"covariance": self.covariance_latent}
+        return (self.mean_latent, self.variance_latent), extra
+
+    def _sum_outputs(self, values: Array) -> Array:
+        return jnp.sum(values, axis=-1) if self.event_dim else values
+
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
+        """``E_q(f) log p(y | f)`` for each datum (math.md section 6)."""
+        arguments, extra = self._arguments()
+        return self._sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))
+
+    def predictive_log_prob(self, value: Array) -> Array:
+        """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""
+        arguments, extra = self._arguments()
+        return self._sum_outputs(self.likelihood.predictive_log_prob(value, *arguments, **extra))
+
+    @property
+    def predictive_mean(self) -> Array:
+        """Mean of ``y`` under the predictive distribution (class probabilities for classes)."""
+        arguments, extra = self._arguments()
+        return self.likelihood.predictive_mean(*arguments, **extra)
+
+    @property
+    def predictive_variance(self) -> Array:
+        """Variance of ``y`` under the predictive distribution."""
+        arguments, extra = self._arguments()
+        return self.likelihood.predictive_variance(*arguments, **extra)
+
+    @property
+    def mean(self) -> Array:
+        return self.predictive_mean
+
+    @property
+    def variance(self) -> Array:
+        return self.predictive_variance
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw ``f`` from its marginals, then ``y`` given ``f``."""
+        key_latent, key_data = jax.random.split(key)
+        shape = sample_shape + self.mean_latent.shape
+        noise = jax.random.normal(key_latent, shape, self.mean_latent.dtype)
+        if self.covariance_latent is None:
+            spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
+        else:
+            factor = jnp.linalg.cholesky(self.covariance_latent)
+            spread = jnp.einsum("...ij,...j->...i", jnp.broadcast_to(factor, shape + shape[-1:]), noise)
+        latent = jnp.broadcast_to(self.mean_latent, shape) + spread
+        return self.likelihood.conditional(latent).sample(key_data)

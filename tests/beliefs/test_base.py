@@ -1,0 +1,75 @@
+"""The basis, the point process, and how a belief looks to NumPyro."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import Basis, Coupled, Point
+from numpyro_gp.beliefs.base import check_belief, positive
+from numpyro_gp.kernels import RBF, Matern32
+from tests.oracles.build import basis_of
+from tests.oracles.vectors import cases
+
+
+@pytest.mark.parametrize("case", cases("sparse_mcmc"))
+def test_point_is_the_conditional_given_whitened_values(case):
+    """Tolerance 1e-9: a factor L transposed, or a missing whitening, is off by 0.1 and more."""
+    basis, X = basis_of(case), jnp.asarray(case["Xs"])
+    point = Point(jnp.asarray(case["v"]))
+    mean, variance = point.marginals(basis, X)
+    np.testing.assert_allclose(mean, case["mean"], atol=1e-9)
+    np.testing.assert_allclose(variance, np.diag(case["cov"]), atol=1e-9)
+    np.testing.assert_allclose(point.joint(basis, X).covariance, case["cov"], atol=1e-9)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-6, 1e-2])
+def test_features_at_the_inducing_inputs_take_the_short_path_to_the_same_values(rng, jitter):
+    Z = jnp.asarray(rng.normal(size=(6, 2)))
+    basis = Basis.build(Matern32(1.3, 0.7), Z, jitter)
+    copy = jnp.array(Z)
+    np.testing.assert_allclose(basis.features(Z), basis.features(copy), atol=1e-12)
+    point = Point(jnp.asarray(rng.normal(size=6)))
+    np.testing.assert_allclose(point.marginals(basis, Z).mean, point.marginals(basis, copy).mean, atol=1e-12)
+    short, full = point.marginals(basis, Z).variance, point.marginals(basis, copy).variance
+    assert (short >= full - 1e-12).all(), "the short path may only enlarge the variance, or a bound would not be one"
+    assert (short <= full + jitter * 1.3 + 1e-12).all()
+
+
+def test_jitter_is_relative():
+    basis = Basis.build(RBF(4.0, 1.0), jnp.zeros((1, 1)), 1e-2)
+    np.testing.assert_allclose(basis.jitter, 0.04)
+    np.testing.assert_allclose(basis.factor, np.sqrt([[4.04]]))
+
+
+def test_values_with_output_axes(rng):
+    basis = Basis.build(RBF(1.0, 1.0), jnp.asarray(rng.normal(size=(4, 1))), 0.0)
+    X, v = jnp.asarray(rng.normal(size=(3, 1))), jnp.asarray(rng.normal(size=(2, 4)))
+    both = Point(v).marginals(basis, X)
+    for output in range(2):
+        one = Point(v[output]).marginals(basis, X)
+        np.testing.assert_allclose(both.mean[output], one.mean)
+        np.testing.assert_allclose(both.variance[output], one.variance)
+    assert Point(v).joint(basis, X).covariance.shape == (2, 3, 3)
+
+
+def test_positive_keeps_nan_and_lifts_rounding():
+    lifted = positive(jnp.array([-1e-18, jnp.nan, 0.5]), jnp.ones(3))
+    assert lifted[0] > 0
+    assert jnp.isnan(lifted[1])
+    assert lifted[2] == 0.5
+
+
+def test_a_belief_looks_like_the_array_of_its_whitened_mean():
+    belief = Coupled(jnp.arange(3.0), jnp.eye(3))
+    assert (belief.shape, belief.ndim, belief.size, belief.dtype) == ((3,), 1, 3, jnp.float64)
+    assert jnp.shape(belief) == (3,)
+    np.testing.assert_array_equal(belief.__jax_array__(), np.arange(3.0))
+    assert jax.tree.map(jnp.shape, belief).scale_tril == (3, 3)
+
+
+def test_a_belief_of_another_size_is_refused():
+    with pytest.raises(
+        ValueError, match=r"belief at site 'f' must be over whitened values of shape \(4,\).*Coupled over shape \(3,\)"
+    ):
+        check_belief("f", Coupled(jnp.zeros(3), jnp.eye(3)), (4,))

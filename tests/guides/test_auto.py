@@ -1,0 +1,207 @@
+"""AutoGP under NumPyro's objectives, its answers as an autoguide, and its errors."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNormal, AutoNormal
+
+import numpyro_gp as ngp
+from tests.oracles.problems import regression
+
+X = jnp.linspace(-1.0, 1.0, 20)[:, None]
+Y = jnp.sin(3 * X[:, 0])
+
+
+def model(X, y=None, batch=None):
+    ls = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    f = ngp.gp("f", ngp.kernels.Matern52(1.0, ls), jnp.linspace(-1.0, 1.0, 5)[:, None])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(noise), obs=None if y is None else y[idx])
+
+
+def latent_model(X, y=None, batch=None):
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        xw = ngp.latent_inputs("w", X[idx])
+    h = ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None], outputs=2)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        inner = h.draw("h_noise", xw)
+        ngp.observe("y", f(inner), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[idx])
+
+
+def one_plate_latent_model(X, y=None, batch=None):
+    h = ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None], outputs=2)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        inner = h.draw("h_noise", ngp.latent_inputs("w", X[idx]))
+        ngp.observe("y", f(inner), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[idx])
+
+
+def started(guide, objective=None, fn=model, **kwargs):
+    svi = SVI(fn, guide, optax.adam(0.01), Trace_ELBO() if objective is None else objective)
+    return svi, svi.init(jax.random.key(0), X, Y, **kwargs)
+
+
+def test_every_objective_gives_the_same_bound():
+    """The belief makes the bound deterministic: one or five particles, with or without analytic KLs."""
+    values = []
+    for objective in (
+        Trace_ELBO(),
+        TraceMeanField_ELBO(),
+        Trace_ELBO(num_particles=5),
+        Trace_ELBO(5, vectorize_particles=False),
+    ):
+        svi, state = started(ngp.AutoGP(model), objective)
+        values.append(float(svi.evaluate(state, X, Y)))
+    np.testing.assert_allclose(values, values[0], rtol=1e-10)
+
+
+def test_bound_equals_the_formula_at_the_same_parameters():
+    svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.5)}))
+    params = svi.get_params(state)
+    belief = svi.guide.beliefs(params)["f"]
+    hyper = svi.guide.rest.median(params)
+    bound, _ = numpyro.infer.util.log_density(model, (X, Y), {}, {**hyper, "f": belief})
+    np.testing.assert_allclose(-svi.evaluate(state, X, Y), bound, rtol=1e-10)
+
+
+@pytest.mark.parametrize("rest", [AutoDelta, AutoNormal, AutoMultivariateNormal])
+def test_any_autoguide_takes_the_rest(rest):
+    svi, state = started(ngp.AutoGP(model, rest=rest))
+    new, loss = svi.update(state, X, Y)
+    assert jnp.isfinite(loss)
+    # NumPyro's own AutoMultivariateNormal promotes ranks when it is asked for several draws.
+    shape = () if rest is AutoMultivariateNormal else (7,)
+    draws = svi.guide.sample_posterior(jax.random.key(1), svi.get_params(new), sample_shape=shape)
+    assert draws["noise"].shape == shape
+    assert draws["f"].shape == (*shape, 5)
+
+
+def test_answers_of_an_autoguide():
+    svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.5, mean=jnp.arange(5.0))}, rest=AutoNormal))
+    params, guide = svi.get_params(state), svi.guide
+    median = guide.median(params)
+    assert set(median) >= {"f", "lengthscale", "noise"}
+    np.testing.assert_allclose(median["f"], np.arange(5.0))
+    quantiles = guide.quantiles(params, [0.05, 0.5, 0.95])
+    np.testing.assert_allclose(quantiles["f"][2] - quantiles["f"][1], 0.5 * 1.6448536, rtol=1e-6)
+    draws = guide.sample_posterior(jax.random.key(0), params, sample_shape=(4000,))
+    np.testing.assert_allclose(draws["f"].std(0), 0.5, rtol=0.06)
+
+
+def test_predictive_of_numpyro_works_with_the_guide_and_new_inputs():
+    svi, state = started(ngp.AutoGP(model))
+    params, new = svi.get_params(state), jnp.linspace(-1.0, 1.0, 7)[:, None]
+    draws = Predictive(model, guide=svi.guide, params=params, num_samples=30)(jax.random.key(0), new)
+    assert draws["y"].shape == (30, 7)
+    assert Predictive(model, num_samples=30)(jax.random.key(0), new)["y"].shape == (30, 7)
+
+
+@pytest.mark.parametrize("fn", [latent_model, one_plate_latent_model])
+def test_local_sites_keep_their_plates_and_minibatches(fn):
+    guide = ngp.AutoGP(fn)
+    svi, state = started(guide, fn=fn, batch=5)
+    params = svi.get_params(state)
+    assert params["w/loc"].shape == (20, 1)
+    new, loss = jax.jit(lambda s: svi.update(s, X, Y, batch=5))(state)
+    assert jnp.isfinite(loss)
+    changed = jnp.any(svi.get_params(new)["w/loc"] != params["w/loc"], axis=1)
+    assert int(changed.sum()) == 5, "only the rows of the minibatch get a gradient"
+
+
+def test_noise_of_draws_follows_new_data_but_latent_inputs_of_the_fit_do_not():
+    svi, state = started(ngp.AutoGP(one_plate_latent_model), fn=one_plate_latent_model)
+    with (
+        handlers.seed(rng_seed=0),
+        handlers.substitute(data=svi.get_params(state)),
+        pytest.raises(
+            ValueError, match=r"data in plate 'data' must be the 20 rows.*but got 3 rows. Predict with ngp.Posterior"
+        ),
+    ):
+        svi.guide(X[:3])
+
+
+def test_a_guide_can_be_part_of_a_list():
+    guide = AutoGuideList(model)
+    guide.append(ngp.AutoGP(handlers.block(model, hide=["noise"])))
+    guide.append(AutoNormal(handlers.block(model, expose=["noise"])))
+    svi, state = started(guide)
+    _, loss = svi.update(state, X, Y)
+    assert jnp.isfinite(loss)
+
+
+def test_a_hand_written_guide():
+    def guide(X, y=None):
+        mean = numpyro.param("mean", jnp.zeros(5))
+        factor = numpyro.param("factor", jnp.eye(5), constraint=dist.constraints.lower_cholesky)
+        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, factor)))
+        for name in ("lengthscale", "noise"):
+            numpyro.sample(name, dist.Delta(numpyro.param(f"{name}_at", 0.5, constraint=dist.constraints.positive)))
+
+    svi, state = started(guide)
+    first = svi.evaluate(state, X, Y)
+    for _ in range(20):
+        state, loss = jax.jit(svi.update)(state, X, Y)
+    assert loss < first
+
+
+def test_pickled_guide_gives_the_same_answers():
+    svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal))
+    params = svi.get_params(state)
+    again = pickle.loads(pickle.dumps(svi.guide))
+    first = svi.guide.sample_posterior(jax.random.key(3), params)
+    for name, value in again.sample_posterior(jax.random.key(3), params).items():
+        np.testing.assert_array_equal(value, first[name])
+
+
+def test_one_natural_step_lands_on_the_optimum_through_svi():
+    """From any start; an ordinary gradient step of size one would not come near (it misses by more than 1)."""
+    problem = regression()
+
+    def fixed(X, y=None):
+        f = ngp.gp("f", problem.kernel, X, jitter=0.0)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(problem.noise)), obs=y)
+
+    guide = ngp.AutoGP(fixed, {"f": ngp.guides.coupled(natural=True, scale=0.5)})
+    svi = SVI(fixed, guide, ngp.optim.natural_gradient(optax.adam(0.1), 1.0), Trace_ELBO())
+    state = svi.init(jax.random.key(0), problem.X, problem.y)
+    assert -svi.evaluate(state, problem.X, problem.y) < problem.evidence - 1
+    state, _ = svi.update(state, problem.X, problem.y)
+    np.testing.assert_allclose(-svi.evaluate(state, problem.X, problem.y), problem.evidence, atol=1e-6)
+    result = svi.run(jax.random.key(0), 3, problem.X, problem.y, progress_bar=False)
+    np.testing.assert_allclose(-result.losses[-1], problem.evidence, atol=1e-6)
+
+
+def in_plate(X, y=None):
+    with numpyro.plate("group", 2, dim=-2):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+        with numpyro.plate("data", X.shape[0], dim=-1):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=None if y is None else jnp.stack([y, y]))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: started(ngp.AutoGP(model, {"g": ngp.guides.coupled()})), ValueError, r"recipes must be about latent sites of the model: \['f', 'lengthscale', 'noise'\], but got \['g'\]"),
+        (lambda: ngp.AutoGP(model, [ngp.guides.coupled()]), TypeError, "recipes must be a dictionary"),
+        (lambda: ngp.AutoGP(model, {"f": 3}), TypeError, r"recipes\['f'\] must be a recipe"),
+        (lambda: ngp.AutoGP(3), TypeError, "model must be a NumPyro model function"),
+        (lambda: ngp.AutoGP(model, rest="AutoNormal"), TypeError, "rest must be an autoguide class"),
+        (lambda: started(ngp.AutoGP(model, {"f": lambda name, prior: 3.0})), TypeError, "recipe of site 'f' must be a function that returns a belief"),
+        (lambda: started(ngp.AutoGP(in_plate), fn=in_plate), ValueError, r"GP site 'f' must be outside every plate.*inside plate 'group'. Use gp\(..., outputs=P\)"),
+        (lambda: ngp.AutoGP(model).median({}), RuntimeError, "the guide must be initialised"),
+    ],
+)  # fmt: skip
+def test_bad_input(build, error, message):
+    with pytest.raises(error, match=message):
+        build()

@@ -1,0 +1,62 @@
+"""Recipes declare parameters and start where they say."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Basis
+from numpyro_gp.sites import InducingPrior
+
+
+def prior(outputs=None, dtype=jnp.float64):
+    basis = Basis.build(ngp.kernels.RBF(jnp.asarray(1.0, dtype), 1.0), jnp.linspace(0.0, 2.0, 3, dtype=dtype)[:, None])
+    return InducingPrior("f", basis, (3,) if outputs is None else (outputs, 3))
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+@pytest.mark.parametrize("recipe", [ngp.guides.coupled, ngp.guides.mean_field])
+def test_the_default_start_is_the_prior(recipe, outputs):
+    site = prior(outputs)
+    belief = recipe()("f", site)
+    assert belief.shape == site.event_shape
+    np.testing.assert_allclose(belief.kl(site.basis), 0.0, atol=1e-12)
+
+
+def test_natural_start_is_the_same_belief():
+    plain = ngp.guides.coupled(scale=0.3, mean=jnp.arange(3.0))("f", prior())
+    natural = ngp.guides.coupled(scale=0.3, mean=jnp.arange(3.0), natural=True)("f", prior())
+    np.testing.assert_allclose(natural.mean, plain.mean, rtol=1e-12)
+    np.testing.assert_allclose(natural.scale_tril, plain.scale_tril, rtol=1e-12)
+
+
+def test_parameters_are_named_after_the_site():
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        ngp.guides.coupled()("f", prior())
+        ngp.guides.coupled(natural=True)("g", prior())
+        ngp.guides.mean_field()("h", prior())
+    assert set(trace) == {
+        "f/mean", "f/scale_tril", "g/natural_shift", "g/natural_precision", "h/mean", "h/scale"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", [ngp.guides.coupled(), ngp.guides.coupled(natural=True), ngp.guides.mean_field()])
+def test_dtype_follows_the_site(recipe):
+    assert recipe("f", prior(dtype=jnp.float32)).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ngp.guides.coupled(scale=0.0), "scale must be positive"),
+        (lambda: ngp.guides.mean_field(scale=[1.0, 2.0]), "scale must be one positive number"),
+        (
+            lambda: ngp.guides.coupled(mean=jnp.zeros(4))("f", prior()),
+            r"mean of the recipe for 'f' must be of shape \(3,\)",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,26 @@
+"""Library objects from oracle cases."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from numpyro_gp import kernels
+from numpyro_gp.beliefs import Basis
+
+CLASSES = {
+    "rbf": kernels.RBF,
+    "matern12": kernels.Matern12,
+    "matern32": kernels.Matern32,
+    "matern52": kernels.Matern52,
+}
+
+
+def kernel_of(case: dict[str, Any], prefix: str = "", dtype: Any = jnp.float64) -> kernels.Kernel:
+    """The kernel that a case describes."""
+    variance = jnp.asarray(case[prefix + "variance"], dtype)
+    return CLASSES[str(case[prefix + "kernel"])](variance, jnp.asarray(case[prefix + "lengthscale"], dtype))
+
+
+def basis_of(case: dict[str, Any], inducing: str = "Z", jitter: float = 0.0, dtype: Any = jnp.float64) -> Basis:
+    """The basis on the inducing inputs of a case, without jitter unless asked for."""
+    return Basis.build(kernel_of(case, dtype=dtype), jnp.asarray(case[inducing], dtype), jitter)

@@ -1,0 +1,234 @@
+"""The gp primitive: predictions from points and beliefs, draws, shapes, NumPyro's handlers, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+
+def process(value, kernel, Z, **options):
+    """The process that a model sees when its site holds ``value``."""
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
+        return ngp.gp("f", kernel, Z, **options)
+
+
+@pytest.mark.parametrize("case", cases("svgp"))
+def test_belief_gives_marginals_and_joint(case):
+    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    f = process(belief, kernel_of(case), case["Z"], jitter=0.0)
+    marginal = f(case["Xs"])
+    assert isinstance(marginal, dist.Normal)
+    np.testing.assert_allclose(marginal.loc, case["mean"], atol=1e-9)
+    np.testing.assert_allclose(marginal.scale**2, case["var"], atol=1e-9)
+    joint = f.joint(case["Xs"])
+    np.testing.assert_allclose(joint.loc, case["mean"], atol=1e-9)
+    np.testing.assert_allclose(joint.covariance_matrix, case["cov"], atol=1e-9)
+
+
+@pytest.mark.parametrize("case", cases("svgp"))
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
+def test_model_at_a_belief_is_the_bound(case, likelihood):
+    """log density of the model at a belief = ELBO; forgetting the KL or the variance term is off by > 0.1."""
+    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    seen = (
+        ngp.likelihoods.Gaussian(np.sqrt(case["noise"]))
+        if likelihood == "gaussian"
+        else ngp.likelihoods.Bernoulli("probit")
+    )
+    y = case["y"] if likelihood == "gaussian" else case["labels"]
+
+    def model():
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(y)):
+            ngp.observe("y", f(case["X"]), seen, obs=y)
+
+    bound, _ = log_density(model, (), {}, {"f": belief})
+    np.testing.assert_allclose(bound, case[f"elbo_{likelihood}"], atol=1e-9 if likelihood == "gaussian" else 1e-6)
+
+
+@pytest.mark.parametrize("case", cases("sparse_mcmc"))
+@pytest.mark.parametrize("likelihood", ["bernoulli_probit", "poisson"])
+def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
+    seen = ngp.likelihoods.Poisson() if likelihood == "poisson" else ngp.likelihoods.Bernoulli("probit")
+    y = case["counts"] if likelihood == "poisson" else case["labels"]
+
+    def model():
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(y)):
+            ngp.observe("y", f(case["X"]), seen, obs=y)
+
+    target, _ = log_density(model, (), {}, {"f": jnp.asarray(case["v"])})
+    np.testing.assert_allclose(target, case[f"{likelihood}/target"], atol=1e-6)
+
+
+def test_shapes_with_outputs_and_leading_axes(rng):
+    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(3, 4, 2))
+    kernel = ngp.kernels.RBF(1.0, 1.0)
+    one = process(jnp.asarray(rng.normal(size=5)), kernel, Z)
+    assert one(X).batch_shape == (3, 4)
+    assert one.joint(X).batch_shape == (3,)
+    several = process(jnp.asarray(rng.normal(size=(2, 5))), kernel, Z, outputs=2)
+    assert (several(X).batch_shape, several(X).event_shape) == ((3, 4), (2,))
+    assert (several.joint(X).batch_shape, several.joint(X).event_shape) == ((3, 2), (4,))
+    first = process(several.process.v[1], kernel, Z)
+    np.testing.assert_allclose(several(X).base_dist.loc[..., 1], first(X).loc, rtol=1e-12)
+
+
+def test_mean_functions(rng):
+    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
+    kernel = ngp.kernels.RBF(1.0, 1.0)
+    zero = process(jnp.zeros(5), kernel, Z)(X)
+    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=2.0)(X).loc, zero.loc + 2.0)
+    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=lambda x: x[..., 0])(X).loc, X[:, 0])
+    projected = process(jnp.zeros((2, 5)), kernel, Z, outputs=2, mean=ngp.means.identity(2))
+    np.testing.assert_allclose(projected(X).base_dist.loc, X)
+    np.testing.assert_allclose(projected.joint(X).loc, X.T)
+    with pytest.raises(
+        ValueError, match=r"mean must be a function whose value at X of shape \(4, 2\) has shape \(4,\)"
+    ):
+        process(jnp.zeros(5), kernel, Z, mean=lambda x: x)(X)
+
+
+def noise_of(f, X, value):
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"e": value}):
+        return f.draw("e", X)
+
+
+def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
+    """Same inputs on the left axis must give the same value: an independent draw (the classic bug) would not."""
+    Z, X = rng.normal(size=(5, 1)), rng.normal(size=(4, 1))
+    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=5)), 0.4 * jnp.eye(5))
+    f = process(belief, ngp.kernels.Matern52(1.0, 0.6), Z, jitter=1e-10)
+    marginal = f(X)
+    e = jnp.asarray(rng.normal(size=4))
+    np.testing.assert_allclose(noise_of(f, X, e), marginal.loc + marginal.scale * e, rtol=1e-9)
+    twice = jnp.stack([jnp.asarray(X), jnp.asarray(X)])
+    values = noise_of(f, twice, jnp.asarray(rng.normal(size=(2, 4))))
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
+    apart = jnp.stack([jnp.asarray(X), jnp.asarray(X) + 0.3])
+    noise = jnp.asarray(rng.normal(size=(2, 4)))
+    drawn = noise_of(f, apart, noise)
+    for n in range(4):
+        joint = f.joint(apart[:, n])
+        dense = joint.loc + np.linalg.cholesky(joint.covariance_matrix) @ noise[:, n]
+        np.testing.assert_allclose(drawn[:, n], dense, atol=1e-6)
+
+
+def test_draw_with_outputs_is_a_draw_for_each_output(rng):
+    Z, X = rng.normal(size=(5, 1)), jnp.asarray(rng.normal(size=(3, 4, 1)))
+    v, noise = jnp.asarray(rng.normal(size=(2, 5))), jnp.asarray(rng.normal(size=(3, 4, 2)))
+    kernel = ngp.kernels.Matern52(1.0, 0.6)
+    both = noise_of(process(v, kernel, Z, outputs=2), X, noise)
+    for p in range(2):
+        np.testing.assert_allclose(both[..., p], noise_of(process(v[p], kernel, Z), X, noise[..., p]), atol=1e-9)
+
+
+def test_points_in_a_plate_are_one_function_for_each_member(rng):
+    X = jnp.asarray(rng.normal(size=(6, 1)))
+
+    def model():
+        with numpyro.plate("group", 3, dim=-2):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:4])
+            with numpyro.plate("data", 6, dim=-1):
+                return ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1)), f(X)
+
+    v = jnp.asarray(rng.normal(size=(3, 1, 4)))
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": v}):
+        y, marginal = model()
+    assert y.shape == (3, 6)
+    for group in range(3):
+        alone = process(v[group, 0], ngp.kernels.RBF(1.0, 1.0), X[:4])(X)
+        np.testing.assert_allclose(marginal.loc[group], alone.loc, rtol=1e-9)
+        np.testing.assert_allclose(marginal.scale[group], alone.scale, rtol=1e-9)
+
+
+def simple(X, y=None):
+    s = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+    with numpyro.plate("data", len(X)):
+        return ngp.observe("y", f(X), ngp.likelihoods.Gaussian(s), obs=y)
+
+
+@pytest.mark.parametrize("value", ["point", "belief"])
+def test_handlers(rng, value):
+    """scope, block, mask, scale, condition, substitute, replay and jit leave the site what it is."""
+    X, y = jnp.asarray(rng.normal(size=(5, 1))), jnp.asarray(rng.normal(size=5))
+    held = jnp.asarray(rng.normal(size=3))
+    held = held if value == "point" else ngp.beliefs.Coupled(held, 0.5 * jnp.eye(3))
+    params = {"noise": jnp.asarray(0.3), "f": held}
+    base, _ = log_density(simple, (X, y), {}, params)
+    jitted = jax.jit(lambda p: log_density(simple, (X, y), {}, p)[0])(params)
+    np.testing.assert_allclose(jitted, base, rtol=1e-12)
+    scoped, trace = log_density(handlers.scope(simple, "a"), (X, y), {}, {f"a/{k}": v for k, v in params.items()})
+    np.testing.assert_allclose(scoped, base, rtol=1e-12)
+    assert "a/f" in trace
+    doubled, _ = log_density(handlers.scale(simple, 2.0), (X, y), {}, params)
+    np.testing.assert_allclose(doubled, 2 * base, rtol=1e-12)
+    masked, _ = log_density(handlers.mask(simple, mask=False), (X, y), {}, params)
+    assert masked == 0.0
+    traced = handlers.trace(handlers.seed(handlers.substitute(simple, data=params), 0)).get_trace(X, y)
+    replayed = handlers.trace(handlers.seed(handlers.replay(simple, traced), 1)).get_trace(X, y)
+    np.testing.assert_allclose(replayed["y"]["fn"].mean_latent, traced["y"]["fn"].mean_latent)
+    if value == "point":
+        conditioned = handlers.condition(simple, data={"f": held})
+        np.testing.assert_allclose(
+            log_density(conditioned, (X, y), {}, {"noise": params["noise"]})[0], base, rtol=1e-12
+        )
+
+
+def test_several_processes_in_one_model(rng):
+    X = jnp.asarray(rng.normal(size=(5, 1)))
+
+    def model():
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+        g = ngp.gp("g", ngp.kernels.Matern12(1.0, 1.0), X[:2])
+        with numpyro.plate("data", 5):
+            ngp.observe("y", (f(X), g(X)), ngp.likelihoods.HeteroscedasticGaussian(), obs=jnp.zeros(5))
+
+    density, trace = log_density(
+        model, (), {}, {"f": jnp.zeros(3), "g": ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))}
+    )
+    assert jnp.isfinite(density)
+    assert set(trace) == {"f", "g", "data", "y"}
+
+
+def test_prior_draws_have_the_prior_covariance():
+    """20000 prior draws at Z = X: standard error of each entry about 0.01; unwhitened draws would be off by 0.5."""
+    X = jnp.linspace(0.0, 2.0, 3)[:, None]
+    kernel = ngp.kernels.RBF(1.5, 1.0)
+
+    def draw(key):
+        with handlers.seed(rng_seed=key):
+            return ngp.gp("f", kernel, X)(X).loc
+
+    values = jax.vmap(draw)(jax.random.split(jax.random.key(0), 20000))
+    expected = 1.5 * np.exp(-0.5 * (np.linspace(0, 2, 3)[:, None] - np.linspace(0, 2, 3)) ** 2)
+    np.testing.assert_allclose(np.cov(values.T), expected, atol=0.06)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros(3)), ValueError, r"inducing must be an array of shape \(N, D\).*pass inducing\[:, None\]"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1), int)), TypeError, "inducing must be floating point"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.full((3, 1), jnp.nan)), ValueError, "inducing must be finite"),
+        (lambda: ngp.gp("f", "rbf", jnp.zeros((3, 1))), TypeError, "kernel"),
+        (lambda: ngp.gp(3, ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1))), TypeError, "name must be the name of a sample site"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1)), outputs=0), ValueError, "outputs must be at least 1"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1)), jitter=-1.0), ValueError, "jitter must be zero or positive"),
+        (lambda: process(jnp.zeros(3), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1)))(jnp.zeros((2, 2))), ValueError, "X must be an array with 1 columns"),
+        (lambda: process(jnp.zeros(3), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1)))(jnp.zeros((0, 1))), ValueError, "X must be a non-empty array"),
+        (lambda: process(jnp.zeros(4), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1))), ValueError, r"shape \(3,\), but got shape \(4,\)"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, error, message):
+    with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
+        call()

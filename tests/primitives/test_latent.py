@@ -1,0 +1,33 @@
+"""Latent input columns."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import handlers
+
+import numpyro_gp as ngp
+
+
+def test_columns_are_appended_and_scored():
+    X = jnp.arange(6.0).reshape(3, 2)
+    with handlers.seed(rng_seed=0), handlers.trace() as trace, numpyro.plate("data", 3):
+        widened = ngp.latent_inputs("w", X, dim=2)
+    np.testing.assert_array_equal(widened[:, :2], X)
+    np.testing.assert_array_equal(widened[:, 2:], trace["w"]["value"])
+    assert (trace["w"]["fn"].batch_shape, trace["w"]["fn"].event_shape) == ((3,), (2,))
+
+
+@pytest.mark.parametrize(("left_x", "left_w"), [((), (4,)), ((4,), ()), ((4,), (4,)), ((2, 1), (4,))])
+def test_leading_axes_broadcast(left_x, left_w):
+    X, w = jnp.ones((*left_x, 3, 2)), jnp.zeros((*left_w, 3, 1))
+    with handlers.substitute(data={"w": w}), handlers.seed(rng_seed=0):
+        widened = ngp.latent_inputs("w", X)
+    assert widened.shape == np.broadcast_shapes((*left_x, 3, 1), w.shape)[:-1] + (3,)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"X must be an array of shape \(..., N, D\)"):
+        ngp.latent_inputs("w", jnp.zeros(3))
+    with pytest.raises(ValueError, match="dim must be at least 1"):
+        ngp.latent_inputs("w", jnp.zeros((3, 1)), dim=0)

@@ -1,0 +1,81 @@
+"""Observations: one term for each datum, predictive draws, and data of the wrong shape or kind."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import numpyro_gp as ngp
+
+NORMAL = dist.Normal(jnp.array([0.1, -0.4, 0.7]), 0.5)
+
+
+def test_the_site_is_a_plate_of_pointwise_terms():
+    def model(y):
+        with numpyro.plate("data", 3):
+            ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    trace = handlers.trace(model).get_trace(jnp.zeros(3))
+    assert trace["y"]["is_observed"]
+    assert trace["y"]["fn"].log_prob(jnp.zeros(3)).shape == (3,)
+
+
+def test_masks_hide_single_terms():
+    y = jnp.array([0.0, 1.0, 2.0])
+
+    def model(mask):
+        with numpyro.plate("data", 3), handlers.mask(mask=mask):
+            ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    kept = handlers.trace(model).get_trace(jnp.array([True, False, True]))["y"]["fn"].log_prob(y)
+    full = handlers.trace(model).get_trace(jnp.ones(3, bool))["y"]["fn"].log_prob(y)
+    np.testing.assert_allclose(kept, np.asarray(full) * [1, 0, 1])
+
+
+def test_without_data_it_draws_from_the_predictive():
+    def model():
+        with numpyro.plate("data", 3):
+            return ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3))
+
+    draws = jax.vmap(lambda key: handlers.seed(model, key)())(jax.random.split(jax.random.key(0), 20000))
+    np.testing.assert_allclose(draws.mean(0), NORMAL.loc, atol=0.02)
+    np.testing.assert_allclose(draws.var(0), 0.25 + 0.09, rtol=0.05)
+
+
+def test_any_function_to_a_distribution_is_a_likelihood():
+    y = jnp.array([0.2, 0.1, 0.0])
+    named = ngp.sites.Observation(NORMAL, ngp.likelihoods.Gaussian(0.3)).log_prob(y)
+    plain = ngp.likelihoods.as_likelihood(lambda f: dist.Normal(f, 0.3))
+    np.testing.assert_allclose(ngp.sites.Observation(NORMAL, plain).log_prob(y), named, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("obs", "error", "message"),
+    [
+        (jnp.zeros((3, 1)), ValueError, r"obs of site 'y' must be of the shape of f, \(3,\), but got shape \(3, 1\).*y\[:, 0\]"),
+        (jnp.zeros(1), ValueError, "obs of site 'y' must be of the shape of f"),
+        (jnp.array(0.0), ValueError, "obs of site 'y' must be of the shape of f"),
+        (jnp.zeros(0), ValueError, "obs of site 'y' must be of the shape of f"),
+        (jnp.array([0.0, jnp.nan, 1.0]), ValueError, "obs of site 'y' must be free of NaN, but got 1 NaN of 3.*numpyro.handlers.mask"),
+    ],
+)  # fmt: skip
+def test_bad_data(obs, error, message):
+    with pytest.raises(error, match=message):
+        ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=obs)
+
+
+def test_data_outside_the_likelihood_are_refused():
+    with pytest.raises(ValueError, match="0 or 1|labels|0, 1"):
+        ngp.observe("y", NORMAL, ngp.likelihoods.Bernoulli(), obs=jnp.array([0.0, 2.0, 1.0]))
+    with pytest.raises(ValueError, match="count|whole"):
+        ngp.observe("y", NORMAL, ngp.likelihoods.Poisson(), obs=jnp.array([0.0, -2.0, 1.0]))
+
+
+def test_bad_processes_and_likelihoods():
+    with pytest.raises(TypeError, match="f must be a Normal"):
+        ngp.observe("y", jnp.zeros(3), ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros(3))
+    with pytest.raises(TypeError, match="likelihood"):
+        ngp.observe("y", NORMAL, "gaussian", obs=jnp.zeros(3))

@@ -1,0 +1,134 @@
+"""Gaussian regression with the function integrated out: evidence, collapsed bound, conditioned process."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+
+def conditioned(case, inducing=None, jitter=0.0):
+    return ngp.gp_regression(
+        "y", kernel_of(case), case["X"], case["noise"], inducing=inducing, obs=case["y"], jitter=jitter
+    )
+
+
+@pytest.mark.parametrize("case", cases("collapsed"))
+@pytest.mark.parametrize("kind", ["exact", "collapsed"])
+def test_evidence_and_predictions(case, kind):
+    """A missing trace term or a missing 1/2 moves the bound by more than 0.05."""
+    Z = None if kind == "exact" else case["Z"]
+    density, _ = log_density(lambda: conditioned(case, Z), (), {}, {})
+    np.testing.assert_allclose(density, case["exact_lml" if kind == "exact" else "bound"], atol=1e-9)
+    f = conditioned(case, Z)
+    wanted_mean, wanted_cov = (
+        (case["exact_mean"], case["exact_cov"]) if kind == "exact" else (case["mean"], case["cov"])
+    )
+    np.testing.assert_allclose(f(case["Xs"]).loc, wanted_mean, atol=1e-9)
+    np.testing.assert_allclose(f(case["Xs"]).scale ** 2, np.diag(wanted_cov), atol=1e-9)
+    np.testing.assert_allclose(f.joint(case["Xs"]).covariance_matrix, wanted_cov, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", cases("collapsed"))
+def test_inducing_inputs_at_the_data_give_the_evidence(case):
+    X = jnp.asarray(case["X"])
+    for Z in (X, jnp.array(X)):  # the same object takes the short path
+        density, _ = log_density(
+            lambda Z=Z: ngp.gp_regression(
+                "y", kernel_of(case), X, case["noise"], inducing=Z, obs=case["y"], jitter=0.0
+            ),
+            (),
+            {},
+            {},
+        )
+        np.testing.assert_allclose(density, case["exact_lml"], atol=1e-8)
+
+
+def test_noise_for_each_datum_is_rescaled_data(rng):
+    """Dividing the data, the features and the prior by each noise scale gives the same bound less the log scales."""
+    case = cases("collapsed")[0]
+    noise = rng.uniform(0.05, 0.5, len(case["y"]))
+    exact, _ = log_density(lambda: ngp.gp_regression("y", kernel_of(case), case["X"], noise, obs=case["y"]), (), {}, {})
+    gram = np.asarray(kernel_of(case).matrix(jnp.asarray(case["X"])))
+    from scipy import stats
+
+    np.testing.assert_allclose(
+        exact, stats.multivariate_normal(np.zeros(9), gram + np.diag(noise)).logpdf(case["y"]), rtol=1e-10
+    )
+    collapsed, _ = log_density(
+        lambda: ngp.gp_regression(
+            "y", kernel_of(case), case["X"], noise, inducing=jnp.asarray(case["X"]), obs=case["y"], jitter=0.0
+        ),
+        (),
+        {},
+        {},
+    )
+    np.testing.assert_allclose(collapsed, exact, atol=1e-8)
+
+
+def test_mean_function_shifts_the_data():
+    case = cases("collapsed")[1]
+    shifted = ngp.gp_regression("y", kernel_of(case), case["X"], case["noise"], mean=2.0, obs=case["y"] + 2.0)
+    np.testing.assert_allclose(shifted(case["Xs"]).loc, case["exact_mean"] + 2.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_prior_draws_have_the_right_covariance(sparse):
+    X = jnp.linspace(0.0, 2.0, 3)[:, None]
+    kernel = ngp.kernels.RBF(1.5, 1.0)
+
+    def draw(key):
+        with handlers.seed(rng_seed=key), handlers.trace() as trace:
+            ngp.gp_regression("y", kernel, X, 0.3, inducing=X if sparse else None)
+        return trace["y"]["value"]
+
+    values = jax.vmap(draw)(jax.random.split(jax.random.key(0), 20000))
+    np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
+
+
+def test_draws_are_consistent_functions(rng):
+    case = cases("collapsed")[0]
+    f = conditioned(case, jitter=1e-8)
+    twice = jnp.stack([jnp.asarray(case["Xs"])] * 2)
+    with handlers.seed(rng_seed=0):
+        values = f.draw("e", twice)
+    np.testing.assert_allclose(values[0], values[1], atol=1e-2)
+
+
+def test_gradient_in_the_hyper_parameters_matches_finite_differences():
+    case = cases("collapsed")[2]
+
+    def evidence(log_noise, Z):
+        model = lambda: ngp.gp_regression(
+            "y", kernel_of(case), case["X"], jnp.exp(log_noise), inducing=Z, obs=case["y"]
+        )
+        return log_density(model, (), {}, {})[0]
+
+    for Z in (None, case["Z"]):
+        slope = jax.grad(evidence)(-1.0, Z)
+        rise = (evidence(-1.0 + 1e-5, Z) - evidence(-1.0 - 1e-5, Z)) / 2e-5
+        np.testing.assert_allclose(slope, rise, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"noise": -0.1}, ValueError, "noise must be positive"),
+        ({"noise": jnp.ones(3)}, ValueError, r"noise must be a number or of shape \(9,\)"),
+        ({"X": jnp.zeros(9)}, ValueError, r"X must be an array of shape \(N, D\)"),
+        ({"inducing": jnp.zeros((3, 7))}, ValueError, "inducing must be an array with"),
+        ({"obs": jnp.zeros(4)}, ValueError, "obs of site 'y' must be of the shape of f"),
+        ({"obs": jnp.full(9, jnp.nan)}, ValueError, "free of NaN"),
+    ],
+)
+def test_bad_input(change, error, message):
+    case = cases("collapsed")[0]
+    arguments = {"X": case["X"], "noise": 0.1, "obs": case["y"], **change}
+    X, noise = arguments.pop("X"), arguments.pop("noise")
+    with pytest.raises(error, match=message):
+        ngp.gp_regression("y", kernel_of(case), X, noise, **arguments)

@@ -1,0 +1,122 @@
+"""One site, two kinds of value: scores, shapes and NumPyro's ways of looking at them."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions.kl import kl_divergence
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Basis
+from numpyro_gp.sites import InducingPrior, Latents, Observation
+from tests.oracles.build import basis_of
+from tests.oracles.vectors import cases
+
+
+def site(size=3, outputs=None):
+    basis = Basis.build(ngp.kernels.RBF(1.0, 1.0), jnp.linspace(0.0, 2.0, size)[:, None])
+    return InducingPrior("f", basis, (size,) if outputs is None else (outputs, size))
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_point_is_scored_by_its_standard_normal_density(rng, outputs):
+    prior = site(outputs=outputs)
+    v = rng.normal(size=prior.event_shape)
+    np.testing.assert_allclose(prior.log_prob(jnp.asarray(v)), stats.norm.logpdf(v).sum(), rtol=1e-13)
+    batch = rng.normal(size=(5, *prior.event_shape))
+    assert prior.log_prob(jnp.asarray(batch)).shape == (5,)
+
+
+@pytest.mark.parametrize("case", cases("svgp"))
+def test_a_belief_is_scored_by_minus_its_kl(case):
+    prior = InducingPrior("f", basis_of(case), (5,))
+    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    np.testing.assert_allclose(prior.log_prob(belief), -case["kl"], atol=1e-9)
+    np.testing.assert_allclose(kl_divergence(ngp.Belief(belief), prior), case["kl"], atol=1e-9)
+    assert ngp.Belief(belief).log_prob(belief) == 0.0
+
+
+def test_prior_draws_are_standard_normal():
+    draws = site(outputs=2).sample(jax.random.key(1), (20000,))
+    assert draws.shape == (20000, 2, 3)
+    np.testing.assert_allclose(draws.mean(0), 0.0, atol=0.04)
+    np.testing.assert_allclose(draws.std(0), 1.0, atol=0.03)
+
+
+def test_sites_in_plates_expand_and_flatten():
+    expanded = site().expand((4,))
+    assert expanded.sample(jax.random.key(0)).shape == (4, 3)
+    leaves, structure = jax.tree.flatten(site())
+    assert jax.tree.unflatten(structure, leaves).event_shape == (3,)
+    assert pickle.loads(pickle.dumps(site())).event_shape == (3,)
+
+
+def test_belief_distribution_is_a_point_mass():
+    belief = ngp.beliefs.Coupled(jnp.arange(3.0), 2 * jnp.eye(3))
+    fn = ngp.Belief(belief)
+    assert fn.sample(jax.random.key(0)) is belief
+    assert fn.event_shape == (3,)
+    np.testing.assert_array_equal(fn.mean, np.arange(3.0))
+    np.testing.assert_allclose(fn.variance, 4.0)
+    assert pickle.loads(pickle.dumps(fn)).value.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ngp.Belief(jnp.zeros(3)), TypeError, "value must be a belief.*Distribution|use numpyro.distributions.Delta"),
+        (lambda: site().log_prob(jnp.zeros(4)), ValueError, r"value of site 'f' must be whitened inducing values of shape \(3,\)"),
+        (lambda: site().log_prob(ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))), ValueError, "belief at site 'f'"),
+        (lambda: Latents(jnp.zeros(3)), TypeError, r"f must be a Normal.*Call the process at inputs first: ngp.observe"),
+        (lambda: Observation(dist.Normal(jnp.zeros(3), 1.0), ngp.likelihoods.Softmax(3)), ValueError, "3 latent functions"),
+        (lambda: Observation(dist.Normal(jnp.zeros((5, 2)), 1.0).to_event(1), ngp.likelihoods.Softmax(3)), ValueError, "outputs=3"),
+    ],
+)  # fmt: skip
+def test_bad_values(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_latents_of_every_form(rng):
+    mean, scale = rng.normal(size=(4, 2)), rng.uniform(0.5, 1.0, (4, 2))
+    tuple_form = Latents((dist.Normal(mean[:, 0], scale[:, 0]), dist.Normal(mean[:, 1], scale[:, 1])))
+    event_form = Latents(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)).to_event(1))
+    full_form = Latents(dist.MultivariateNormal(jnp.asarray(mean), jnp.asarray(scale[..., None] ** 2 * np.eye(2))))
+    for form in (tuple_form, event_form, full_form):
+        np.testing.assert_allclose(form.mean, mean)
+        np.testing.assert_allclose(form.variance, scale**2)
+    assert tuple_form.covariance is None
+    assert full_form.covariance.shape == (4, 2, 2)
+
+
+def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
+    mean, scale, y = rng.normal(size=4), rng.uniform(0.3, 1.0, 4), rng.normal(size=4)
+    seen = Observation(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)), ngp.likelihoods.Gaussian(0.5))
+    expected = stats.norm.logpdf(y, mean, 0.5) - 0.5 * scale**2 / 0.25
+    np.testing.assert_allclose(seen.log_prob(jnp.asarray(y)), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        seen.predictive_log_prob(jnp.asarray(y)), stats.norm.logpdf(y, mean, np.sqrt(0.25 + scale**2))
+    )
+    np.testing.assert_allclose(seen.predictive_mean, mean)
+    np.testing.assert_allclose(seen.predictive_variance, 0.25 + scale**2)
+
+
+def test_an_observation_draws_from_its_predictive():
+    f = dist.MultivariateNormal(jnp.array([0.5, -0.2]), jnp.array([[0.6, 0.4], [0.4, 0.5]]))
+    seen = Observation(f, ngp.likelihoods.HeteroscedasticGaussian())
+    draws = seen.sample(jax.random.key(0), (40000,))
+    np.testing.assert_allclose(draws.mean(), seen.predictive_mean, atol=0.03)
+    np.testing.assert_allclose(draws.var(), seen.predictive_variance, rtol=0.05)
+
+
+def test_several_outputs_with_a_scalar_likelihood_are_one_event(rng):
+    f = dist.Normal(jnp.asarray(rng.normal(size=(4, 3))), 0.5).to_event(1)
+    seen = Observation(f, ngp.likelihoods.Gaussian(0.2))
+    assert (seen.batch_shape, seen.event_shape) == ((4,), (3,))
+    y = jnp.zeros((4, 3))
+    alone = Observation(dist.Normal(f.base_dist.loc, 0.5), ngp.likelihoods.Gaussian(0.2)).log_prob(y)
+    np.testing.assert_allclose(seen.log_prob(y), alone.sum(-1), rtol=1e-13)
