@@ -1,0 +1,575 @@
+"""The training loop: one compiled loop, one progress bar, a stop with a reason, checkpoints.
+
+The steps run in a compiled ``while`` loop whose *length is an argument*: long chunks, the short
+last one and the re-run up to the last good step are all the same program, so a resumed or
+repeated run gives the same bits, and nothing compiles twice.
+"""
+
+import functools
+import inspect
+import json
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from jax import lax
+from numpyro.handlers import replay, seed
+from numpyro.infer.util import compute_log_probs
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_key, fail
+
+__all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
+
+OWN_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params")
+# A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
+SECONDS_PER_CHUNK = 0.5
+LONGEST_CHUNK = 1000
+REMEDY = (
+    "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
+    "or priors that keep the parameters away from zero and infinity."
+)
+
+
+class FitResult(NamedTuple):
+    """Constrained parameters, the loss of every step ``(steps,)``, and the engine's own state after those steps."""
+
+    params: dict[str, Any]
+    losses: Array
+    state: Any
+
+
+class NonFiniteLoss(ArithmeticError):
+    """A loss, or a parameter after its update, was not finite.
+
+    ``step`` counts from 0, ``sites`` are the names of the model's sites found at fault, in model
+    order (empty if none stands out), ``result`` is the :class:`FitResult` after the last good step.
+    """
+
+    def __init__(self, message: str, step: int, sites: tuple[str, ...], result: FitResult) -> None:
+        super().__init__(message)
+        self.step, self.sites, self.result = step, sites, result
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a fit; ``result`` is the :class:`FitResult` after the last finished chunk."""
+
+    def __init__(self, message: str, result: FitResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class Position(NamedTuple):
+    """How far a run has come: the state and the losses that led to it. Replaced as a whole, so never half new."""
+
+    state: Any
+    chunks: tuple[np.ndarray, ...]
+
+    @property
+    def losses(self) -> np.ndarray:
+        return np.concatenate(self.chunks) if self.chunks else np.zeros(0)
+
+    @property
+    def steps(self) -> int:
+        return sum(len(chunk) for chunk in self.chunks)
+
+
+def fit(
+    key: Array,
+    svi_or_stein: Any,
+    num_steps: int,
+    /,
+    *args: Any,
+    chunk_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_every: float = 30.0,
+    resume: bool | str | os.PathLike | FitResult = False,
+    init_params: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> FitResult:
+    """Run an inference engine for ``num_steps`` steps on ``model(*args, **kwargs)``.
+
+    Arrays among the arguments stay arguments of the compiled program (they are not copied into it
+    as constants); everything else in them (ints such as ``batch=1024``, strings, functions) is
+    fixed. A model that needs the *value* of an array in Python takes it by ``functools.partial``.
+
+    Parameters
+    ----------
+    key
+        One random key. Not used for the steps of a resumed run, whose key is in its state.
+    svi_or_stein
+        NumPyro's ``SVI``, ``SteinVI``, ``SVGD``, or any object with ``init(key, *args, **kwargs)``,
+        ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
+    num_steps
+        Steps in all, those of a resumed run included.
+    chunk_size
+        Steps between two looks at the losses; None adapts it to half a second. No effect on numbers.
+    progress
+        Show one bar on standard error with the loss (Stein engines: the norm of the Stein force).
+    checkpoint
+        File (``.npz``) that is replaced atomically at most every ``checkpoint_every`` seconds, and
+        at the end, at a failure and at Ctrl-C. A file that exists is refused unless it is the one resumed.
+    resume
+        True continues from ``checkpoint``, or starts anew where that file is not there yet (the
+        same script can be started again and again); a path continues from that file; a
+        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run.
+    init_params
+        Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``).
+    *args, **kwargs
+        What the model takes. A model with an argument named like one of the six above is refused.
+
+    Returns
+    -------
+    FitResult
+        ``(params, losses, state)``.
+
+    Raises
+    ------
+    NonFiniteLoss
+        At the first step with a loss that is not finite, or whose update leaves a parameter that
+        is not finite. Names the step and the site; carries the result of the steps before it.
+    FitInterrupted
+        At Ctrl-C; a ``KeyboardInterrupt`` with the result so far.
+
+    Examples
+    --------
+    >>> import jax, numpyro, optax
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> def model(y):
+    ...     numpyro.sample("y", dist.Normal(numpyro.param("location", 0.0), 1.0).expand(y.shape), obs=y)
+    >>> svi = SVI(model, lambda y: None, optax.sgd(0.1), Trace_ELBO())
+    >>> result = fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
+    >>> print(f"{result.params['location']:.3f}", result.losses.shape)
+    1.000 (200,)
+    """
+    num_steps = check_count("num_steps", num_steps)
+    size = min(num_steps, LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size))
+    key = check_key("key", key)
+    check_engine(svi_or_stein)
+    path = check_checkpoint(checkpoint, resume)
+    arrays, merge = split_arguments(args, kwargs)
+    state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
+    position = starting_position(svi_or_stein, state, path, resume)
+    watch = bool(all_finite(svi_or_stein.get_params(position.state)))
+    job = Job(svi_or_stein, arrays, merge, compiled_loop(svi_or_stein, merge, size, watch), path, num_steps)
+    pace = Pace(size, chunk_size is None, checkpoint_every)
+    label = "Stein force" if hasattr(svi_or_stein, "num_stein_particles") else "loss"
+    done = min(position.steps, num_steps)
+    with tqdm.tqdm(total=num_steps, initial=done, disable=not progress, file=sys.stderr) as bar:
+        position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
+    result = keep(job, position)
+    if failure is not None:
+        loss, after = failure
+        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, merge)
+        message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
+        raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
+    return result
+
+
+# ------------------------------------------------------------------------------------------ the run
+
+
+class Job(NamedTuple):
+    """What does not change during a run."""
+
+    engine: Any
+    arrays: list[Array]
+    merge: Callable
+    advance: Callable[..., tuple]
+    path: Path | None
+    num_steps: int
+
+    @property
+    def place(self) -> str:
+        """Where results are kept, for messages."""
+        return "in .result" if self.path is None else f"in .result and in {self.path}"
+
+
+class Pace(NamedTuple):
+    """Most steps in a chunk, whether chunks grow up to it with their speed, and seconds between checkpoints."""
+
+    size: int
+    adapts: bool
+    checkpoint_every: float
+
+    def following(self, steps: int, seconds: float) -> int:
+        """Length of the chunk after one of ``steps`` that took ``seconds``."""
+        wanted = SECONDS_PER_CHUNK * steps / max(seconds, 1e-6)
+        return int(min(max(wanted, 1), 10 * steps, self.size)) if self.adapts else self.size
+
+
+def run_chunks(
+    job: Job, position: Position, pace: Pace, describe_loss: Callable, bar: Any
+) -> tuple[Position, tuple | None]:
+    """Run until the last step or the first bad one; the failure is that step's loss and the state after it."""
+    length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
+    try:
+        while position.steps < job.num_steps:
+            started, wanted = time.monotonic(), min(length, job.num_steps - position.steps)
+            count, state, losses, healthy = job.advance(position.state, wanted, job.arrays)
+            losses = np.asarray(losses)[: int(count)]
+            if not healthy:  # once more from the same state, one step less
+                good = job.advance(position.state, len(losses) - 1, job.arrays)[1]
+                return Position(good, (*position.chunks, losses[:-1])), (losses[-1], state)
+            position = Position(state, (*position.chunks, losses))
+            bar.set_postfix_str(describe_loss(f"{losses[-1]:.5g}"), refresh=False)
+            bar.update(len(losses))
+            if time.monotonic() - saved_at >= pace.checkpoint_every:
+                keep(job, position)
+                saved_at = time.monotonic()
+            length = pace.following(wanted, time.monotonic() - started)
+    except KeyboardInterrupt:
+        message = f"Interrupted after {position.steps} of {job.num_steps} steps, kept {job.place}."
+        raise FitInterrupted(message, keep(job, position)) from None
+    return position, None
+
+
+def keep(job: Job, position: Position) -> FitResult:
+    """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
+    result = FitResult(job.engine.get_params(position.state), jnp.asarray(position.losses), position.state)
+    try:
+        if job.path is not None:
+            write_checkpoint(job.path, job.engine, position)
+    except OSError as error:
+        error.result = result
+        error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")
+        raise
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- checks
+
+
+def check_engine(engine: Any) -> None:
+    """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow."""
+    methods = ("init", "update", "get_params")
+    if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
+        fail(
+            "svi_or_stein",
+            "an SVI, a SteinVI or another object with init, update and get_params",
+            f"{engine!r:.80}",
+            "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object.",
+            TypeError,
+        )
+    for role in ("model", "guide"):
+        function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
+        while isinstance(function, functools.partial):
+            bound, function = bound | set(function.keywords), function.func
+        clash = [name for name in OWN_NAMES if name in argument_names(function) and name not in bound]
+        if clash:
+            fail(
+                f"the {role}",
+                f"free of arguments named like those of fit ({', '.join(OWN_NAMES)})",
+                f"an argument {clash[0]!r}",
+                f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...).",
+                TypeError,
+            )
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Names of the arguments of a callable, none where it has no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
+    """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
+    if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
+        fail(
+            "resume",
+            "True, False, a path or a FitResult",
+            f"{resume!r:.60}",
+            "Pass the whole result of fit.",
+            TypeError,
+        )
+    if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
+        fail("resume", "an existing checkpoint file", repr(str(resume)), "Check the path.")
+    if checkpoint is None:
+        if resume is True:
+            fail("checkpoint", "a path when resume=True", "None", "Pass checkpoint='fit.npz'.")
+        return None
+    if not isinstance(checkpoint, (str, os.PathLike)):
+        fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
+    path = Path(checkpoint)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        fail(
+            "checkpoint",
+            "a file in a folder that exists and can be written",
+            repr(str(path)),
+            "Create the folder first.",
+        )
+    continued = path if resume is True else resume
+    is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()
+    if path.exists() and not is_same:
+        cure = "Pass resume=True to continue it, or another path, or delete the file."
+        fail("checkpoint", "a new file", f"the existing {str(path)!r}", cure)
+    return path
+
+
+# ----------------------------------------------------------------------------------------- the loop
+
+
+def split_arguments(args: tuple, kwargs: dict) -> tuple[list[Array], Callable[[list[Array]], tuple[tuple, dict]]]:
+    """The arrays among the arguments, and the function that puts them back among the fixed rest."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    dynamic = [
+        isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
+        for _, leaf in leaves
+    ]
+    for (where, leaf), is_array in zip(leaves, dynamic, strict=True):
+        if is_array and leaf.ndim and leaf.shape[0] == 0 and jnp.issubdtype(leaf.dtype, jnp.floating):
+            name = f"argument {where[1].idx}" if where[0].idx == 0 else where[1].key
+            fail(f"{name} of the model", "non-empty data", f"shape {leaf.shape}", "Pass at least one row.")
+
+    def merge(arrays: list[Array]) -> tuple[tuple, dict]:
+        rest = iter(arrays)
+        merged = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(leaves, dynamic, strict=True)]
+        return jax.tree.unflatten(tree, merged)
+
+    return [jnp.asarray(leaf) for (_, leaf), is_array in zip(leaves, dynamic, strict=True) if is_array], merge
+
+
+def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, args: tuple, kwargs: dict) -> Any:
+    """``engine.init``, with Python numbers in the state made into arrays of a definite type."""
+    names, options = argument_names(engine.init), {}
+    if init_params is not None:
+        if "init_params" not in names:
+            cure = "Set starting values in the guide (init_loc_fn) instead."
+            fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
+        options["init_params"] = init_params
+    horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
+    state = engine.init(key, *horizon, *args, **options, **kwargs)
+    return jax.tree.map(
+        lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a new-style random key."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def all_finite(tree: Any) -> Array:
+    """Whether every floating point entry of a tree is finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if not is_key(leaf)]
+    checks = [jnp.all(jnp.isfinite(leaf)) for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    return functools.reduce(jnp.logical_and, checks, jnp.asarray(True))
+
+
+def compiled_loop(engine: Any, merge: Callable, size: int, watch: bool) -> Callable[..., tuple]:
+    """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
+
+    The caller keeps the state it passes in (it is not donated), because a failure is answered by
+    running again from there. ``watch``: stop as well at parameters that stop being finite.
+    """
+
+    @jax.jit  # called for its types and then in the loop, and traced once for both
+    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
+        args, kwargs = merge(arrays)
+        return engine.update(state, *args, **kwargs)
+
+    @jax.jit
+    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
+        loss = jax.eval_shape(step, state, arrays)[1]
+        if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
+            fail("the loss of update", "one real number", f"{loss!r:.80}", "Sum it over sites and data.", TypeError)
+
+        def body(carry: tuple) -> tuple:
+            count, state, losses, _ = carry
+            state, loss = step(state, arrays)
+            healthy = jnp.isfinite(loss)
+            if watch:
+                healthy &= all_finite(engine.get_params(state))
+            return count + 1, state, losses.at[count].set(loss), healthy
+
+        start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
+        return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
+
+    return advance
+
+
+# ------------------------------------------------------------------------------------ checkpoints
+
+
+def describe(engine: Any, state: Any) -> dict[str, list]:
+    """Names, types and shapes of all parameters and of all leaves of the state."""
+
+    def entries(tree: Any) -> list:
+        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        return [[jax.tree_util.keystr(path), str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves]
+
+    params = jax.tree.map(jnp.asarray, engine.get_params(state))
+    return {"parameter": entries(params), "state": entries(state)}
+
+
+def write_checkpoint(path: Path, engine: Any, position: Position) -> None:
+    """Write leaves, losses and their description to a temporary file, then rename it: never half a file."""
+    leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
+    entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
+    description = np.asarray(json.dumps(describe(engine, position.state)))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, description=description, losses=position.losses, **entries)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
+    """Refuse a state that belongs to another model, guide, optimiser or kind of key."""
+    for kind in ("parameter", "state"):
+        old, new = ({name: (dtype, tuple(shape)) for name, dtype, shape in entry[kind]} for entry in (saved, here))
+        differences = [
+            f"{kind} {name} is {saved_as} there and {made_as} here"
+            for name in (*new, *(name for name in old if name not in new))
+            for saved_as, made_as in [
+                tuple("absent" if x is None else f"{x[0]}{x[1]}" for x in (old.get(name), new.get(name)))
+            ]
+            if saved_as != made_as
+        ]
+        if differences:
+            cure = "Resume with the same model, guide, optimiser, data sizes, precision and kind of key."
+            fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)
+
+
+def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -> Position:
+    """Where to start: the initial state, or the state and losses to be resumed."""
+    if isinstance(resume, FitResult):
+        check_same("resume", describe(engine, resume.state), describe(engine, state))
+        return Position(resume.state, (np.asarray(resume.losses),))
+    source = path if resume is True else None if resume is False else Path(resume)
+    if source is None or not source.exists():
+        return Position(state, ())
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            stored = {name: file[name] for name in file.files}
+        saved, losses = json.loads(str(stored["description"])), stored["losses"]
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError) as error:
+        got = f"{str(source)!r}, which cannot be read ({error})"
+        fail("resume", "a checkpoint written by fit", got, "Delete it, or pass the path of another one.")
+    check_same("resume", saved, describe(engine, state))
+    template, tree = jax.tree.flatten(state)
+    leaves = [restored(stored[f"leaf_{number}"], leaf) for number, leaf in enumerate(template)]
+    return Position(jax.tree.unflatten(tree, leaves), (losses,))
+
+
+def restored(stored: np.ndarray, leaf: Array) -> Array:
+    """One stored leaf with the type of the leaf that it replaces (NumPy forgets the name of bfloat16)."""
+    if is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(stored if stored.dtype == leaf.dtype else stored.view(leaf.dtype))
+
+
+# --------------------------------------------------------------------------------------- diagnosis
+
+
+def explain(
+    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], merge: Callable
+) -> tuple[str, tuple[str, ...]]:
+    """Why the step from ``state`` failed: a sentence, and the names of the sites at fault in model order."""
+    finite_loss = bool(np.isfinite(loss))
+    reason = f"the loss is {loss}."
+    if finite_loss:
+        names = ", ".join(not_finite(engine.get_params(after)))
+        reason = f"the loss is {loss:.6g}, but its gradient is not finite, and would leave {names} not finite."
+    elif names := ", ".join(not_finite(engine.get_params(state))):
+        reason += f" Parameters that were not finite before this step: {names}."
+    else:
+        reason += " All parameters were finite before this step."
+    if not hasattr(engine, "model") or not hasattr(engine, "guide"):
+        return reason, ()
+    try:
+        found, where = faulty_sites(engine, state, arrays, merge, gradients=finite_loss)
+    except Exception as error:  # the failure itself matters more than a failure to explain it
+        return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
+    if not found:
+        return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
+    what = "gradient of its log density" if finite_loss else "log density or value"
+    listed = ", ".join(f"{name!r} ({detail})" for name, detail in found)
+    return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", tuple(n for n, _ in found)
+
+
+def not_finite(params: Any) -> list[str]:
+    """Names of the parameters with an entry that is not finite."""
+    if not isinstance(params, dict):
+        return [] if all_finite(params) else ["unnamed"]
+    return [repr(name) for name, value in params.items() if not all_finite(value)]
+
+
+def faulty_sites(
+    engine: Any, state: Any, arrays: list[Array], merge: Callable, gradients: bool
+) -> tuple[list[tuple[str, str]], str]:
+    """Run guide and model once more with the keys of the failed step and look at every site.
+
+    The keys follow ``SVI.update`` and ``Trace_ELBO``; for several ELBO or Stein particles the
+    first one with a fault is reported. Compiled, so that the library's own checks of values, which
+    would raise here, are not met.
+    """
+    order: list[str] = []
+
+    def terms(free: dict, fixed: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
+        args, kwargs = merge(arrays)
+        kwargs = {**kwargs, **engine.static_kwargs}
+        params = {**constrain(free), **fixed}
+        model_key, guide_key = jax.random.split(key)
+        guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)
+        model = replay(seed(engine.model, model_key), guide_trace)
+        model_terms, model_trace = compute_log_probs(model, args, kwargs, params)
+        sites = {**model_trace, **{name: site for name, site in guide_trace.items() if name not in model_trace}}
+        sites = {name: site for name, site in sites.items() if site["type"] in ("sample", "deterministic")}
+        order[:] = sites
+        zero = jnp.zeros(())
+        densities = {n: model_terms.get(n, zero) - guide_terms.get(n, zero) for n in sites}
+        return densities, {n: all_finite(site["value"]) for n, site in sites.items()}
+
+    constrain = engine.constrain_fn
+    evaluate = jax.jit(terms)
+
+    def slope(name: str, *inputs: Any) -> dict:
+        # One site at a time: in a joint Jacobian the zero weights of the other sites turn infinity into NaN.
+        return jax.jit(jax.grad(lambda *inputs: terms(*inputs)[0][name]))(*inputs)
+
+    for number, (free, fixed, key) in enumerate(draws := particles(engine, state)):
+        densities, finite = evaluate(free, fixed, key, arrays)
+        found = [(n, f"{float(densities[n]):.6g}") for n in order if not np.isfinite(densities[n])]
+        found = [(n, dict(found).get(n, "value")) for n in order if n in dict(found) or not finite[n]]
+        if gradients and not found:
+            names = [(n, ", ".join(not_finite(slope(n, free, fixed, key, arrays)))) for n in tuple(order)]
+            found = [(n, f"by {culprits}") for n, culprits in names if culprits]
+        if found:
+            return found, f" (particle {number})" if len(draws) > 1 else ""
+    return [], ""
+
+
+def particles(engine: Any, state: Any) -> list[tuple[dict, dict, Array]]:
+    """Unconstrained parameters, mutable state and key of every particle of the step that starts at ``state``."""
+    if not hasattr(engine, "num_stein_particles"):
+        free = engine.optim.get_params(state.optim_state)
+        key, count = jax.random.split(state.rng_key)[1], getattr(engine.loss, "num_particles", 1)
+        keys = [key] if count == 1 else list(jax.random.split(key, count))
+        return [(free, state.mutable_state or {}, key) for key in keys]
+    inner = getattr(state, "steinvi_state", state)
+    free = engine.optim.get_params(inner.optim_state)
+    key = jax.random.split(inner.rng_key, 3)[2]
+    shared = {name for name in free if name not in engine.guide_sites or engine.non_mixture_params_fn(name)}
+
+    def pick(number: int) -> dict:
+        return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
+
+    return [(pick(number), {}, key) for number in range(engine.num_stein_particles)]

@@ -1,0 +1,247 @@
+"""Where to put inducing points: rows of the data, or the centres of its clusters.
+
+All functions run once, before a fit, on the training inputs ``(N, D)``, and return ``(M, D)``
+*distinct* points: two equal inducing points make ``K_ZZ`` singular, so a request for more points
+than there are distinct rows is refused. Distances use the columns as they are: scale them first.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_key, check_points, fail
+
+__all__ = ["kmeans", "greedy_variance", "random_subset"]
+
+# Rows whose distances to all centres are held at once: 4096 x 1000 doubles are 33 MB.
+BLOCK_ROWS = 4096
+
+
+def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30) -> Array:
+    """Centres of ``M`` clusters: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd's iterations.
+
+    Minimises ``sum_n min_m |x_n - z_m|^2``. Memory is ``O(N D + 4096 M)``, time ``O(N M D)`` an
+    iteration. A cluster that loses all its points restarts at the row farthest from its centre.
+
+    Parameters
+    ----------
+    key
+        Random key of the start.
+    X
+        Inputs, ``(N, D)``.
+    num_inducing
+        M, at most the number of distinct rows.
+    num_iterations
+        Upper limit of Lloyd's iterations; they end earlier once no centre moves.
+
+    Returns
+    -------
+    Array
+        Centres ``(M, D)``; in general not rows of ``X``.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> X = jnp.array([[0.0], [0.2], [5.0], [5.2]])
+    >>> sorted(round(float(z), 3) for z in kmeans(jax.random.key(0), X, 2)[:, 0])
+    [0.1, 5.1]
+    """
+    X = check_request(X, num_inducing)
+    check_count("num_iterations", num_iterations, minimum=0)
+    offset = jnp.mean(X, axis=0, keepdims=True)  # the product form of the distance needs centred inputs
+    centred = X - offset
+    indices, distinct = plus_plus(check_key("key", key), centred, int(num_inducing))
+    check_distinct(num_inducing, distinct)
+    return lloyd(centred, centred[indices], num_iterations) + offset
+
+
+def greedy_variance(kernel: Any, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
+    """Rows of ``X`` chosen one by one where the variance given the earlier ones is largest (Burt et al. 2019).
+
+    This is the pivoted Cholesky factorisation of ``k(X, X)``: the trace of
+    ``k(X, X) - Q(X, X)``, which the bound pays for, falls greedily. Time ``O(N M^2)``, memory
+    ``O(N M)``; no ``N x N`` matrix.
+
+    Once the variance that is left is at the level of rounding the kernel cannot tell rows apart,
+    and the remaining points are those farthest from all chosen ones (in the units of ``X``).
+
+    Parameters
+    ----------
+    kernel
+        Object with ``matrix(X1, X2)`` and ``diagonal(X)``, at the hyper-parameters the fit starts from.
+    X
+        Inputs, ``(N, D)``.
+    num_inducing
+        M, at most the number of distinct rows.
+    key
+        Random order of the rows, which decides among equal variances: the first point of every
+        stationary kernel. None takes the first row.
+
+    Returns
+    -------
+    Array
+        Rows of ``X`` in the order in which they were chosen, ``(M, D)``: the first ``m`` are the
+        answer to ``num_inducing=m``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from types import SimpleNamespace
+    >>> rbf = SimpleNamespace(
+    ...     matrix=lambda a, b: jnp.exp(-0.5 * (a - b.T) ** 2), diagonal=lambda a: jnp.ones(a.shape[0])
+    ... )
+    >>> greedy_variance(rbf, jnp.array([[0.0], [0.1], [3.0], [1.5]]), 3)[:, 0].tolist()
+    [0.0, 3.0, 1.5]
+    """
+    X = check_request(X, num_inducing)
+    for method in ("matrix", "diagonal"):
+        if not callable(getattr(kernel, method, None)):
+            cure = "Pass a kernel such as numpyro_gp.kernels.RBF(1.0, 1.0)."
+            fail("kernel", "an object with matrix(X1, X2) and diagonal(X)", type(kernel).__name__, cure, TypeError)
+    if key is not None:
+        X = jax.random.permutation(check_key("key", key), X)
+    indices, distinct, finite = jax.jit(lambda X: pivots(kernel, X, int(num_inducing)))(X)
+    if not finite:
+        cure = "Check its hyper-parameters: variance and lengthscale must be positive and finite."
+        fail("kernel", "finite at X", "NaN or infinite variances", cure)
+    check_distinct(num_inducing, distinct)
+    return X[indices]
+
+
+def random_subset(key: Array, X: ArrayLike, num_inducing: int) -> Array:
+    """``M`` rows of ``X`` drawn without replacement; a row equal to an earlier draw is passed over.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> random_subset(jax.random.key(0), jnp.ones((9, 2)) * jnp.arange(9.0)[:, None], 4).shape
+    (4, 2)
+    """
+    X = check_request(X, num_inducing)
+    rows = jax.random.permutation(check_key("key", key), X)
+    _, first = np.unique(np.asarray(rows[:num_inducing]), axis=0, return_index=True)
+    if len(first) < num_inducing:  # a search through all rows only where the first draws repeat
+        _, first = np.unique(np.asarray(rows), axis=0, return_index=True)
+        check_distinct(num_inducing, len(first))
+    return rows[np.sort(first)[:num_inducing]]
+
+
+def check_request(X: ArrayLike, num_inducing: int) -> Array:
+    """``X`` as floats; refuse more inducing points than rows."""
+    if isinstance(X, jax.core.Tracer):
+        cure = "Choose inducing points outside jit, vmap and grad, before the fit."
+        fail("X", "known", "a traced array", cure, TypeError)
+    X = check_points("X", X)
+    check_count("num_inducing", num_inducing)
+    if num_inducing > X.shape[0]:
+        cure = f"Pass num_inducing={X.shape[0]} or less; with inducing=X the process is not approximated."
+        fail("num_inducing", f"at most the number of rows of X, {X.shape[0]}", num_inducing, cure)
+    return X
+
+
+def check_distinct(num_inducing: int, distinct: Any) -> None:
+    """Refuse more inducing points than distinct rows (``distinct`` counts up to the request)."""
+    if int(distinct) < num_inducing:
+        required = f"at most the number of distinct rows of X, {int(distinct)}, because X has duplicates"
+        cure = f"Pass num_inducing={int(distinct)} or less."
+        fail("num_inducing", required, num_inducing, cure)
+
+
+def squared_distances(X: Array, point: Array) -> Array:
+    """``|x_n - point|^2`` by differences, exactly zero for duplicates; shape ``(N,)``."""
+    return jnp.sum(jnp.square(X - point[None, :]), axis=1)
+
+
+def plus_plus(key: Array, X: Array, size: int) -> tuple[Array, Array]:
+    """Row indices of a k-means++ start, each drawn in proportion to its squared distance to those before it.
+
+    Also the number of distinct rows among them, which is less than ``size`` where X has no more.
+    """
+
+    def choose(number: Array, carry: tuple) -> tuple:
+        indices, distances, distinct = carry
+        cumulative = jnp.cumsum(distances)
+        draw = jax.random.uniform(jax.random.fold_in(key, number), dtype=X.dtype) * cumulative[-1]
+        index = jnp.minimum(jnp.searchsorted(cumulative, draw, side="right"), X.shape[0] - 1)
+        # Rounding of the sum can point at a row that is a centre already.
+        index = jnp.where(distances[index] > 0, index, jnp.argmax(distances))
+        distinct = distinct + (distances[index] > 0)
+        distances = jnp.minimum(distances, squared_distances(X, X[index]))
+        return indices.at[number].set(index), distances, distinct
+
+    start = (jnp.zeros(size, int), jnp.ones(X.shape[0], X.dtype), jnp.asarray(0))
+    first = choose(jnp.asarray(0), start)
+    first = (first[0], squared_distances(X, X[first[0][0]]), first[2])
+    indices, _, distinct = lax.fori_loop(1, size, choose, first)
+    return indices, distinct
+
+
+plus_plus = jax.jit(plus_plus, static_argnames="size")
+
+
+def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
+    """Sums ``(M, D)`` and counts ``(M,)`` of the rows nearest to each centre, and ``min_m |x_n - z_m|^2`` ``(N,)``."""
+    size, columns = centres.shape
+    rows = min(BLOCK_ROWS, X.shape[0])
+    blocks = -(-X.shape[0] // rows)
+    padding = blocks * rows - X.shape[0]
+    padded = jnp.pad(X, ((0, padding), (0, 0))).reshape(blocks, rows, columns)
+    real = (jnp.arange(blocks * rows) < X.shape[0]).reshape(blocks, rows)
+    squares = jnp.sum(jnp.square(centres), axis=1)
+
+    def block(carry: tuple, inputs: tuple) -> tuple:
+        points, is_real = inputs
+        labels = jnp.argmin(squares[None, :] - 2.0 * points @ centres.T, axis=1)
+        member = jax.nn.one_hot(labels, size, dtype=X.dtype) * is_real[:, None].astype(X.dtype)
+        distances = jnp.sum(jnp.square(points - centres[labels]), axis=1)
+        return (carry[0] + member.T @ points, carry[1] + jnp.sum(member, axis=0)), distances
+
+    start = (jnp.zeros_like(centres), jnp.zeros(size, X.dtype))
+    scanned: tuple = lax.scan(block, start, (padded, real))
+    (sums, counts), distances = scanned
+    return sums, counts, distances.reshape(-1)[: X.shape[0]]
+
+
+@jax.jit
+def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
+    """Move every centre to the mean of its rows until none moves; an empty one to a far row."""
+
+    def move(carry: tuple) -> tuple:
+        number, centres, _ = carry
+        sums, counts, distances = assign(X, centres)
+        means = sums / jnp.maximum(counts, 1.0)[:, None]
+        empty = counts == 0
+        _, farthest = lax.top_k(distances, centres.shape[0])
+        seeds = X[farthest[jnp.cumsum(empty) - 1]]  # the j-th empty cluster takes the j-th farthest row
+        moved = jnp.where(empty[:, None], seeds, means)
+        return number + 1, moved, jnp.any(moved != centres)
+
+    start = (jnp.asarray(0), centres, jnp.asarray(True))
+    return lax.while_loop(lambda carry: (carry[0] < num_iterations) & carry[2], move, start)[1]
+
+
+def pivots(kernel: Any, X: Array, size: int) -> tuple[Array, Array, Array]:
+    """Row indices of a pivoted Cholesky factorisation, the number of distinct rows, and whether all was finite."""
+    prior = jnp.asarray(kernel.diagonal(X))
+    # Rounding of the sum of `size` squares that is subtracted from the largest variance.
+    rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
+
+    def choose(number: Array, carry: tuple) -> tuple:
+        indices, factor, left, distances, distinct = carry
+        exhausted = jnp.max(left) <= rounding
+        index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
+        column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - factor[:, index] @ factor
+        row = jnp.where(exhausted, jnp.zeros_like(column), column / jnp.sqrt(jnp.where(exhausted, 1.0, left[index])))
+        left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
+        distinct = distinct + (distances[index] > 0)
+        distances = jnp.minimum(distances, squared_distances(X, X[index]))
+        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct
+
+    factor = jnp.zeros((size, X.shape[0]), prior.dtype)
+    start = (jnp.zeros(size, int), factor, prior, jnp.full(X.shape[0], jnp.inf, X.dtype), jnp.asarray(0))
+    indices, factor, _, _, distinct = lax.fori_loop(0, size, choose, start)
+    return indices, distinct, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))

@@ -1,0 +1,322 @@
+"""Scores of predictions on held-out data: densities, errors, CRPS, coverage and calibration.
+
+Functions of arrays, with no model in them. Pairs of arrays must have *equal* shapes, ``(N,)`` or
+``(N, P)``: ``(N, 1)`` beside ``(N,)`` would broadcast to ``(N, N)`` and give a plausible number.
+A score that is a mean over data comes with its standard error, which treats entries as
+independent, and is NaN for a single one.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_floating, check_positive, fail, known
+
+__all__ = [
+    "Score",
+    "Uniformity",
+    "mean_log_density",
+    "rmse",
+    "mae",
+    "crps_gaussian",
+    "crps_samples",
+    "interval_coverage",
+    "pit_gaussian",
+    "pit_samples",
+    "pit_uniformity",
+    "calibration_curve",
+    "calibration_error",
+    "accuracy",
+    "expected_calibration_error",
+]
+
+
+class Score(NamedTuple):
+    """A mean over data and its standard error, both scalars."""
+
+    value: Array
+    standard_error: Array
+
+
+class Uniformity(NamedTuple):
+    """Largest distance of an empirical distribution function from the uniform one, and its p-value."""
+
+    distance: Array
+    p_value: Array
+
+
+def mean_log_density(log_density: ArrayLike) -> Score:
+    """Mean of ``log p(y_n | data)``, ``(N,)``; higher is better. ``-inf`` is kept, NaN refused.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> score = mean_log_density(jnp.array([-1.0, -3.0]))
+    >>> float(score.value), float(score.standard_error)
+    (-2.0, 1.0)
+    """
+    array = jnp.asarray(log_density)
+    concrete = known(array)
+    if concrete is None or not (concrete == -jnp.inf).any():
+        array = check_floating("log_density", array)
+    else:  # a point that the prediction excludes: the score is -inf, everything else is checked
+        check_floating("log_density", jnp.where(array == -jnp.inf, 0.0, array))
+    check_entries("log_density", array)
+    return mean_score(array)
+
+
+def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
+    """Root of the mean squared error; its standard error by the delta method, ``se(mse) / (2 rmse)``."""
+    mean, y = check_pair("mean", mean, "y", y)
+    mse = mean_score(jnp.square(mean - y))
+    root = jnp.sqrt(mse.value)
+    positive = root > 0
+    error = jnp.where(positive, mse.standard_error / (2.0 * jnp.where(positive, root, 1.0)), mse.standard_error)
+    return Score(root, error)
+
+
+def mae(mean: ArrayLike, y: ArrayLike) -> Score:
+    """Mean absolute error."""
+    mean, y = check_pair("mean", mean, "y", y)
+    return mean_score(jnp.abs(mean - y))
+
+
+def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
+    """Continuous ranked probability score of ``N(mean, scale^2)``; lower is better, in the units of ``y``.
+
+    With ``z = (y - mean) / scale``: ``scale (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi))``
+    (Gneiting & Raftery 2007, equation 21). ``scale`` is a standard deviation, ``()`` or shaped like ``y``.
+
+    Examples
+    --------
+    >>> print(f"{crps_gaussian([0.0], 1.0, [0.0]).value:.4f}")  # (sqrt(2) - 1) / sqrt(pi)
+    0.2337
+    """
+    z, scale = standardised(mean, scale, y)
+    terms = z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5
+    return mean_score(scale * terms)
+
+
+def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
+    """Continuous ranked probability score from ``S >= 2`` draws ``(S, N)``, unbiased in S; lower is better.
+
+    ``mean_s |x_s - y| - sum_{s < t} |x_s - x_t| / (S (S - 1))``: the fair form (Ferro 2014), whose
+    expectation is the score of the distribution that was drawn from. The double sum is
+    ``sum_s (2 s - S - 1) x_(s)`` over sorted draws. A single datum's value can be negative.
+    """
+    samples, y = check_samples(samples, y)
+    count = samples.shape[0]
+    if count < 2:
+        fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Draw more samples.")
+    weights = 2.0 * jnp.arange(1, count + 1, dtype=samples.dtype) - (count + 1)
+    spread = jnp.tensordot(weights, jnp.sort(samples, axis=0), axes=1) / (count * (count - 1))
+    return mean_score(jnp.mean(jnp.abs(samples - y[None]), axis=0) - spread)
+
+
+def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score:
+    """Share of ``y`` inside ``[lower, upper]``; compare it with the intervals' nominal level."""
+    lower, y = check_pair("lower", lower, "y", y)
+    upper, y = check_pair("upper", upper, "y", y)
+    crossed = known(lower > upper)
+    if crossed is not None and crossed.any():
+        got = f"{int(crossed.sum())} of {crossed.size} greater"
+        fail("lower", "not greater than upper", got, "Exchange lower and upper.")
+    return share((lower <= y) & (y <= upper), y.dtype)
+
+
+def pit_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Array:
+    """Probability integral transform ``Phi((y - mean) / scale)``: uniform if the prediction is right."""
+    return norm.cdf(standardised(mean, scale, y)[0])
+
+
+def pit_samples(samples: ArrayLike, y: ArrayLike) -> Array:
+    """Probability integral transform from draws ``(S, N)``: ``(#(x < y) + #(x = y) / 2 + 1/2) / (S + 1)``.
+
+    For continuous data the values are uniform on the ``S + 1`` mid-ranks if the prediction is right.
+    """
+    samples, y = check_samples(samples, y)
+    below = jnp.sum(samples < y[None], axis=0) + 0.5 * jnp.sum(samples == y[None], axis=0)
+    return ((below + 0.5) / (samples.shape[0] + 1)).astype(samples.dtype)
+
+
+def pit_uniformity(pit: ArrayLike) -> Uniformity:
+    """Kolmogorov-Smirnov distance of values ``(N,)`` from the uniform distribution, and its p-value.
+
+    The p-value is ``2 sum_k (-1)^(k-1) exp(-2 k^2 t^2)`` at ``t = x + 1 / (6 sqrt(N)) + (x - 1) / (4 N)``,
+    ``x = sqrt(N) D`` (Vrbik 2018): within 0.003 of the exact one from N = 10. Too *small* a distance
+    is no evidence for the prediction either.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> float(pit_uniformity(jnp.array([0.125, 0.375, 0.625, 0.875])).distance)
+    0.125
+    """
+    values = jnp.sort(check_probabilities("pit", pit).ravel())
+    count = values.size
+    steps = jnp.arange(count + 1, dtype=values.dtype) / count
+    distance = jnp.maximum(jnp.max(steps[1:] - values), jnp.max(values - steps[:-1]))
+    scaled = count**0.5 * distance
+    scaled = scaled + 1.0 / (6.0 * count**0.5) + (scaled - 1.0) / (4.0 * count)
+    k = jnp.arange(1, 101, dtype=values.dtype)
+    series = 2.0 * jnp.sum(jnp.where(k % 2 == 1, 1.0, -1.0) * jnp.exp(-2.0 * jnp.square(k * scaled)))
+    # Below 0.3 the series converges slowly, and its limit is within 1e-5 of one.
+    return Uniformity(distance, jnp.where(scaled < 0.3, 1.0, jnp.clip(series, 0.0, 1.0)))
+
+
+def calibration_curve(levels: ArrayLike, pit: ArrayLike) -> Array:
+    """Share of PIT values at or below each nominal level ``(L,)``: the levels themselves if all is right."""
+    levels, pit = check_probabilities("levels", levels), check_probabilities("pit", pit)
+    if levels.ndim != 1:
+        fail("levels", "of shape (L,)", f"shape {levels.shape}", "Pass jnp.linspace(0.05, 0.95, 19).")
+    at_or_below = jnp.searchsorted(jnp.sort(pit.ravel()), levels, side="right")
+    return at_or_below.astype(pit.dtype) / pit.size
+
+
+def calibration_error(levels: ArrayLike, pit: ArrayLike) -> Array:
+    """Expected calibration error of a regression: ``mean_l |share of PIT <= level_l  -  level_l|``.
+
+    Its expectation is not zero for a perfect prediction of finite data: about
+    ``0.31 / sqrt(N)`` for levels spread over the unit interval.
+    """
+    levels = check_probabilities("levels", levels)
+    return jnp.mean(jnp.abs(calibration_curve(levels, pit) - levels))
+
+
+def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> Score:
+    """Share of right classes: the most probable of ``(N, C)``, or class 1 where ``(N,)`` exceeds a half."""
+    probabilities, labels = check_classes(probabilities, labels)
+    return share(predicted_class(probabilities) == labels, probabilities.dtype)
+
+
+def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> Array:
+    """Expected calibration error of a classifier (Guo et al. 2017): ``sum_b n_b / N |share_b - mean_b|``.
+
+    Over equally wide bins ``((b - 1) / bins, b / bins]`` of the probability. For ``(N, C)`` that is
+    the probability of the most probable class, and the share that of right predictions; for
+    ``(N,)`` it is the probability of class 1, and the share that of labels 1.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> p, labels = jnp.array([0.95, 0.95, 0.15, 0.15]), jnp.array([1, 0, 0, 0])
+    >>> print(f"{expected_calibration_error(p, labels):.3f}")  # (2 * 0.45 + 2 * 0.15) / 4
+    0.300
+    """
+    probabilities, labels = check_classes(probabilities, labels)
+    bins = check_count("bins", bins)
+    if probabilities.ndim == 2:
+        event, confidence = predicted_class(probabilities) == labels, jnp.max(probabilities, axis=1)
+    else:
+        event, confidence = labels == 1, probabilities
+    edges = jnp.arange(1, bins, dtype=confidence.dtype) / bins
+    index = jnp.searchsorted(edges, confidence, side="left")
+    gaps = jax.ops.segment_sum(event.astype(confidence.dtype) - confidence, index, num_segments=bins)
+    return jnp.sum(jnp.abs(gaps)) / confidence.size
+
+
+# ------------------------------------------------------------------------------- shared by the scores
+
+
+def mean_score(terms: Array) -> Score:
+    """Mean of all entries and ``sd / sqrt(N)``."""
+    spread = jnp.std(terms, ddof=1) if terms.size > 1 else jnp.full((), jnp.nan, terms.dtype)
+    return Score(jnp.mean(terms), spread / terms.size**0.5)
+
+
+def share(event: Array, dtype: jnp.dtype) -> Score:
+    """Share ``p`` of true entries and its binomial standard error ``sqrt(p (1 - p) / N)``."""
+    value = jnp.mean(event.astype(dtype))
+    return Score(value, jnp.sqrt(value * (1.0 - value) / event.size))
+
+
+def standardised(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """``(y - mean) / scale`` and the scale in the shape of ``y``."""
+    mean, y = check_pair("mean", mean, "y", y)
+    scale = check_positive("scale", scale, " (a standard deviation)").astype(mean.dtype)
+    if scale.ndim:
+        check_equal_shapes("scale", scale, "y", y)
+    scale = jnp.broadcast_to(scale, y.shape)
+    return (y - mean) / scale, scale
+
+
+def predicted_class(probabilities: Array) -> Array:
+    """The most probable class of ``(N, C)``, or of ``(N,)`` probabilities of class 1."""
+    return jnp.argmax(probabilities, axis=1) if probabilities.ndim == 2 else (probabilities > 0.5).astype(int)
+
+
+def numbers(argument: str, value: ArrayLike) -> Array:
+    """``value`` as floats; counts and other whole numbers are data as well."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool:
+        array = array.astype(jnp.result_type(float))
+    return check_floating(argument, array)
+
+
+def check_entries(argument: str, array: Array) -> None:
+    """Refuse scalars and empty arrays."""
+    if array.ndim == 0 or array.size == 0:
+        fail(argument, "a non-empty array with one entry per datum", f"shape {array.shape}", "Pass held-out data.")
+
+
+def check_equal_shapes(first: str, a: Array, second: str, b: Array) -> None:
+    """Refuse shapes that differ, even where they would broadcast."""
+    if a.shape != b.shape:
+        cure = f"Give both the same shape, for instance {first}[:, 0] or {second}[:, 0]; nothing is broadcast."
+        fail(first, f"of the shape of {second}, {b.shape}", f"shape {a.shape}", cure)
+
+
+def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Array, Array]:
+    """Two arrays of equal shapes; the second (the data) takes the type of the first where it held integers."""
+    is_whole = not jnp.issubdtype(jnp.asarray(b).dtype, jnp.floating)
+    a, b = numbers(first, a), numbers(second, b)
+    check_entries(second, b)
+    check_equal_shapes(first, a, second, b)
+    return a, b.astype(a.dtype) if is_whole else b
+
+
+def check_samples(samples: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """Draws ``(S, ...)`` and data ``(...)``."""
+    samples, y = numbers("samples", samples), numbers("y", y)
+    check_entries("y", y)
+    if samples.shape[1:] != y.shape or samples.ndim == 0 or samples.shape[0] == 0:
+        cure = "Put the S draws on the first axis and give the rest the shape of y."
+        fail("samples", f"of shape (S, {str(y.shape)[1:]}", f"shape {samples.shape}", cure)
+    return samples, y
+
+
+def check_probabilities(argument: str, value: ArrayLike) -> Array:
+    """Floats between 0 and 1."""
+    array = numbers(argument, value)
+    check_entries(argument, array)
+    concrete = known(array)
+    if concrete is not None and (concrete.min() < 0 or concrete.max() > 1):
+        got = f"values from {concrete.min():.6g} to {concrete.max():.6g}"
+        fail(argument, "between 0 and 1", got, "Pass probabilities, not logits or percentages.")
+    return array
+
+
+def check_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
+    """Probabilities ``(N,)`` of class 1 or ``(N, C)`` of all classes, and whole labels ``(N,)``."""
+    probabilities, labels = check_probabilities("probabilities", probabilities), jnp.asarray(labels)
+    if probabilities.ndim > 2 or (probabilities.ndim == 2 and probabilities.shape[1] < 2):
+        cure = "For two classes pass the probabilities of class 1 with shape (N,)."
+        fail("probabilities", "of shape (N,) or (N, C) with C > 1", f"shape {probabilities.shape}", cure)
+    if not (jnp.issubdtype(labels.dtype, jnp.integer) or labels.dtype == bool):
+        fail("labels", "whole numbers", f"dtype {labels.dtype}", "Convert them: labels.astype(int).", TypeError)
+    if labels.shape != probabilities.shape[:1]:
+        cure = "Pass the class numbers themselves, not their one-hot form."
+        fail("labels", f"of shape {probabilities.shape[:1]}", f"shape {labels.shape}", cure)
+    labels = labels.astype(int)
+    classes = 2 if probabilities.ndim == 1 else probabilities.shape[1]
+    concrete, rows = known(labels), known(probabilities.sum(-1)) if probabilities.ndim == 2 else None
+    if concrete is not None and (concrete.min() < 0 or concrete.max() >= classes):
+        got = f"labels from {concrete.min()} to {concrete.max()}"
+        fail("labels", f"between 0 and {classes - 1}", got, "Number the classes from 0.")
+    if rows is not None and abs(rows - 1).max() > 1e-3:
+        got = f"a row that sums to {rows[abs(rows - 1).argmax()]:.6g}"
+        fail("probabilities", "rows that sum to 1", got, "Pass probabilities, not logits.")
+    return probabilities, labels
