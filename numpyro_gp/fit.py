@@ -351,7 +351,13 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, arg
             fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
         options["init_params"] = init_params
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
-    state = engine.init(key, *horizon, *args, **options, **kwargs)
+    try:
+        state = engine.init(key, *horizon, *args, **options, **kwargs)
+    except (ValueError, RuntimeError) as error:
+        # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
+        if "got invalid" in str(error) or "Cannot find valid initial parameters" in str(error):
+            error.add_note(f"The model is not finite at its initial values, before step 0. {REMEDY}")
+        raise
     return jax.tree.map(
         lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
     )

@@ -259,6 +259,16 @@ def test_the_diagnosis_draws_with_the_key_of_the_step(particles):
         assert ("(particle" in str(info.value)) == (particles > 1)
 
 
+def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
+    def broken(y):
+        numpyro.sample("y", dist.Normal(0.0, jnp.log(y[0])), obs=y[1])
+
+    svi = SVI(broken, lambda y: None, optax.sgd(0.1), Trace_ELBO())
+    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter") as info:
+        fit(KEY, svi, 5, -DATA, progress=False)
+    assert "not finite at its initial values, before step 0. Try a larger jitter" in info.value.__notes__[0]
+
+
 def test_stein_failure_names_site_and_particle():
     def broken(y):  # the data pull the particles to 50, the model ends at 3
         location = numpyro.sample("location", dist.Normal(0.0, 1.0))
