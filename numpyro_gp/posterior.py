@@ -235,7 +235,6 @@ def _bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             "Call predict(key, ...) as you call the model.",
             TypeError,
         )
-    bound.apply_defaults()
     return bound
 
 

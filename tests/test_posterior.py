@@ -1,0 +1,145 @@
+"""Posteriors of every engine and what they predict, against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from scipy import stats
+
+import numpyro_gp as ngp
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+CASE = cases("collapsed")[0]
+
+
+def model(X, y=None, Z=None):
+    f = ngp.gp("f", kernel_of(CASE), CASE["Z"] if Z is None else Z, jitter=0.0)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(CASE["noise"])), obs=y)
+
+
+def noisy_model(X, y=None):
+    s = numpyro.sample("noise", dist.LogNormal(-1.0, 0.3))
+    f = ngp.gp("f", kernel_of(CASE), CASE["Z"])
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(s), obs=y)
+
+
+def fitted(fn=model, rest=None, steps=1):
+    guide = ngp.AutoGP(fn, {"f": ngp.guides.coupled(natural=True)}, **({} if rest is None else {"rest": rest}))
+    svi = SVI(fn, guide, ngp.optim.natural_gradient(optax.adam(0.05), 1.0), Trace_ELBO())
+    state = svi.init(jax.random.key(0), CASE["X"], CASE["y"])
+    for _ in range(steps):
+        state, _ = svi.update(state, CASE["X"], CASE["y"])
+    return guide, svi.get_params(state)
+
+
+def test_svi_at_the_optimum_predicts_the_collapsed_posterior():
+    guide, params = fitted()
+    prediction = ngp.Posterior.from_svi(model, guide, params).predict(jax.random.key(1), jnp.asarray(CASE["Xs"]))
+    assert prediction.num_draws == 1, "nothing is random here: one component is the whole mixture"
+    total = np.diag(CASE["cov"]) + CASE["noise"]
+    np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
+    np.testing.assert_allclose(prediction.function_variance, np.diag(CASE["cov"]), atol=1e-6)
+    np.testing.assert_allclose(prediction.variance, total, atol=1e-6)
+    y = np.array([0.1, -0.3, 0.5, 1.2])
+    np.testing.assert_allclose(prediction.log_density(y), stats.norm.logpdf(y, CASE["mean"], np.sqrt(total)), atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 100])
+def test_chunks_do_not_change_the_answer(chunk_size):
+    guide, params = fitted()
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    prediction = posterior.predict(jax.random.key(1), jnp.asarray(CASE["Xs"]), chunk_size=chunk_size)
+    np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
+    assert prediction.log_density(jnp.zeros(4)).shape == (4,)
+    assert prediction.sample(7).shape == (7, 4)
+
+
+def test_mcmc_draws_are_an_equal_mixture():
+    """Prediction typed out in NumPy: average variance plus variance of means; forgetting the latter is off by 0.05."""
+    rng = np.random.default_rng(0)
+    draws = {"f": jnp.asarray(rng.normal(size=(6, 5))), "noise": jnp.asarray(rng.uniform(0.2, 0.5, 6))}
+    X = jnp.asarray(CASE["Xs"])
+    prediction = ngp.Posterior.from_mcmc(noisy_model, draws).predict(jax.random.key(0), X)
+    kernel = kernel_of(CASE)
+    K = np.asarray(kernel.matrix(jnp.asarray(CASE["Z"])))
+    L = np.linalg.cholesky(K + 1e-6 * np.mean(np.diag(K)) * np.eye(5))
+    A = np.linalg.solve(L, np.asarray(kernel.matrix(jnp.asarray(CASE["Z"]), X)))
+    means = np.asarray(draws["f"]) @ A
+    variances = (CASE["variance"] - (A**2).sum(0))[None] + np.asarray(draws["noise"])[:, None] ** 2
+    np.testing.assert_allclose(prediction.mean, means.mean(0), atol=1e-9)
+    np.testing.assert_allclose(prediction.variance, variances.mean(0) + means.var(0), atol=1e-9)
+    y = rng.normal(size=4)
+    density = np.log(np.mean(stats.norm.pdf(y, means, np.sqrt(variances)), axis=0))
+    np.testing.assert_allclose(prediction.log_density(y), density, atol=1e-9)
+    few = ngp.Posterior.from_mcmc(noisy_model, draws).predict(jax.random.key(0), X, num_samples=2)
+    np.testing.assert_allclose(few.mean, means[[0, 5]].mean(0), atol=1e-9)
+
+
+def test_random_hyper_parameters_make_a_mixture():
+    guide, params = fitted(noisy_model, AutoNormal, steps=2)
+    prediction = ngp.Posterior.from_svi(noisy_model, guide, params).predict(
+        jax.random.key(0), jnp.asarray(CASE["Xs"]), num_samples=9
+    )
+    assert prediction.num_draws == 9
+
+
+def test_hand_written_guides_are_traced():
+    guide, params = fitted()
+
+    def plain(X, y=None):
+        mean = numpyro.param("m", jnp.zeros(5))
+        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, 0.5 * jnp.eye(5))))
+
+    held = {"m": guide.beliefs(params)["f"].mean}
+    prediction = ngp.Posterior.from_svi(model, plain, held).predict(jax.random.key(1), jnp.asarray(CASE["Xs"]))
+    np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
+
+
+def test_latent_inputs_of_new_data_come_from_the_prior():
+    """E f(x, w) over w ~ N(0, 1) by a long sum; holding w at zero would be off by 0.2."""
+    Z = jnp.array([[0.0, -1.0], [0.0, 1.0], [1.0, 0.0]])
+    v = jnp.array([1.5, -0.2, 0.4])
+
+    def latent(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    X = jnp.zeros((2, 1))
+    draws = {"f": jnp.broadcast_to(v, (4000, 3)), "w": jnp.ones((4000, 5, 1))}
+    prediction = ngp.Posterior.from_mcmc(latent, draws).predict(jax.random.key(0), X)
+    w = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
+    K = np.asarray(ngp.kernels.RBF(1.0, 1.0).matrix(Z)) + 1e-6 * np.eye(3)
+    cross = np.exp(-0.5 * ((0 - np.asarray(Z)[:, :1]) ** 2 + (w - np.asarray(Z)[:, 1:]) ** 2))
+    wanted = (np.asarray(v) @ np.linalg.solve(np.linalg.cholesky(K), cross)).mean()
+    np.testing.assert_allclose(prediction.mean, wanted, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda p: p.predict(jax.random.key(0)), TypeError, "args and kwargs must be arguments of the model"),
+        (lambda p: p.predict(0, jnp.zeros((2, 1))), TypeError, "key must be one JAX random key"),
+        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), jnp.zeros(2)), ValueError, r"site must be one unobserved.*y=None"),
+        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), site="z"), ValueError, r"\['y'\], but got 'z'"),
+        (lambda p: p.predict(jax.random.key(0), jnp.zeros((0, 1))), ValueError, "rows must be arguments with the same, non-zero number"),
+        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), rows=["W"]), ValueError, "rows must be names of array arguments"),
+        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), chunk_size=0), ValueError, "chunk_size must be at least 1"),
+        (lambda p: ngp.Posterior.from_mcmc(model, {}), ValueError, "mcmc must be a finished run"),
+        (lambda p: ngp.Posterior.from_mcmc(model, {"a": jnp.zeros(3), "b": jnp.zeros(4)}), ValueError, "one common first axis"),
+        (lambda p: ngp.Posterior.from_svi(model, ngp.AutoGP(model), {}), ValueError, "guide must be the guide that was fitted"),
+        (lambda p: ngp.Posterior.from_svi(model, ngp.AutoGP(model), 3), TypeError, "params must be a dictionary"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, error, message):
+    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 5))})
+    with pytest.raises(error, match=message):
+        call(posterior)
