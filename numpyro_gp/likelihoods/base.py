@@ -230,13 +230,17 @@ class CallableLikelihood(Likelihood):
     def _column(weights: np.ndarray, mean: Array, batch_axes: int) -> Array:
         return jnp.expand_dims(jnp.asarray(weights, mean.dtype), range(1, batch_axes + 1))
 
+    def _log_probs(self, y: Array, points: Array) -> Array:
+        """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
+        return jax.vmap(lambda f: self.conditional(f).log_prob(y))(points).astype(y.dtype)
+
     def _expected(self, y: Array, latent: Latent) -> Array:
         points, weights = self._points(latent)
-        return jnp.sum(weights * jax.vmap(lambda f: self.conditional(f).log_prob(y))(points), axis=0)
+        return jnp.sum(weights * self._log_probs(y, points), axis=0)
 
     def _predictive(self, y: Array, latent: Latent) -> Array:
         points, weights = self._points(latent)
-        values = jax.vmap(lambda f: self.conditional(f).log_prob(y))(points)
+        values = self._log_probs(y, points)
         return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
 
     def _conditional_moments(self, latent: Latent) -> tuple[Array, Array, Array]:
@@ -244,7 +248,7 @@ class CallableLikelihood(Likelihood):
 
         def moments(f: Array) -> tuple[Array, Array]:
             found = self.conditional(f)
-            return found.mean, found.variance
+            return found.mean.astype(latent.mean.dtype), found.variance.astype(latent.mean.dtype)
 
         means, variances = jax.vmap(moments)(points)
         return weights, means, variances

@@ -300,12 +300,12 @@ class Beta(Likelihood):
     def _given(self, y: Array) -> tuple[Array, Array]:
         k = like("concentration", self.concentration, y)
         if self.link == "logit":
-            centre, steepness = logit(y), y * (1 - y)
+            centre, steepness, widest = logit(y), y * (1 - y), 1.0
         else:
-            centre = ndtri(y)
+            centre, widest = ndtri(y), 0.5  # the probit link bends over a shorter way
             steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
         spread = jnp.sqrt(y * (1 - y) / (1 + k))  # of y given its mean, turned into a width in f
-        return k, composite_cuts(centre, jnp.minimum(spread / steepness, 1.0), y)
+        return k, composite_cuts(centre, jnp.minimum(spread / steepness, widest), y)
 
     def _expected(self, y: Array, latent: Latent) -> Array:
         k, cuts = self._given(y)

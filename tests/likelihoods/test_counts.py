@@ -44,7 +44,7 @@ def test_predictive_mass_of_small_and_large_counts(y):
         (NegativeBinomial(50.0), lambda f: stats.nbinom.pmf(y, 50.0, 50.0 / (50.0 + np.exp(f)))),
     ):
         exact = integrate.quad(
-            lambda f: conditional(f) * stats.norm.pdf(f, mean, np.sqrt(variance)),
+            lambda f, conditional=conditional: conditional(f) * stats.norm.pdf(f, mean, np.sqrt(variance)),
             mean - 9,
             mean + 9,
             points=[centre - 0.5, centre, centre + 0.5],
@@ -74,9 +74,7 @@ def test_large_rates_overflow_only_beyond_the_range_of_the_precision():
     ids=["negative", "half", "integer"],
 )
 def test_bad_targets(likelihood, y, wrong):
-    with pytest.raises(
-        ValueError, match=f"obs must be non-negative whole numbers, but got {wrong}. Counts are 0, 1, 2"
-    ):
+    with pytest.raises(ValueError, match=f"obs must be non-negative whole numbers, but got {wrong}. Counts are 0"):
         likelihood.check_targets(np.array(y))
 
 

@@ -1,0 +1,174 @@
+"""Callables as likelihoods, and the checks of shapes that all likelihoods share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpy.testing import assert_allclose
+
+from numpyro_gp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, Softmax, as_likelihood
+
+PAIRS = {
+    "gaussian": (lambda f: dist.Normal(f, 0.7), Gaussian(0.7), [0.3, -1.2, 2.0], 1e-12),
+    "poisson": (lambda f: dist.Poisson(jnp.exp(f)), Poisson(), [0.0, 1.0, 4.0], 1e-9),
+    "bernoulli": (lambda f: dist.Bernoulli(logits=f), Bernoulli(), [0.0, 1.0, 1.0], 1e-7),
+}
+
+
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_callable_equals_the_built_in_likelihood(name):
+    function, built_in, y, tolerance = PAIRS[name]
+    wrapped = as_likelihood(function)
+    y, mean, variance = jnp.array(y), jnp.array([0.2, -0.5, 0.9]), jnp.array([0.1, 0.4, 0.8])
+
+    def both(likelihood):
+        def total(m, v):
+            return jnp.sum(likelihood.expected_log_prob(y, m, v))
+
+        return likelihood.expected_log_prob(y, mean, variance), jax.grad(total, argnums=(0, 1))(mean, variance)
+
+    assert_allclose(both(wrapped)[0], both(built_in)[0], atol=tolerance)
+    assert_allclose(np.array(both(wrapped)[1]), np.array(both(built_in)[1]), atol=1e2 * tolerance)
+    assert_allclose(wrapped.predictive_mean(mean, variance), built_in.predictive_mean(mean, variance), rtol=1e-7)
+    found = wrapped.predictive_variance(mean, variance)
+    assert_allclose(found, built_in.predictive_variance(mean, variance), rtol=1e-7)
+    found = wrapped.predictive_log_prob(y, mean, variance)
+    assert_allclose(found, built_in.predictive_log_prob(y, mean, variance), atol=2e-3)  # Gauss-Hermite, 20 nodes
+    assert wrapped.conditional(mean).batch_shape == (3,)
+
+
+def test_kinked_callable_has_the_right_derivative_in_the_variance():
+    """Laplace noise: ``dE/ds = -N(y; m, s)``; half the expected second derivative misses the kink and gives zero."""
+    wrapped, y, mean, variance = as_likelihood(lambda f: dist.Laplace(f, 1.0)), 0.3, jnp.array(0.8), jnp.array(0.6)
+    found = jax.grad(wrapped.expected_log_prob, argnums=2)(y, mean, variance)
+    exact = -np.exp(-0.5 * 0.25 / 0.6) / np.sqrt(2 * np.pi * 0.6)
+    assert_allclose(found, exact, atol=0.1)
+    assert abs(exact) > 0.3
+
+
+def test_separate_arguments_and_a_trailing_axis_are_the_heteroscedastic_likelihood():
+    separate = as_likelihood(lambda f, g: dist.Normal(f, jnp.exp(0.5 * g)))
+    trailing = as_likelihood(lambda f: dist.Normal(f[..., 0], jnp.exp(0.5 * f[..., 1])), num_latent=2)
+    assert separate.num_latent == trailing.num_latent == 2
+    y, mean, variance = jnp.array([0.3, -0.9]), jnp.array([[0.2, -0.4], [0.0, 0.3]]), jnp.full((2, 2), 0.4)
+    covariance = jnp.array([[0.4, 0.25], [0.25, 0.4]])
+    built_in = HeteroscedasticGaussian()
+    for extra in ({}, {"covariance": covariance}):
+        for wrapped in (separate, trailing):
+            found = wrapped.expected_log_prob(y, mean, variance, **extra)
+            assert_allclose(found, built_in.expected_log_prob(y, mean, variance, **extra), atol=1e-7)
+            found = wrapped.predictive_log_prob(y, mean, variance, **extra)
+            assert_allclose(found, built_in.predictive_log_prob(y, mean, variance, **extra), atol=1e-4)
+    assert_allclose(
+        separate.predictive_variance(mean, variance), built_in.predictive_variance(mean, variance), rtol=1e-6
+    )
+
+
+def test_callable_of_five_latent_functions_uses_quasi_random_points():
+    wrapped = as_likelihood(lambda f: dist.Normal(jnp.sum(f, axis=-1), 1.0), num_latent=5)
+    mean, variance = jnp.linspace(0, 1, 5), jnp.full(5, 0.2)
+    assert_allclose(wrapped.predictive_mean(mean, variance), 2.5, atol=1e-10)
+    assert_allclose(wrapped.predictive_variance(mean, variance), 2.0, rtol=0.03)
+    exact = Gaussian(1.0).expected_log_prob(1.0, 2.5, 1.0)
+    assert_allclose(wrapped.expected_log_prob(1.0, mean, variance), exact, atol=0.03)
+
+
+def test_callable_may_close_over_traced_parameters():
+    def bound(scale):
+        return as_likelihood(lambda f: dist.Normal(f, scale)).expected_log_prob(0.5, 0.1, 0.3)
+
+    exact = jax.grad(lambda scale: Gaussian(scale).expected_log_prob(0.5, 0.1, 0.3))(0.7)
+    assert_allclose(jax.jit(jax.grad(bound))(0.7), exact, rtol=1e-10)
+
+
+def test_callable_with_one_parameter_for_each_datum():
+    scale, y = jnp.array([0.5, 1.0, 2.0]), jnp.array([0.3, 0.1, -1.0])
+    found = as_likelihood(lambda f: dist.Normal(f, scale)).expected_log_prob(y, jnp.zeros(3), jnp.full(3, 0.4))
+    assert_allclose(found, Gaussian(scale).expected_log_prob(y, 0.0, 0.4), atol=1e-12)
+
+
+def test_derivatives_of_callables_at_zero_variance():
+    for wrapped, zero in (
+        (as_likelihood(lambda f: dist.Poisson(jnp.exp(f))), jnp.array(0.0)),
+        (as_likelihood(lambda f, g: dist.Normal(f, jnp.exp(0.5 * g))), jnp.zeros(2)),
+    ):
+        for quantity in (wrapped.expected_log_prob, wrapped.predictive_log_prob):
+            assert np.isfinite(jax.grad(quantity, argnums=2)(1.0, zero + 0.2, zero)).all()
+
+
+def test_float32_is_kept():
+    found = as_likelihood(lambda f: dist.Poisson(jnp.exp(f))).expected_log_prob(1, jnp.float32(0.3), jnp.float32(0.2))
+    assert found.dtype == jnp.float32
+
+
+def test_a_likelihood_is_returned_as_it_is():
+    likelihood = Poisson()
+    assert as_likelihood(likelihood) is likelihood
+    assert as_likelihood(dist.Normal).num_latent == 1  # loc and scale have defaults: one latent function
+    assert as_likelihood(Softmax(3), num_latent=3).classes == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: as_likelihood(3.0),
+            TypeError,
+            r"likelihood must be a Likelihood or a callable f -> numpyro Distribution, but got a float",
+        ),
+        (lambda: as_likelihood(dist.Normal(0.0, 1.0)), TypeError, "but got a Normal. Pass for example"),
+        (
+            lambda: as_likelihood(Poisson),
+            TypeError,
+            r"likelihood must be an instance, but got the class Poisson. Call it",
+        ),
+        (lambda: as_likelihood(Poisson(), 2), ValueError, "one of 2 latent functions, but got Poisson with 1"),
+        (
+            lambda: as_likelihood(lambda f, g: f, 3),
+            TypeError,
+            "a callable of 3 latent functions, but got one with 2 arg",
+        ),
+        (
+            lambda: as_likelihood(lambda f: f).expected_log_prob(0.0, 0.0, 1.0),
+            TypeError,
+            "likelihood must be a callable that returns a NumPyro distribution, but got a .*Return for example",
+        ),
+        (
+            lambda: as_likelihood(lambda f: dist.Normal(f, 1.0).to_event(1)).conditional(jnp.zeros(3)),
+            ValueError,
+            r"a callable that returns a distribution of scalars, but got one of event shape \(3,\)",
+        ),
+        (
+            lambda: Gaussian(1.0).expected_log_prob(np.zeros(3), np.zeros(2), np.ones(2)),
+            ValueError,
+            r"y must be broadcastable to the latent functions' batch shape \(2,\), but got shape \(3,\)",
+        ),
+        (
+            lambda: Gaussian(1.0).predictive_mean(np.zeros(2), np.ones(2), covariance=np.eye(2)),
+            ValueError,
+            "covariance must be None for Gaussian, which has one latent function, but got an array",
+        ),
+        (
+            lambda: HeteroscedasticGaussian().expected_log_prob(0.0, 0.0, 1.0),
+            ValueError,
+            r"mean must be of shape \(..., 2\): HeteroscedasticGaussian has 2 latent functions, but got shape \(\)",
+        ),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_targets_of_callables_are_compared_with_the_support():
+    counts = as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
+    counts.check_targets(np.array([0.0, 3.0]))
+    with pytest.raises(ValueError, match=r"obs must be in the support .* of the likelihood, but got -2"):
+        counts.check_targets(np.array([1.0, -2.0]))
+    with pytest.raises(ValueError, match="obs must be finite"):
+        counts.check_targets(np.array([np.nan]))
+    jax.jit(counts.check_targets)(jnp.array([-1.0]))
+    pair = as_likelihood(lambda f, g: dist.Gamma(jnp.exp(f), jnp.exp(g)))
+    with pytest.raises(ValueError, match="in the support"):
+        pair.check_targets(np.array([-1.0]))

@@ -1,0 +1,240 @@
+"""Several classes against the dense oracle and SciPy; tolerances reject Gauss-Hermite for RobustMax (1e-3 to 4e-2)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from numpyro_gp.likelihoods import Bernoulli, RobustMax, Softmax
+from tests.oracles.vectors import cases
+
+
+@functools.partial(jax.jit, static_argnames="quantity")
+def evaluate(likelihood, quantity, *arguments):
+    return getattr(likelihood, quantity)(*arguments)
+
+
+def test_oracle_of_three_classes():
+    for case in cases("multiclass"):
+        y, mean, variance = case["y"], case["mean"], case["var"]
+        robust, softmax = RobustMax(3, float(case["eps"])), Softmax(3)
+        largest = [evaluate(robust, "probability_largest", np.full(len(y), c), mean, variance) for c in range(3)]
+        assert_allclose(np.stack(largest, -1), case["prob_largest"], atol=1e-8)
+        assert_allclose(
+            evaluate(robust, "expected_log_prob", y, mean, variance), case["robustmax_expected_logp"], atol=1e-7
+        )
+        assert_allclose(
+            evaluate(robust, "predictive_log_prob", y, mean, variance), case["robustmax_log_predictive"], atol=1e-6
+        )
+        assert_allclose(
+            evaluate(softmax, "expected_log_prob", y, mean, variance), case["softmax_expected_logp"], atol=1e-7
+        )
+        assert_allclose(
+            evaluate(softmax, "predictive_log_prob", y, mean, variance), case["softmax_log_predictive"], atol=1e-7
+        )
+        draws = softmax.expected_log_prob_draws(y, mean, variance, case["z"])
+        assert_allclose(draws, case["softmax_mc_expected_logp"], atol=1e-12)
+
+
+def test_robust_max_with_very_different_variances():
+    for case in cases("quadrature_hard"):
+        y, mean, variance, epsilon = (case[f"robustmax/{key}"] for key in ("y", "mean", "var", "eps"))
+        robust = RobustMax(4, float(epsilon))
+        found = robust.probability_largest(y, mean, variance)
+        assert_allclose(found, case["robustmax/prob_largest"], atol=1e-8)
+        assert_allclose(robust.expected_log_prob(y, mean, variance), case["robustmax/expected_logp"], atol=1e-6)
+        # The log of a probability of order epsilon magnifies the error of P a thousand times.
+        assert_allclose(robust.predictive_log_prob(y, mean, variance), case["robustmax/log_predictive"], atol=1e-6)
+
+
+@pytest.mark.parametrize("variances", [(1.0, 1.0), (1e-10, 1.0), (1.0, 1e-4), (1e-12, 1e-12)])
+def test_robust_max_derivatives_obey_the_heat_equation(variances):
+    """Every Gaussian probability has ``dP/ds_j = (d2P/dmu_j^2) / 2``, and moving all means changes nothing."""
+    own, others = variances
+    variance = jnp.array([others, own, others, others])
+    mean = jnp.array([0.13, 0.31, -0.2, 0.05]) * np.sqrt(max(variances))
+    robust = RobustMax(4)
+    gradient = jax.jit(jax.grad(lambda m, v: robust.probability_largest(1, m, v), argnums=(0, 1)))
+    d_mean, d_variance = gradient(mean, variance)
+    curvature = jax.jit(jax.jacfwd(lambda m: gradient(m, variance)[0]))(mean)
+    tolerance = 1e-6 * np.abs(d_variance).max()
+    assert_allclose(d_variance, 0.5 * np.diag(curvature), atol=tolerance)
+    assert_allclose(jnp.sum(d_mean), 0.0, atol=1e-9 * np.abs(d_mean).max())
+
+
+def test_robust_max_of_two_classes_is_closed_and_agrees_with_three():
+    mean, variance = np.array([0.3, -0.4]), np.array([0.5, 1.2])
+    exact = stats.norm.cdf(0.7 / np.sqrt(1.7))
+    assert_allclose(RobustMax(2).probability_largest(0, mean, variance), exact, rtol=1e-12)
+    far = RobustMax(3).probability_largest(0, np.append(mean, -50.0), np.append(variance, 1.0))
+    assert_allclose(far, exact, atol=1e-9)
+    assert np.isfinite(jax.grad(RobustMax(2).expected_log_prob, argnums=2)(0, mean, np.zeros(2))).all()
+
+
+def test_robust_max_of_many_classes_cuts_only_at_its_rivals():
+    """Twelve equal classes: ``P = 1/12`` each; with distinct narrow ones, their sum is one."""
+    assert_allclose(
+        evaluate(RobustMax(12), "probability_largest", 3, np.zeros(12), np.full(12, 0.7)), 1 / 12, atol=1e-9
+    )
+    mean, variance = np.linspace(-1, 1, 12), np.geomspace(1e-4, 1.0, 12)
+    total = jnp.sum(evaluate(RobustMax(12, 1e-12), "predictive_mean", mean, variance))
+    assert_allclose(total, 1.0, atol=1e-6)
+
+
+def test_robust_max_conditional_and_moments():
+    robust = RobustMax(3, 0.1)
+    assert_allclose(robust.conditional(jnp.array([0.0, 2.0, 1.0])).probs, [0.05, 0.9, 0.05], rtol=1e-12)
+    probabilities = robust.predictive_mean(np.array([0.1, 0.5, -0.3]), np.array([0.2, 1.0, 0.4]))
+    assert probabilities.shape == (3,)
+    assert_allclose(jnp.sum(probabilities), 1.0, atol=1e-8)
+    found = robust.predictive_variance(np.array([0.1, 0.5, -0.3]), np.array([0.2, 1.0, 0.4]))
+    assert_allclose(found, probabilities * (1 - probabilities), rtol=1e-12)
+    each = RobustMax(3, np.array([0.1, 0.2])).conditional(jnp.array([[0.0, 2.0, 1.0]] * 2)).probs
+    assert_allclose(each, [[0.05, 0.9, 0.05], [0.1, 0.8, 0.1]], rtol=1e-12)
+
+
+def reference_softmax(y, mean, covariance, nodes=60):
+    """Tensor rule over the three functions themselves, through NumPy's Cholesky factor."""
+    t, w = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = np.stack(np.meshgrid(t, t, t, indexing="ij"), -1).reshape(-1, 3)
+    weights = (w[:, None, None] * w[:, None] * w).ravel() / w.sum() ** 3
+    f = mean + grid @ np.linalg.cholesky(covariance).T
+    log_mass = f[:, y] - np.log(np.exp(f).sum(-1))
+    return weights @ log_mass, np.log(weights @ np.exp(log_mass))
+
+
+def test_softmax_of_correlated_latent_functions():
+    mean = np.array([0.3, -0.2, 0.5])
+    factor = np.array([[0.9, 0, 0], [0.6, 0.5, 0], [-0.4, 0.2, 0.8]])
+    covariance = factor @ factor.T
+    variance, softmax = np.diag(covariance), Softmax(3)
+    for y in range(3):
+        expected, predictive = reference_softmax(y, mean, covariance)
+        assert_allclose(softmax.expected_log_prob(y, mean, variance, covariance=covariance), expected, atol=1e-8)
+        assert_allclose(softmax.predictive_log_prob(y, mean, variance, covariance=covariance), predictive, atol=1e-8)
+    assert abs(float(softmax.expected_log_prob(2, mean, variance)) - expected) > 1e-2  # correlation matters
+    z = np.random.default_rng(0).normal(size=(7, 3))
+    f = mean + z @ factor.T
+    draws = softmax.expected_log_prob_draws(2, mean, variance, z, covariance=covariance)
+    assert_allclose(draws, np.mean(f[:, 2] - np.log(np.exp(f).sum(-1))), atol=1e-12)
+
+
+def test_softmax_of_two_classes_is_bernoulli_of_the_difference():
+    mean, variance = np.array([0.3, -0.4]), np.array([0.5, 1.2])
+    for quantity in ("expected_log_prob", "predictive_log_prob"):
+        found = getattr(Softmax(2), quantity)(0, mean, variance)
+        assert_allclose(found, getattr(Bernoulli(), quantity)(1, 0.7, 1.7), atol=1e-7)
+
+
+def test_softmax_of_five_classes_gives_a_lower_bound_and_a_close_predictive():
+    rng = np.random.default_rng(5)
+    mean, variance, softmax = rng.normal(size=5), rng.uniform(0.2, 1.0, 5), Softmax(5)
+    draws = mean + np.sqrt(variance) * rng.normal(size=(400_000, 5))
+    log_mass = draws - np.log(np.exp(draws).sum(-1, keepdims=True))
+    exact, error = log_mass.mean(0), log_mass.std(0) / np.sqrt(len(draws))
+    bound = np.array([float(softmax.expected_log_prob(c, mean, variance)) for c in range(5)])
+    assert_allclose(bound, mean - np.log(np.exp(mean + variance / 2).sum()), rtol=1e-12)
+    assert (bound < exact + 5 * error).all()
+    masses = np.exp(log_mass)
+    found = softmax.predictive_mean(mean, variance)
+    assert_allclose(found, masses.mean(0), atol=2e-3)
+    assert_allclose(jnp.sum(found), 1.0, rtol=1e-12)
+    assert_allclose(softmax.predictive_log_prob(2, mean, variance), np.log(masses[:, 2].mean()), atol=1e-2)
+
+
+def test_softmax_far_in_the_tail():
+    found = Softmax(3).expected_log_prob(0, np.array([-900.0, 0.0, 0.0]), np.full(3, 1e-8))
+    assert_allclose(found, -900.0 - np.log(2.0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("likelihood", [RobustMax(2), RobustMax(3), Softmax(2), Softmax(3), Softmax(4)], ids=repr)
+@pytest.mark.parametrize("quantity", ["expected_log_prob", "predictive_log_prob"])
+def test_derivatives_match_finite_differences_and_are_finite_at_zero_variance(likelihood, quantity):
+    classes = likelihood.num_latent
+    mean, variance = jnp.linspace(-0.5, 0.7, classes), jnp.linspace(0.3, 0.9, classes)
+    value = jax.jit(lambda m, v: getattr(likelihood, quantity)(1, m, v))
+    gradient, step = jax.jit(jax.grad(value, argnums=(0, 1))), 1e-5
+    found = gradient(mean, variance)
+    for j in range(classes):
+        move = step * np.eye(classes)[j]
+        in_mean = (value(mean + move, variance) - value(mean - move, variance)) / (2 * step)
+        in_variance = (value(mean, variance + move) - value(mean, variance - move)) / (2 * step)
+        assert_allclose([found[0][j], found[1][j]], [in_mean, in_variance], atol=1e-7)
+    for tiny in (0.0, 1e-12):
+        assert np.isfinite(np.array(gradient(mean, jnp.full(classes, tiny)))).all()
+        assert np.isfinite(np.array(gradient(jnp.zeros(classes), jnp.full(classes, tiny)))).all()
+
+
+@pytest.mark.parametrize("likelihood", [RobustMax(3), Softmax(3), Softmax(5)], ids=repr)
+def test_float32_integer_labels_batches_and_transformations(likelihood):
+    rng, classes = np.random.default_rng(1), likelihood.num_latent
+    mean, variance = rng.normal(size=(2, 4, classes)), rng.uniform(0.1, 1, (2, 4, classes))
+    y = rng.integers(0, classes, 4)
+    for quantity in ("expected_log_prob", "predictive_log_prob"):
+        call = functools.partial(evaluate, likelihood, quantity)
+        exact = call(y, mean, variance)
+        assert exact.shape == (2, 4)
+        assert_allclose(call(y.astype(float), mean, variance), exact, rtol=1e-10)
+        assert_allclose(jax.vmap(call, in_axes=(None, 0, 0))(y, mean, variance), exact, rtol=1e-10)
+        single = call(y, jnp.asarray(mean, jnp.float32), jnp.asarray(variance, jnp.float32))
+        assert single.dtype == jnp.float32
+        assert_allclose(single, exact, rtol=1e-3, atol=1e-5)
+    assert evaluate(likelihood, "predictive_mean", mean, variance).shape == (2, 4, classes)
+
+
+@pytest.mark.parametrize("likelihood", [RobustMax(3, 0.2), Softmax(3)], ids=repr)
+def test_draws_agree_with_predictive_probabilities(likelihood):
+    """Frequencies of 200 000 draws; five standard errors of a proportion are below 0.0056."""
+    mean, variance, count = jnp.array([0.2, -0.5, 0.6]), jnp.array([0.5, 1.0, 0.2]), 200_000
+    key_f, key_y = jax.random.split(jax.random.key(0))
+    f = mean[None] + jnp.sqrt(variance)[None] * jax.random.normal(key_f, (count, 3))
+    y = likelihood.conditional(f).sample(key_y)
+    frequencies = np.bincount(np.asarray(y), minlength=3) / count
+    assert_allclose(frequencies, likelihood.predictive_mean(mean, variance), atol=5 * np.sqrt(0.25 / count))
+
+
+def test_pytrees_keep_the_number_of_classes_static():
+    assert jax.tree.leaves(RobustMax(3, 0.01)) == [0.01]
+    assert jax.tree.leaves(Softmax(4)) == []
+    assert jax.tree.map(lambda leaf: 2 * leaf, RobustMax(3, 0.01)).classes == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: RobustMax(1), "classes must be at least 2, but got 1"),
+        (lambda: Softmax(1), "classes must be at least 2, but got 1"),
+        (lambda: RobustMax(3, 0.0), "epsilon must be between 0 and 1, but got 0. The usual choice is 1e-3"),
+        (lambda: RobustMax(3, 1.0), "epsilon must be between 0 and 1, but got 1"),
+        (lambda: RobustMax(3).check_targets(np.array([0, 3])), "obs must be labels 0 to 2, but got 3. Number"),
+        (lambda: Softmax(3).check_targets(np.array([0.5])), "obs must be labels 0 to 2, but got 0.5"),
+        (
+            lambda: RobustMax(2).expected_log_prob(0, np.zeros(2), np.ones(2), covariance=np.eye(2)),
+            "covariance must be None for RobustMax, which needs independent latent functions, but got an array",
+        ),
+        (
+            lambda: Softmax(3).expected_log_prob(0, np.zeros(2), np.ones(2)),
+            r"mean must be of shape \(..., 3\): Softmax has 3 latent functions, but got shape \(2,\). Make the process",
+        ),
+        (
+            lambda: Softmax(2).expected_log_prob(0, np.zeros(2), np.ones(2), covariance=np.eye(3)),
+            r"covariance must be of shape \(..., 2, 2\), but got shape \(3, 3\). It is the covariance of the latent functions",
+        ),
+        (
+            lambda: Softmax(2).expected_log_prob_draws(0, np.zeros(2), np.ones(2), np.zeros((5, 3))),
+            r"z must be of shape \(K, 2\), but got shape \(5, 3\). Draw z",
+        ),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_number_of_classes_must_be_whole():
+    with pytest.raises(TypeError, match=r"classes must be a whole number, but got 2.5 \(float\)"):
+        Softmax(2.5)
