@@ -1,0 +1,34 @@
+"""Covariance functions: immutable pytrees with ``matrix(X1, X2)`` and ``diagonal(X)``."""
+
+from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
+from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
+from numpyro_gp.kernels.spectral import SpectralMixture
+from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from numpyro_gp.kernels.zero_mean import Gaussian, Uniform, ZeroMean
+
+__all__ = [
+    "Kernel",
+    "RBF",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "RationalQuadratic",
+    "Periodic",
+    "Cosine",
+    "Linear",
+    "Polynomial",
+    "Constant",
+    "ArcCosine",
+    "SpectralMixture",
+    "CategoryDelta",
+    "Coregion",
+    "ZeroMean",
+    "Uniform",
+    "Gaussian",
+    "Sum",
+    "Product",
+    "Scaled",
+    "Active",
+    "FunctionKernel",
+    "as_kernel",
+]

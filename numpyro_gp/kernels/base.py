@@ -1,0 +1,318 @@
+"""Kernels as immutable values: what every kernel offers, and how kernels are combined.
+
+A kernel is a pytree of its hyper-parameters, so it passes through ``jit``, ``vmap`` and ``grad``
+like an array. Hyper-parameters are plain arrays: priors live in the user's model.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
+
+__all__ = ["Kernel", "Sum", "Product", "Scaled", "Active", "FunctionKernel", "as_kernel"]
+
+
+class Kernel(abc.ABC):
+    """A covariance function ``k(x, y)``.
+
+    ``matrix`` and ``diagonal`` check their inputs and call the three hooks a subclass fills:
+    ``_cross(X1, X2)``, ``_diagonal(X)`` and, where it can do better than the default,
+    ``_gram(X)``. Without subclassing, any function of two sets of points is a kernel too:
+    see :func:`as_kernel`.
+
+    Kernels combine with ``k1 + k2``, ``k1 * k2``, ``c * k`` for a positive scalar ``c``, and
+    ``k.on(dims)``, which reads only the columns ``dims`` of the inputs.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_gp.kernels import RBF, Linear
+    >>> X = jnp.array([[0.0, 1.0], [2.0, 1.0]])
+    >>> kernel = 2.0 * RBF(1.0, 1.0).on(1) + Linear(0.5).on(0)
+    >>> kernel.matrix(X).tolist()
+    [[2.0, 2.0], [2.0, 4.0]]
+    """
+
+    __array_ufunc__ = None  # so that NumPy scalars hand ``c * k`` over to ``__rmul__``
+
+    def matrix(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Array:
+        """Covariance ``k(X1, X2)``: ``(N1, D)`` and ``(N2, D)`` give ``(N1, N2)``.
+
+        With one argument, or the same array twice, the square Gram matrix: exactly symmetric,
+        with ``diagonal(X1)`` on its diagonal.
+        """
+        if X2 is None or X2 is X1:
+            return self._gram(check_points("X1", X1))
+        first, second = check_points("X1", X1), check_points("X2", X2)
+        if first.shape[1] != second.shape[1]:
+            fail(
+                "X2",
+                f"an array with {first.shape[1]} columns, as X1 has",
+                f"shape {second.shape}",
+                "Pass the same inputs in the same order, or choose columns with kernel.on(dims).",
+            )
+        return self._cross(first, second)
+
+    def diagonal(self, X: ArrayLike) -> Array:
+        """Variances ``k(x_n, x_n)``, ``(N,)``."""
+        return self._diagonal(check_points("X", X))
+
+    def __call__(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Array:
+        """The same as :meth:`matrix`."""
+        return self.matrix(X1, X2)
+
+    def on(self, dims: int | Sequence[int]) -> "Active":
+        """The kernel that reads only the columns ``dims`` of the inputs, in that order."""
+        return Active(self, dims)
+
+    @abc.abstractmethod
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        """``(N1, N2)`` covariances between two sets of points."""
+
+    @abc.abstractmethod
+    def _diagonal(self, X: Array) -> Array:
+        """``(N,)`` variances."""
+
+    def _gram(self, X: Array) -> Array:
+        """``(N, N)`` covariances of one set, symmetric to the last bit, with the exact diagonal."""
+        matrix = self._cross(X, X)
+        diagonal = jnp.broadcast_to(self._diagonal(X)[:, None], matrix.shape)
+        return jnp.where(np.eye(X.shape[0], dtype=bool), diagonal, 0.5 * (matrix + matrix.T))
+
+    def __add__(self, other: Any) -> "Kernel":
+        if isinstance(other, int) and other == 0:  # the start value of the builtin sum(kernels)
+            return self
+        return Sum(self, other) if callable(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> "Kernel":
+        if isinstance(other, int) and other == 0:
+            return self
+        return Sum(other, self) if callable(other) else NotImplemented
+
+    def __mul__(self, other: Any) -> "Kernel":
+        if callable(other):
+            return Product(self, other)
+        return Scaled(self, other) if _is_number(other) else NotImplemented
+
+    def __rmul__(self, other: Any) -> "Kernel":
+        if callable(other):
+            return Product(other, self)
+        return Scaled(self, other) if _is_number(other) else NotImplemented
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
+
+
+@value_type()
+class Sum(Kernel):
+    """``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds."""
+
+    first: Any
+    second: Any
+
+    def __post_init__(self) -> None:
+        _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return self.first._cross(X1, X2) + self.second._cross(X1, X2)
+
+    def _gram(self, X: Array) -> Array:
+        return self.first._gram(X) + self.second._gram(X)
+
+    def _diagonal(self, X: Array) -> Array:
+        return self.first._diagonal(X) + self.second._diagonal(X)
+
+
+@value_type()
+class Product(Kernel):
+    """``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds."""
+
+    first: Any
+    second: Any
+
+    def __post_init__(self) -> None:
+        _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return self.first._cross(X1, X2) * self.second._cross(X1, X2)
+
+    def _gram(self, X: Array) -> Array:
+        return self.first._gram(X) * self.second._gram(X)
+
+    def _diagonal(self, X: Array) -> Array:
+        return self.first._diagonal(X) * self.second._diagonal(X)
+
+
+@value_type()
+class Scaled(Kernel):
+    """``c k(x, y)`` with a positive scalar ``c``: what ``c * k`` builds."""
+
+    kernel: Any
+    factor: ArrayLike
+
+    def __post_init__(self) -> None:
+        _store(self, kernel=as_kernel(self.kernel), factor=positive_scalar("factor", self.factor))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return self.factor * self.kernel._cross(X1, X2)
+
+    def _gram(self, X: Array) -> Array:
+        return self.factor * self.kernel._gram(X)
+
+    def _diagonal(self, X: Array) -> Array:
+        return self.factor * self.kernel._diagonal(X)
+
+
+@value_type(static=("dims",))
+class Active(Kernel):
+    """A kernel that reads only some columns of its inputs: what ``kernel.on(dims)`` builds."""
+
+    kernel: Any
+    dims: Any
+
+    def __post_init__(self) -> None:
+        dims = np.atleast_1d(self.dims).tolist() if isinstance(self.dims, np.ndarray) else self.dims
+        dims = (dims,) if isinstance(dims, (int, np.integer)) else dims
+        if not isinstance(dims, (tuple, list, range)):
+            fail("dims", "an int or a sequence of ints", repr(self.dims), "Pass kernel.on([0, 2]).", TypeError)
+        checked = tuple(check_count("dims", dim, minimum=0) for dim in dims)
+        if not checked or len(set(checked)) < len(checked):
+            fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
+        _store(self, kernel=as_kernel(self.kernel), dims=checked)
+
+    def _columns(self, X: Array) -> Array:
+        if max(self.dims) >= X.shape[1]:
+            fail(
+                "dims",
+                f"less than {X.shape[1]}, the number of columns of the inputs",
+                self.dims,
+                "Count columns from 0.",
+            )
+        return jnp.stack([X[:, dim] for dim in self.dims], axis=1)
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return self.kernel._cross(self._columns(X1), self._columns(X2))
+
+    def _gram(self, X: Array) -> Array:
+        return self.kernel._gram(self._columns(X))
+
+    def _diagonal(self, X: Array) -> Array:
+        return self.kernel._diagonal(self._columns(X))
+
+
+@value_type()
+class FunctionKernel(Kernel):
+    """Any callable ``k(X1, X2) -> (N1, N2)`` as a kernel; its diagonal is taken point by point."""
+
+    function: Callable[[Array, Array], Array]
+
+    def __post_init__(self) -> None:
+        # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
+        if jax.tree_util.all_leaves([self.function]):
+            _store(self, function=jax.tree_util.Partial(self.function))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        matrix = jnp.asarray(self.function(X1, X2))
+        if matrix.shape != (X1.shape[0], X2.shape[0]):
+            fail(
+                "kernel(X1, X2)",
+                f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1",
+                f"shape {matrix.shape}",
+                "For a function of one pair of points map it twice with jax.vmap.",
+            )
+        return matrix
+
+    def _diagonal(self, X: Array) -> Array:
+        return jax.vmap(lambda point: self._cross(point[None, :], point[None, :])[0, 0])(X)
+
+
+def as_kernel(kernel: Any) -> Kernel:
+    """Return a :class:`Kernel` as it is, and wrap any other callable ``k(X1, X2) -> (N1, N2)``.
+
+    Raises
+    ------
+    TypeError
+        For a class instead of a value, and for what cannot be called.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> kernel = as_kernel(lambda X1, X2: X1 @ X2.T)
+    >>> kernel.diagonal(jnp.array([[1.0, 2.0], [3.0, 0.0]])).tolist()
+    [5.0, 9.0]
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, type):
+        cure = f"Pass a value, such as {kernel.__name__}(...)."
+        fail("kernel", "a kernel or a function k(X1, X2)", f"the class {kernel.__name__}", cure, TypeError)
+    if not callable(kernel):
+        fail(
+            "kernel",
+            "a kernel or a function k(X1, X2)",
+            f"a {type(kernel).__name__}",
+            "Pass e.g. numpyro_gp.kernels.RBF(1.0, 1.0).",
+            TypeError,
+        )
+    return FunctionKernel(kernel)
+
+
+# What the kernels of this folder share. ``_store`` is for ``__post_init__`` alone.
+
+
+def _store(value: Any, /, **fields: Any) -> None:
+    for name, item in fields.items():
+        object.__setattr__(value, name, item)
+
+
+def _literal(value: ArrayLike) -> ArrayLike:
+    """Python integers as Python floats, which do not raise float32 inputs to float64."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _require_axes(argument: str, array: Array, most: int) -> Array:
+    if array.ndim > most:
+        required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
+        cure = "Map over a batch of values with jax.vmap."
+        fail(argument, required, f"shape {array.shape}", cure)
+    return array
+
+
+def positive_scalar(argument: str, value: ArrayLike) -> Array:
+    """A positive scalar hyper-parameter, which may be traced."""
+    return _require_axes(argument, check_positive(argument, _literal(value)), 0)
+
+
+def nonnegative_scalar(argument: str, value: ArrayLike) -> Array:
+    """A scalar hyper-parameter that may be zero."""
+    return _require_axes(argument, check_nonnegative(argument, _literal(value)), 0)
+
+
+def positive_per_input(argument: str, value: ArrayLike) -> Array:
+    """A positive hyper-parameter, ``()`` or ``(D,)``."""
+    return _require_axes(argument, check_positive(argument, _literal(value)), 1)
+
+
+def per_input(argument: str, value: Array, X: Array) -> Array:
+    """``value`` as a row ``(1, D)`` or ``(1, 1)`` that multiplies the inputs; its length must be theirs."""
+    if value.ndim == 1 and value.shape[0] != X.shape[1]:
+        fail(
+            argument,
+            f"a scalar or of shape ({X.shape[1]},), one value for each column of the inputs",
+            f"shape {value.shape}",
+            "Choose the columns with kernel.on(dims), or pass one value for each.",
+        )
+    return value.reshape(1, -1)
+
+
+def inner_products(A: Array, B: Array) -> Array:
+    """``A B^T`` in full precision: accelerators would round float32 inputs to fewer bits by default."""
+    return jnp.matmul(A, B.T, precision=lax.Precision.HIGHEST)

@@ -1,0 +1,275 @@
+"""Kernels that are no functions of a difference: linear, polynomial, constant, neural, categorical."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known
+from numpyro_gp.kernels.base import (
+    Kernel,
+    _store,
+    inner_products,
+    nonnegative_scalar,
+    per_input,
+    positive_per_input,
+    positive_scalar,
+)
+from numpyro_gp.kernels.stationary import constant_like, safe_root
+
+__all__ = ["Linear", "Polynomial", "Constant", "ArcCosine", "CategoryDelta", "Coregion"]
+
+
+@value_type()
+class Linear(Kernel):
+    """``sum_d variance_d x_d y_d``: straight lines through the origin.
+
+    ``variance`` is a positive scalar or ``(D,)``: the prior variance of each slope.
+    """
+
+    variance: ArrayLike
+
+    def __post_init__(self) -> None:
+        _store(self, variance=positive_per_input("variance", self.variance))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return inner_products(X1 * per_input("variance", self.variance, X1), X2)
+
+    def _diagonal(self, X: Array) -> Array:
+        return jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1)
+
+
+@value_type(static=("degree",))
+class Polynomial(Kernel):
+    """``(sum_d variance_d x_d y_d + offset)^degree``.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar or ``(D,)``.
+    offset
+        Scalar, zero or positive; zero leaves the terms of the full degree alone.
+    degree
+        A positive Python int, part of the structure.
+    """
+
+    variance: ArrayLike
+    offset: ArrayLike = 1.0
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        variance, offset = positive_per_input("variance", self.variance), nonnegative_scalar("offset", self.offset)
+        _store(self, variance=variance, offset=offset, degree=check_count("degree", self.degree))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        return (inner_products(X1 * per_input("variance", self.variance, X1), X2) + self.offset) ** self.degree
+
+    def _diagonal(self, X: Array) -> Array:
+        return (jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1) + self.offset) ** self.degree
+
+
+@value_type()
+class Constant(Kernel):
+    """``variance`` for every pair: one unknown level, the same everywhere."""
+
+    variance: ArrayLike
+
+    def __post_init__(self) -> None:
+        _store(self, variance=positive_scalar("variance", self.variance))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        dtype = jnp.result_type(self.variance, X1, X2)
+        return jnp.broadcast_to(self.variance.astype(dtype), (X1.shape[0], X2.shape[0]))
+
+    def _gram(self, X: Array) -> Array:
+        return self._cross(X, X)
+
+    def _diagonal(self, X: Array) -> Array:
+        return constant_like(self.variance, X)
+
+
+# J_n of Cho and Saul as functions of c = cos(angle). dJ_1/dc = J_0 and dJ_2/dc = 4 J_1 are finite for
+# parallel inputs, where the angle itself has no derivative. J_0 has a kink there: its derivative is 0.
+
+
+def _angle(cosine: Array) -> tuple[Array, Array]:
+    bounded = jnp.clip(cosine, -1, 1)
+    return jnp.arccos(bounded), jnp.sqrt((1 - bounded) * (1 + bounded))
+
+
+@jax.custom_jvp
+def _arc_0(cosine: Array) -> Array:
+    """``pi - angle``."""
+    return math.pi - _angle(cosine)[0]
+
+
+@_arc_0.defjvp
+def _arc_0_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    _, inverse = safe_root((1 - primals[0]) * (1 + primals[0]))
+    return _arc_0(primals[0]), inverse * tangents[0]
+
+
+@jax.custom_jvp
+def _arc_1(cosine: Array) -> Array:
+    """``sin(angle) + (pi - angle) cos(angle)``."""
+    angle, sine = _angle(cosine)
+    return sine + (math.pi - angle) * cosine
+
+
+_arc_1.defjvp(lambda primals, tangents: (_arc_1(primals[0]), _arc_0(primals[0]) * tangents[0]))
+
+
+@jax.custom_jvp
+def _arc_2(cosine: Array) -> Array:
+    """``3 sin(angle) cos(angle) + (pi - angle) (1 + 2 cos^2(angle))``."""
+    angle, sine = _angle(cosine)
+    return 3 * sine * cosine + (math.pi - angle) * (1 + 2 * cosine * cosine)
+
+
+_arc_2.defjvp(lambda primals, tangents: (_arc_2(primals[0]), 4 * _arc_1(primals[0]) * tangents[0]))
+
+
+@value_type(static=("order",))
+class ArcCosine(Kernel):
+    """Arc-cosine kernel of an infinitely wide network with one hidden layer (Cho and Saul 2009, eq. 3).
+
+    ``variance / pi * (|x| |y|)^order * J_order(angle)`` with ``|x|^2 = sum_d weight_variance_d
+    x_d^2 + bias_variance`` and ``angle`` that between ``x`` and ``y`` in the same inner product.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar.
+    weight_variance
+        Positive scalar or ``(D,)``.
+    bias_variance
+        Positive scalar (zero would leave the angle at the origin undefined).
+    order
+        0 (steps), 1 (rectified linear) or 2 (rectified quadratic), part of the structure.
+    """
+
+    variance: ArrayLike
+    weight_variance: ArrayLike = 1.0
+    bias_variance: ArrayLike = 1.0
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.order, bool) or self.order not in (0, 1, 2):
+            fail("order", "0, 1 or 2", repr(self.order), "Use 1 for rectified linear units.")
+        _store(
+            self,
+            variance=positive_scalar("variance", self.variance),
+            weight_variance=positive_per_input("weight_variance", self.weight_variance),
+            bias_variance=positive_scalar("bias_variance", self.bias_variance),
+        )
+
+    def _squared_norm(self, X: Array) -> Array:
+        return jnp.sum(per_input("weight_variance", self.weight_variance, X) * X * X, axis=1) + self.bias_variance
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        weighted = X1 * per_input("weight_variance", self.weight_variance, X1)
+        norms = jnp.sqrt(self._squared_norm(X1))[:, None] * jnp.sqrt(self._squared_norm(X2))[None, :]
+        cosine = (inner_products(weighted, X2) + self.bias_variance) / norms
+        angular = (_arc_0, _arc_1, _arc_2)[self.order](cosine)
+        return self.variance / math.pi * norms**self.order * angular
+
+    def _diagonal(self, X: Array) -> Array:
+        at_zero = (1, 1, 3)[self.order]  # J_order(0) / pi
+        return self.variance * at_zero * self._squared_norm(X) ** self.order
+
+
+@value_type()
+class CategoryDelta(Kernel):
+    """``variance`` where all columns of two points are equal, else 0: independent levels of a category.
+
+    The inputs hold category codes as floating point numbers, which must be equal exactly.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> CategoryDelta(2.0).matrix(jnp.array([[0.0], [1.0], [0.0]])).tolist()
+    [[2.0, 0.0, 2.0], [0.0, 2.0, 0.0], [2.0, 0.0, 2.0]]
+    """
+
+    variance: ArrayLike
+
+    def __post_init__(self) -> None:
+        _store(self, variance=positive_scalar("variance", self.variance))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
+        return self.variance * equal.astype(X1.dtype)
+
+    def _diagonal(self, X: Array) -> Array:
+        return constant_like(self.variance, X)
+
+
+@value_type()
+class Coregion(Kernel):
+    """``B[i, j]`` with ``B = weights weights^T + diag(diagonal)`` for category codes ``i``, ``j``.
+
+    The input is one column of codes 0, 1, …, C-1 as floating point numbers; choose it with
+    ``.on(column)``. A code out of range, or between two codes, is an error where it is known and
+    gives NaN where it is traced.
+
+    Parameters
+    ----------
+    weights
+        ``(C, R)``: how the C categories share R unknown functions.
+    diagonal
+        Scalar or ``(C,)``, zero or positive: what each category has of its own.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> kernel = Coregion(jnp.array([[1.0], [2.0]]), 0.5)
+    >>> kernel.matrix(jnp.array([[0.0], [1.0]])).tolist()
+    [[1.5, 2.0], [2.0, 4.5]]
+    """
+
+    weights: ArrayLike
+    diagonal_values: ArrayLike
+
+    def __init__(self, weights: ArrayLike, diagonal: ArrayLike) -> None:
+        matrix = check_floating("weights", weights)
+        if matrix.ndim != 2 or matrix.size == 0:
+            cure = "For one shared function pass weights[:, None]."
+            fail("weights", "of shape (C, R): categories by shared functions", f"shape {matrix.shape}", cure)
+        own = check_nonnegative("diagonal", float(diagonal) if isinstance(diagonal, int) else diagonal)
+        if own.shape not in ((), (matrix.shape[0],)):
+            cure = "Pass one value for each row of weights."
+            fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {own.shape}", cure)
+        _store(self, weights=matrix, diagonal_values=own)
+
+    def covariance(self) -> Array:
+        """``B``, the ``(C, C)`` covariance of the categories."""
+        identity = jnp.eye(self.weights.shape[0], dtype=self.weights.dtype)
+        products = inner_products(self.weights, self.weights)
+        return 0.5 * (products + products.T) + identity * jnp.reshape(self.diagonal_values, (1, -1))
+
+    def _codes(self, X: Array) -> tuple[Array, Array]:
+        if X.shape[1] != 1:
+            cure = "Choose the column of codes with kernel.on(column)."
+            fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
+        column, count = X[:, 0], self.weights.shape[0]
+        values: Any = known(column)
+        if values is not None and not np.all((values == np.round(values)) & (values >= 0) & (values < count)):
+            bad = values[(values != np.round(values)) | (values < 0) | (values >= count)][0]
+            cure = "Number the categories from 0, and give weights one row for each."
+            fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{bad:.6g}", cure)
+        valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
+        return jnp.where(valid, column, 0).astype(int), valid
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        (rows, valid_rows), (columns, valid_columns) = self._codes(X1), self._codes(X2)
+        values = self.covariance()[rows[:, None], columns[None, :]]
+        dtype = jnp.result_type(values, X1, X2)
+        return jnp.where(valid_rows[:, None] & valid_columns[None, :], values.astype(dtype), jnp.nan)
+
+    def _diagonal(self, X: Array) -> Array:
+        rows, valid = self._codes(X)
+        values = jnp.diagonal(self.covariance())[rows]
+        return jnp.where(valid, values.astype(jnp.result_type(values, X)), jnp.nan)

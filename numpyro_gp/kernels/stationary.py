@@ -1,0 +1,289 @@
+"""Kernels of the difference of two points.
+
+All distances are taken in the product form ``|a|^2 + |b|^2 - 2 a.b`` of centred and scaled inputs:
+its gradient is a matrix product, several times cheaper than that of direct differences. Kernels
+are then functions of the squared distance ``s = r^2``, each with its closed derivative in ``s``,
+so that nothing differentiates a square root at zero.
+"""
+
+import abc
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.kernels.base import (
+    Kernel,
+    _store,
+    inner_products,
+    per_input,
+    positive_per_input,
+    positive_scalar,
+)
+
+__all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine"]
+
+
+@jax.custom_jvp
+def _clamped(squares: Array) -> Array:
+    """Squared distances without negative rounding errors; the derivative is that of the exact distance."""
+    return jnp.maximum(squares, 0)
+
+
+_clamped.defjvp(lambda primals, tangents: (_clamped(primals[0]), tangents[0]))
+
+
+def squared_distances(A: Array, B: Array) -> Array:
+    """``|a_i - b_j|^2`` of ``(N1, D)`` and ``(N2, D)``, product form."""
+    norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
+    return _clamped(norms - 2 * inner_products(A, B))
+
+
+def squared_distances_gram(A: Array) -> Array:
+    """``|a_i - a_j|^2``: symmetric to the last bit and exactly zero on the diagonal, as are its derivatives."""
+    products = inner_products(A, A)
+    norms = jnp.diagonal(products)
+    return _clamped((norms[:, None] + norms[None, :]) - (products + products.T))
+
+
+# Three functions of s = z^2: e^-z, (1 + z) e^-z and (1 + z + z^2 / 3) e^-z. Each is, up to a factor,
+# the derivative of the next, so that two derivatives of all of them are finite at s = 0.
+
+
+def safe_root(squares: Array) -> tuple[Array, Array]:
+    """Root and inverse root, both zero where ``s`` is zero or so small that powers of it would overflow."""
+    tiny = math.sqrt(float(jnp.finfo(squares.dtype).tiny))
+    apart = squares > tiny
+    inverse = jnp.where(apart, lax.rsqrt(jnp.where(apart, squares, 1)), 0)
+    return squares * inverse, inverse
+
+
+@jax.custom_jvp
+def exponential_12(squares: Array) -> Array:
+    """``e^-z``; its derivative at zero, where the kernel has a kink, is defined as 0."""
+    return jnp.exp(-jnp.sqrt(squares))
+
+
+@exponential_12.defjvp
+def _exponential_12_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    root, inverse = safe_root(primals[0])
+    return exponential_12(primals[0]), -0.5 * inverse * jnp.exp(-root) * tangents[0]
+
+
+@jax.custom_jvp
+def exponential_32(squares: Array) -> Array:
+    """``(1 + z) e^-z``."""
+    root = jnp.sqrt(squares)
+    return (1 + root) * jnp.exp(-root)
+
+
+@exponential_32.defjvp
+def _exponential_32_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return exponential_32(primals[0]), -0.5 * exponential_12(primals[0]) * tangents[0]
+
+
+@jax.custom_jvp
+def exponential_52(squares: Array) -> Array:
+    """``(1 + z + z^2 / 3) e^-z``."""
+    root = jnp.sqrt(squares)
+    return (1 + root + squares / 3) * jnp.exp(-root)
+
+
+@exponential_52.defjvp
+def _exponential_52_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return exponential_52(primals[0]), -exponential_32(primals[0]) / 6 * tangents[0]
+
+
+class _Stationary(Kernel):
+    """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def __post_init__(self) -> None:
+        variance = positive_scalar("variance", self.variance)
+        _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+
+    @abc.abstractmethod
+    def correlation(self, squares: Array) -> Array:
+        """Correlation as a function of the squared scaled distance; 1 at 0."""
+
+    def _scaled(self, X: Array, centre: Array) -> Array:
+        return (X - centre) / per_input("lengthscale", self.lengthscale, X)
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        centre = _centre(X2)
+        return self.variance * self.correlation(squared_distances(self._scaled(X1, centre), self._scaled(X2, centre)))
+
+    def _gram(self, X: Array) -> Array:
+        return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
+
+    def _diagonal(self, X: Array) -> Array:
+        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
+
+
+def _centre(X: Array) -> Array:
+    """A point amid the inputs: subtracted from all, it changes no distance, only its rounding error."""
+    return lax.stop_gradient(jnp.mean(X, axis=0, keepdims=True))
+
+
+def constant_like(variance: Array, X: Array, *others: Array) -> Array:
+    """``variance`` for each row of ``X``, in the precision that ``matrix`` has with these arrays."""
+    return jnp.broadcast_to(variance.astype(jnp.result_type(variance, X, *others)), (X.shape[0],))
+
+
+@value_type()
+class RBF(_Stationary):
+    """Squared exponential kernel ``variance * exp(-r^2 / 2)``, ``r^2 = sum_d ((x_d - y_d) / lengthscale_d)^2``.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar, the prior variance of the function.
+    lengthscale
+        Positive scalar, or ``(D,)`` with one value for each input (ARD).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> kernel = RBF(2.0, jnp.array([1.0, 10.0]))
+    >>> kernel.matrix(jnp.zeros((1, 2)), jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
+    [[2.0, 1.213, 1.99]]
+    """
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def correlation(self, squares: Array) -> Array:
+        """``exp(-s / 2)``."""
+        return jnp.exp(-0.5 * squares)
+
+
+@value_type()
+class Matern12(_Stationary):
+    """Exponential kernel ``variance * exp(-r)``: rough functions. Parameters as in :class:`RBF`."""
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def correlation(self, squares: Array) -> Array:
+        """``exp(-sqrt(s))``."""
+        return exponential_12(squares)
+
+
+@value_type()
+class Matern32(_Stationary):
+    """``variance * (1 + z) exp(-z)``, ``z = sqrt(3) r``: once differentiable. Parameters as in :class:`RBF`."""
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def correlation(self, squares: Array) -> Array:
+        """``(1 + z) exp(-z)`` with ``z^2 = 3 s``."""
+        return exponential_32(3 * squares)
+
+
+@value_type()
+class Matern52(_Stationary):
+    """``variance * (1 + z + z^2/3) exp(-z)``, ``z = sqrt(5) r``: twice differentiable. Parameters: :class:`RBF`."""
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def correlation(self, squares: Array) -> Array:
+        """``(1 + z + z^2 / 3) exp(-z)`` with ``z^2 = 5 s``."""
+        return exponential_52(5 * squares)
+
+
+@value_type()
+class RationalQuadratic(_Stationary):
+    """``variance * (1 + r^2 / (2 alpha))^-alpha``: a mixture of RBF kernels over lengthscales.
+
+    ``alpha`` is a positive scalar; the RBF kernel is its limit at infinity. The other parameters
+    are as in :class:`RBF`.
+    """
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+    alpha: ArrayLike
+
+    def __post_init__(self) -> None:
+        _Stationary.__post_init__(self)
+        _store(self, alpha=positive_scalar("alpha", self.alpha))
+
+    def correlation(self, squares: Array) -> Array:
+        """``(1 + s / (2 alpha))^-alpha``."""
+        return jnp.exp(-self.alpha * jnp.log1p(squares / (2 * self.alpha)))
+
+
+@value_type()
+class Periodic(_Stationary):
+    """``variance * exp(-2 sum_d sin^2(pi (x_d - y_d) / period_d) / lengthscale_d^2)``.
+
+    The form of Rasmussen and Williams (2006, eq. 4.31): an RBF kernel of the points
+    ``(cos, sin)(2 pi x / period)`` on the unit circle, whose lengthscale has no unit. GPflow and
+    PyMC write ``1/2`` for the ``2``: their lengthscale is half of this one.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar.
+    lengthscale, period
+        Positive scalars or ``(D,)``.
+    """
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+    period: ArrayLike
+
+    def __post_init__(self) -> None:
+        _Stationary.__post_init__(self)
+        _store(self, period=positive_per_input("period", self.period))
+
+    def correlation(self, squares: Array) -> Array:
+        """``exp(-s / 2)`` of the squared chord ``s = 4 sum_d sin^2(...) / lengthscale_d^2``."""
+        return jnp.exp(-0.5 * squares)
+
+    def _scaled(self, X: Array, centre: Array) -> Array:
+        lengthscale = per_input("lengthscale", self.lengthscale, X)
+        angles = 2 * math.pi * (X - centre) / per_input("period", self.period, X)
+        return jnp.concatenate([jnp.cos(angles) / lengthscale, jnp.sin(angles) / lengthscale], axis=1)
+
+    def _diagonal(self, X: Array) -> Array:
+        scales = (per_input(name, getattr(self, name), X) for name in ("lengthscale", "period"))
+        return constant_like(self.variance, X, *scales)
+
+
+@value_type()
+class Cosine(Kernel):
+    """``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``: one plane wave, of rank two.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar.
+    lengthscale
+        Positive scalar or ``(D,)``: the wavelength along each input.
+    """
+
+    variance: ArrayLike
+    lengthscale: ArrayLike
+
+    def __post_init__(self) -> None:
+        variance = positive_scalar("variance", self.variance)
+        _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        lengthscale, centre = per_input("lengthscale", self.lengthscale, X2), _centre(X2)
+        first, second = (waves(2 * math.pi * jnp.sum((X - centre) / lengthscale, axis=1)) for X in (X1, X2))
+        return self.variance * inner_products(first, second)
+
+    def _diagonal(self, X: Array) -> Array:
+        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
+
+
+def waves(angles: Array) -> Array:
+    """``(N, 2)`` features with ``cos(a_i - a_j)`` as inner products."""
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)

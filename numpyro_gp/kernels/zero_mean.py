@@ -1,0 +1,360 @@
+"""Kernels whose functions integrate to zero, for functional ANOVA (math.md section 5).
+
+Every formula is written in deviations from 1, ``d = kappa - 1``, ``a = kbar - 1``, ``b = cbar - 1``:
+for long lengthscales the plain form subtracts numbers near 1 and has no correct digit in float32.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erf
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
+from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, _store, per_input, positive_per_input
+from numpyro_gp.kernels.stationary import (
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    exponential_12,
+    exponential_32,
+)
+
+__all__ = ["ZeroMean", "Uniform", "Gaussian"]
+
+# Below this lengthscale (relative to the interval) the closed forms have no cancellation and the
+# 20-node rule of the deviation form would no longer resolve the kernel.
+CLOSED_FORM_BELOW = 0.2
+NODES = 20
+
+
+def _finite(argument: str, value: ArrayLike) -> Array:
+    return _require_axes(argument, check_floating(argument, _literal(value)), 1)
+
+
+def _legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(order)
+    return 0.5 * (nodes + 1), 0.5 * weights
+
+
+def _pieces(ends: Array, order: int) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on the intervals between sorted ``ends``, one after the other."""
+    nodes, weights = (jnp.asarray(rule, ends.dtype)[None, :] for rule in _legendre(order))
+    lengths = jnp.diff(ends)[:, None]
+    return (ends[:-1, None] + lengths * nodes).reshape(-1), (lengths * weights).reshape(-1)
+
+
+def _interior(breaks: ArrayLike | None, like: Array) -> Array:
+    return jnp.zeros((0,), like.dtype) if breaks is None else jnp.reshape(jnp.asarray(breaks, like.dtype), (-1,))
+
+
+@value_type()
+class Uniform:
+    """The uniform probability measure on ``[low, high]``, each a scalar or ``(D,)``.
+
+    Examples
+    --------
+    >>> nodes, weights = Uniform(0.0, 2.0).quadrature()
+    >>> round(float((weights * nodes**2).sum()), 12)
+    1.333333333333
+    """
+
+    low: ArrayLike = 0.0
+    high: ArrayLike = 1.0
+
+    def __post_init__(self) -> None:
+        low, high = _finite("low", self.low), _finite("high", self.high)
+        first, last = known(low), known(high)
+        if first is not None and last is not None and not np.all(first < last):
+            fail("high", "greater than low", f"low={first.tolist()}, high={last.tolist()}", "Swap the two ends.")
+        _store(self, low=low, high=high)
+
+    def column(self, index: int) -> "Uniform":
+        """The one-dimensional measure of one input."""
+        return Uniform(*(_pick(value, index) for value in (self.low, self.high)))
+
+    def density(self, x: Array) -> Array:
+        """Density at ``x``, for a one-dimensional measure."""
+        return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
+
+    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> tuple[Array, Array]:
+        """Nodes and weights (which sum to 1) of a one-dimensional measure.
+
+        Gauss-Legendre with ``order`` nodes on each piece between the ``breaks``, the points where
+        the integrand has a kink; ``(len(breaks) + 1) * order`` nodes.
+        """
+        low, high = (jnp.reshape(value, (1,)) for value in (self.low, self.high))
+        inside = jnp.clip(_interior(breaks, low), low, high)
+        nodes, weights = _pieces(jnp.concatenate([low, jnp.sort(inside), high]), check_count("order", order))
+        return nodes, weights / (high - low)
+
+
+@value_type()
+class Gaussian:
+    """The normal probability measure ``N(mean, sd^2)``, each a scalar or ``(D,)``.
+
+    Examples
+    --------
+    >>> nodes, weights = Gaussian(1.0, 2.0).quadrature()
+    >>> round(float((weights * nodes**2).sum()), 6)
+    5.0
+    """
+
+    mean: ArrayLike = 0.0
+    sd: ArrayLike = 1.0
+
+    def __post_init__(self) -> None:
+        _store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
+
+    def column(self, index: int) -> "Gaussian":
+        """The one-dimensional measure of one input."""
+        return Gaussian(*(_pick(value, index) for value in (self.mean, self.sd)))
+
+    def density(self, x: Array) -> Array:
+        """Density at ``x``, for a one-dimensional measure."""
+        return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
+
+    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> tuple[Array, Array]:
+        """Nodes and weights of a one-dimensional measure, as :meth:`Uniform.quadrature`.
+
+        Pieces reach nine standard deviations from the mean and are at most 1.5 of them long.
+        """
+        mean, sd = (jnp.reshape(value, (1,)) for value in (self.mean, self.sd))
+        own = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
+        inside = jnp.clip(_interior(breaks, own), own[:1], own[-1:])
+        nodes, weights = _pieces(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
+        return nodes, weights * self.density(nodes)
+
+
+def _pick(value: Array, index: int) -> Array:
+    return value if value.ndim == 0 else value[index]
+
+
+# d = kappa - 1 as a function of s = (t / lengthscale)^2, with the closed derivative in s.
+
+
+def _deviation_rbf(squares: Array) -> Array:
+    return jnp.expm1(-0.5 * squares)
+
+
+@jax.custom_jvp
+def _deviation_12(squares: Array) -> Array:
+    return jnp.expm1(-jnp.sqrt(squares))
+
+
+@_deviation_12.defjvp
+def _deviation_12_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _deviation_12(primals[0]), jax.jvp(exponential_12, primals, tangents)[1]
+
+
+@jax.custom_jvp
+def _deviation_32(squares: Array) -> Array:
+    z = jnp.sqrt(3 * squares)
+    return jnp.expm1(-z) + z * jnp.exp(-z)
+
+
+_deviation_32.defjvp(
+    lambda primals, tangents: (_deviation_32(primals[0]), -1.5 * exponential_12(3 * primals[0]) * tangents[0])
+)
+
+
+@jax.custom_jvp
+def _deviation_52(squares: Array) -> Array:
+    z = jnp.sqrt(5 * squares)
+    return jnp.expm1(-z) + (z + z * z / 3) * jnp.exp(-z)
+
+
+_deviation_52.defjvp(
+    lambda primals, tangents: (_deviation_52(primals[0]), -5 / 6 * exponential_32(5 * primals[0]) * tangents[0])
+)
+
+
+# Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale, and cbar.
+
+
+def _odd_integral(rate: float, integral: Any, deviation: Any) -> Any:
+    """``g(x) = int_0^x kappa``, odd, from its values at ``z = rate x > 0``; its derivative is ``kappa``, also at 0."""
+
+    @jax.custom_jvp
+    def g(x: Array) -> Array:
+        return jnp.sign(x) * integral(rate * jnp.abs(x)) / rate
+
+    g.defjvp(lambda primals, tangents: (g(primals[0]), (1 + deviation(primals[0] ** 2)) * tangents[0]))
+    return g
+
+
+def _integral_rbf(x: Array) -> Array:
+    return math.sqrt(math.pi / 2) * erf(x / math.sqrt(2))
+
+
+_integral_12 = _odd_integral(1.0, lambda z: -jnp.expm1(-z), _deviation_12)
+_integral_32 = _odd_integral(math.sqrt(3), lambda z: 2 - (2 + z) * jnp.exp(-z), _deviation_32)
+_integral_52 = _odd_integral(math.sqrt(5), lambda z: (8 - (8 + 5 * z + z * z) * jnp.exp(-z)) / 3, _deviation_52)
+
+
+def _mean_rbf(l: Array) -> Array:
+    return 2 * l * _integral_rbf(1 / l) + 2 * l * l * jnp.expm1(-0.5 / (l * l))
+
+
+def _mean_12(l: Array) -> Array:
+    return 2 * l * (1 + l * jnp.expm1(-1 / l))
+
+
+def _mean_32(l: Array) -> Array:
+    w = math.sqrt(3) / l
+    return 2 * (2 * w - 3 + (3 + w) * jnp.exp(-w)) / (w * w)
+
+
+def _mean_52(l: Array) -> Array:
+    w = math.sqrt(5) / l
+    return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * jnp.exp(-w)) / (3 * w * w)
+
+
+_FORMULAS: dict[type, tuple[Any, Any, Any]] = {
+    RBF: (_deviation_rbf, _integral_rbf, _mean_rbf),
+    Matern12: (_deviation_12, _integral_12, _mean_12),
+    Matern32: (_deviation_32, _integral_32, _mean_32),
+    Matern52: (_deviation_52, _integral_52, _mean_52),
+}
+
+
+def _uniform_deviations(family: type, X: Array, lengthscale: Array) -> tuple[Array, Array]:
+    """``a(x)`` of each coordinate ``(N, D)`` and ``b`` ``(1, D)`` on [0, 1], right for every lengthscale."""
+    deviation, integral, mean = _FORMULAS[family]
+    nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in _legendre(NODES))
+    is_short = lengthscale < CLOSED_FORM_BELOW
+    # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
+    long = jnp.where(is_short, CLOSED_FORM_BELOW, lengthscale)
+    short = jnp.where(is_short, lengthscale, CLOSED_FORM_BELOW)
+    ends = jnp.concatenate([X, 1 - X])  # kbar(x) = G(x) + G(1 - x)
+    quadrature = ends * jnp.sum(weights * deviation((ends[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
+    double = 2 * jnp.sum(weights * (1 - nodes) * deviation((nodes / long[:, :, None]) ** 2), axis=-1)
+    first, second = jnp.split(jnp.where(is_short, short * integral(ends / short), quadrature), 2)
+    return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, mean(short) - 1, double)
+
+
+def _gaussian_deviations(X: Array, lengthscale: Array, mean: Array, sd: Array) -> tuple[Array, Array]:
+    """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``, shapes as above."""
+    ratio, total = (sd / lengthscale) ** 2, lengthscale**2 + sd**2
+    return (
+        jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total),
+        jnp.expm1(-0.5 * jnp.log1p(2 * ratio)),
+    )
+
+
+@value_type()
+class ZeroMean(Kernel):
+    r"""A kernel whose functions integrate to zero under a probability measure (Durrande et al. 2013).
+
+    In one dimension, for the base kernel ``variance * kappa(x, y)`` and the measure ``nu``,
+
+    ``k0(x, y) = variance * [kappa(x, y) - kbar(x) kbar(y) / cbar]``
+
+    with ``kbar(x) = int kappa(x, s) dnu(s)`` and ``cbar = int kbar dnu``, so that ``int k0(x, s)
+    dnu(s) = 0`` for every ``x``. With more columns: the product over the columns of such kernels of
+    unit variance, times ``variance``, which is an interaction of functional ANOVA. The formulas and
+    how they are kept accurate are in ``math.md`` section 5.
+
+    Parameters
+    ----------
+    kernel
+        :class:`RBF`, :class:`Matern12`, :class:`Matern32` or :class:`Matern52`.
+    measure
+        :class:`Uniform`, or :class:`Gaussian` for the RBF kernel.
+
+    Raises
+    ------
+    TypeError
+        For any other kernel or measure.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> kernel = ZeroMean(Matern32(1.0, 0.5), Uniform(0.0, 2.0)).on(0)
+    >>> nodes, weights = Uniform(0.0, 2.0).quadrature(breaks=[0.3])
+    >>> integral = kernel.matrix(jnp.array([[0.3]]), nodes[:, None]) @ weights
+    >>> bool(abs(integral[0]) < 1e-6)
+    True
+    """
+
+    kernel: Any
+    measure: Any
+
+    def __post_init__(self) -> None:
+        if type(self.kernel) not in _FORMULAS:
+            cure = "Take columns and factors outside: 2.0 * ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)."
+            got = f"a {type(self.kernel).__name__}"
+            fail("kernel of ZeroMean", "RBF, Matern12, Matern32 or Matern52", got, cure, TypeError)
+        if not isinstance(self.measure, (Uniform, Gaussian)):
+            got = f"a {type(self.measure).__name__}"
+            fail("measure", "Uniform(low, high) or Gaussian(mean, sd)", got, "Pass Uniform(0.0, 1.0).", TypeError)
+        if isinstance(self.measure, Gaussian) and type(self.kernel) is not RBF:
+            got = f"Gaussian with {type(self.kernel).__name__}"
+            fail("measure", "Uniform for Matern kernels", got, "Gaussian goes with RBF only.", TypeError)
+
+    def factors(self, columns: int) -> tuple["ZeroMean", ...]:
+        """The one-dimensional kernels of unit variance whose product, times ``variance``, is this kernel."""
+        like = jnp.zeros((1, check_count("columns", columns)), self.kernel.lengthscale.dtype)
+        for argument, value in self._parameters().items():
+            per_input(argument, value, like)  # checks the number of columns
+        family = type(self.kernel)
+        return tuple(
+            ZeroMean(family(1.0, _pick(self.kernel.lengthscale, d)), self.measure.column(d)) for d in range(columns)
+        )
+
+    def kernel_mean(self, X: ArrayLike) -> Array:
+        """``variance * prod_d kbar_d(x_d)``, ``(N,)``: the base kernel integrated over one argument."""
+        return self.kernel.variance * jnp.prod(1 + self._deviations(check_points("X", X))[0], axis=1)
+
+    def kernel_mean_mean(self, columns: int | None = None) -> Array:
+        """``variance * prod_d cbar_d``: the base kernel integrated over both arguments.
+
+        ``columns`` is the number of inputs; it is needed only where all parameters are scalars
+        and the kernel is used on more than one.
+        """
+        lengths = [value.shape[0] for value in self._parameters().values() if value.ndim == 1]
+        count = max(lengths, default=1) if columns is None else check_count("columns", columns)
+        _, b = self._deviations(jnp.zeros((1, count), self.kernel.lengthscale.dtype))
+        return self.kernel.variance * jnp.prod(1 + b)
+
+    def _parameters(self) -> dict[str, Array]:
+        fields = ("low", "high") if isinstance(self.measure, Uniform) else ("mean", "sd")
+        return {"lengthscale": self.kernel.lengthscale} | {name: getattr(self.measure, name) for name in fields}
+
+    def _deviations(self, X: Array) -> tuple[Array, Array]:
+        """``a`` of each coordinate, ``(N, D)``, and ``b``, ``(1, D)``."""
+        lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
+        if isinstance(self.measure, Gaussian):
+            a, b = _gaussian_deviations(X, lengthscale, first, second)
+        else:
+            length = second - first  # map the interval to [0, 1]
+            a, b = _uniform_deviations(type(self.kernel), (X - first) / length, lengthscale / length)
+        return a, jnp.broadcast_to(b, (1, X.shape[1]))
+
+    def _cross(self, X1: Array, X2: Array) -> Array:
+        if X2 is X1:
+            a, b = self._deviations(X1)
+            a_1 = a_2 = a
+        else:
+            a, b = self._deviations(jnp.concatenate([X1, X2]))
+            a_1, a_2 = a[: X1.shape[0]], a[X1.shape[0] :]
+        deviation = _FORMULAS[type(self.kernel)][0]
+        lengthscale = jnp.broadcast_to(per_input("lengthscale", self.kernel.lengthscale, X1), b.shape)
+        value = self.kernel.variance
+        for d in range(X1.shape[1]):
+            squares = ((X1[:, d][:, None] - X2[:, d][None, :]) / lengthscale[0, d]) ** 2
+            row, column = a_1[:, d][:, None], a_2[:, d][None, :]
+            value = value * (deviation(squares) - (row + column + row * column - b[0, d]) / (1 + b[0, d]))
+        return value
+
+    def _gram(self, X: Array) -> Array:
+        return self._cross(X, X)  # every term is symmetric and exact on the diagonal
+
+    def _diagonal(self, X: Array) -> Array:
+        a, b = self._deviations(X)
+        return self.kernel.variance * jnp.prod(-(2 * a + a * a - b) / (1 + b), axis=1)

@@ -1,0 +1,230 @@
+"""Mean functions: immutable values that map inputs ``(..., D)`` to ``(...)``, or to ``(..., P)`` for P outputs.
+
+The fixed projections at the end are the means of the inner layers of a deep Gaussian process
+(math.md section 3.4).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_floating, check_points, fail
+
+__all__ = [
+    "Zero",
+    "Constant",
+    "Linear",
+    "Projection",
+    "FunctionMean",
+    "as_mean",
+    "identity",
+    "pca",
+    "padding",
+    "linear_projection",
+]
+
+
+def _store(value: Any, /, **fields: Any) -> None:
+    for name, item in fields.items():
+        object.__setattr__(value, name, item)
+
+
+def _inputs(X: ArrayLike, columns: int | None = None) -> Array:
+    return check_points("X", X, columns=columns, leading=True)
+
+
+def _literal(value: ArrayLike) -> ArrayLike:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _times(X: Array, weights: Array) -> Array:
+    """``X W`` over any leading axes, in full precision on every device."""
+    return jnp.tensordot(X, weights, axes=1, precision=lax.Precision.HIGHEST)
+
+
+@value_type(static=("outputs",))
+class Zero:
+    """``c(x) = 0``, for one output, or for ``outputs`` of them."""
+
+    outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.outputs is not None:
+            check_count("outputs", self.outputs)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Zeros of shape ``(...)`` or ``(..., P)``."""
+        X = _inputs(X)
+        return jnp.zeros(X.shape[:-1] + (() if self.outputs is None else (self.outputs,)), X.dtype)
+
+
+@value_type()
+class Constant:
+    """``c(x) = value``: a scalar for one output, ``(P,)`` for P outputs.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> Constant(jnp.array([1.0, 2.0]))(jnp.zeros((3, 4))).shape
+    (3, 2)
+    """
+
+    value: ArrayLike
+
+    def __post_init__(self) -> None:
+        value = check_floating("value", _literal(self.value))
+        if value.ndim > 1:
+            fail("value", "a scalar or of shape (P,)", f"shape {value.shape}", "Pass one value for each output.")
+        _store(self, value=value)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """``value`` at every point."""
+        X = _inputs(X)
+        dtype = jnp.result_type(self.value, X)
+        return jnp.broadcast_to(self.value.astype(dtype), X.shape[:-1] + self.value.shape)
+
+
+@value_type()
+class Linear:
+    """``c(x) = x W + bias``.
+
+    Parameters
+    ----------
+    weights
+        ``(D,)`` for one output, ``(D, P)`` for P.
+    bias
+        Scalar, or ``(P,)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> Linear(jnp.array([1.0, 2.0]), 0.5)(jnp.array([[1.0, 1.0], [0.0, 2.0]])).tolist()
+    [3.5, 4.5]
+    """
+
+    weights: ArrayLike
+    bias: ArrayLike = 0.0
+
+    def __post_init__(self) -> None:
+        weights, bias = check_floating("weights", self.weights), check_floating("bias", _literal(self.bias))
+        if weights.ndim not in (1, 2) or weights.size == 0:
+            fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass one slope for each input.")
+        if bias.shape not in ((), weights.shape[1:]):
+            required = "a scalar" + (f" or of shape {weights.shape[1:]}" if weights.ndim == 2 else "")
+            fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output.")
+        _store(self, weights=weights, bias=bias)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """``X W + bias``, of shape ``(...)`` or ``(..., P)``."""
+        projected = _times(_inputs(X, self.weights.shape[0]), self.weights)
+        return projected + (self.bias if self.bias.ndim == 0 else jnp.broadcast_to(self.bias, projected.shape))
+
+
+@value_type()
+class Projection:
+    """``c(x) = x W`` with fixed ``weights`` ``(D, P)``: no gradient reaches them.
+
+    The next layer's inducing inputs belong at ``projection(Z)``.
+    """
+
+    weights: ArrayLike
+
+    def __post_init__(self) -> None:
+        weights = check_floating("weights", self.weights)
+        if weights.ndim != 2 or weights.size == 0:
+            fail("weights", "of shape (D, P)", f"shape {weights.shape}", "For one output pass weights[:, None].")
+        _store(self, weights=weights)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """``X W``, of shape ``(..., P)``."""
+        return _times(_inputs(X, self.weights.shape[0]), lax.stop_gradient(self.weights))
+
+
+@value_type()
+class FunctionMean:
+    """Any callable as a mean function; what it returns must have the points' leading shape."""
+
+    function: Callable[[Array], Array]
+
+    def __post_init__(self) -> None:
+        # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
+        if jax.tree_util.all_leaves([self.function]):
+            _store(self, function=jax.tree_util.Partial(self.function))
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """The function's value, ``(...)`` or ``(..., P)``."""
+        X = _inputs(X)
+        value = jnp.asarray(self.function(X))
+        points = X.shape[:-1]
+        if value.ndim not in (len(points), len(points) + 1) or value.shape[: len(points)] != points:
+            cure = "Return one value, or one row of values, for each point; c(x) of one input is X[..., 0]."
+            fail("mean(X)", f"of shape {points} or {(*points, 'P')}", f"shape {value.shape}", cure)
+        return value
+
+
+def as_mean(mean: Any) -> Callable[[ArrayLike], Array]:
+    """Return a mean function of this module as it is, wrap any other callable; None is :class:`Zero`.
+
+    Raises
+    ------
+    TypeError
+        For numbers and arrays, whose shape would not say what they are, for classes, and for what cannot be called.
+    """
+    if mean is None:
+        return Zero()
+    if isinstance(mean, (Zero, Constant, Linear, Projection, FunctionMean)):
+        return mean
+    if isinstance(mean, type) or not callable(mean):
+        got = f"the class {mean.__name__}" if isinstance(mean, type) else f"a {type(mean).__name__}"
+        fail("mean", "a function of the inputs", got, "For a level pass numpyro_gp.means.Constant(value).", TypeError)
+    return FunctionMean(mean)
+
+
+def identity(inputs: int, *, dtype: Any = float) -> Projection:
+    """``W = I``: a layer with as many outputs as inputs, which starts by passing them on."""
+    return Projection(jnp.eye(check_count("inputs", inputs), dtype=dtype))
+
+
+def pca(X: ArrayLike, outputs: int) -> Projection:
+    """``W = V[:, :outputs]``, the top right-singular vectors of ``X = U S V^T``, which is *not* centred.
+
+    ``X`` ``(N, D)`` are the (standardised) inputs of the first layer. Signs, which the
+    decomposition leaves open, are chosen so that the largest entry of each column is positive.
+    """
+    array = check_points("X", X)
+    largest = min(array.shape)
+    if check_count("outputs", outputs) > largest:
+        required = f"at most {largest}, the smaller side of X {array.shape}"
+        fail("outputs", required, outputs, "Use padding(inputs, outputs) for more outputs than inputs.")
+    columns = jnp.linalg.svd(array, full_matrices=False)[2][:outputs].T
+    peaks = jnp.take_along_axis(columns, jnp.argmax(jnp.abs(columns), axis=0)[None, :], axis=0)
+    return Projection(columns * jnp.where(peaks < 0, -1, 1))
+
+
+def padding(inputs: int, outputs: int, *, dtype: Any = float) -> Projection:
+    """``W = [I 0]``: inputs first, then zeros, for a layer with more outputs than inputs."""
+    count = check_count("inputs", inputs)
+    if check_count("outputs", outputs) < count:
+        fail("outputs", f"at least {count}, the number of inputs", outputs, "Use pca(X, outputs) for fewer.")
+    return Projection(jnp.eye(count, outputs, dtype=dtype))
+
+
+def linear_projection(X: ArrayLike, outputs: int) -> Projection:
+    """The fixed mean of an inner layer with inputs ``X`` ``(N, D)``: identity, PCA or padding by ``D`` and ``outputs``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 0.0], [2.0, 0.1], [3.0, -0.1]])
+    >>> [linear_projection(X, outputs).weights.shape for outputs in (1, 2, 3)]
+    [(2, 1), (2, 2), (2, 3)]
+    """
+    array = check_points("X", X)
+    inputs = array.shape[1]
+    if check_count("outputs", outputs) < inputs:
+        return pca(array, outputs)
+    return padding(inputs, outputs, dtype=array.dtype)

@@ -1,0 +1,158 @@
+"""Combining kernels: laws of sums and products, active inputs, functions as kernels, and messages."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from numpyro_gp.kernels import RBF, Active, FunctionKernel, Kernel, Linear, Matern32, Periodic, as_kernel
+
+X1 = np.random.default_rng(0).normal(size=(4, 2))
+X2 = np.random.default_rng(1).normal(size=(3, 2))
+PARTS = {
+    "rbf": RBF(1.3, 0.7),
+    "matern": Matern32(0.6, np.array([0.5, 2.0])),
+    "linear": Linear(0.4),
+    "active": Periodic(0.8, 0.9, 1.7).on(1),
+}
+part = st.sampled_from(sorted(PARTS)).map(PARTS.__getitem__)
+scalar = st.floats(0.01, 100.0)
+
+
+def evaluate(kernel):
+    """Without jit: every combination would be compiled anew, where its operations are compiled once."""
+    return kernel.matrix(X1, X2), kernel.matrix(X1), kernel.diagonal(X1)
+
+
+def agree(left: Kernel, right: Kernel) -> None:
+    for one, other in zip(evaluate(left), evaluate(right)):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(part, part, scalar)
+def test_sums_and_products_commute_and_a_factor_distributes(k1, k2, c):
+    agree(k1 + k2, k2 + k1)
+    agree(k1 * k2, k2 * k1)
+    agree(c * (k1 + k2), c * k1 + k2 * c)
+    agree(c * (k1 * k2), (c * k1) * k2)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(part, part, part)
+def test_products_distribute_over_sums(k1, k2, k3):
+    agree(k1 * (k2 + k3), k1 * k2 + k1 * k3)
+    agree((k1 + k2) + k3, k1 + (k2 + k3))
+    agree(sum([k1, k2, k3]), k1 + k2 + k3)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(part, part, scalar)
+def test_combinations_equal_the_same_operations_on_matrices(k1, k2, c):
+    for a, b, total, product, scaled in zip(
+        evaluate(k1), evaluate(k2), evaluate(k1 + k2), evaluate(k1 * k2), evaluate(c * k1)
+    ):
+        np.testing.assert_allclose(total, a + b, rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(product, a * b, rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(scaled, c * a, rtol=1e-13, atol=1e-14)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(st.permutations(range(3)), st.integers(1, 3))
+def test_active_inputs_equal_the_chosen_columns_in_their_order(order, count):
+    dims = tuple(order[:count])
+    X = np.random.default_rng(4).normal(size=(4, 3))
+    kernel = RBF(1.1, np.array([0.3, 0.8, 2.0])[:count])
+    np.testing.assert_allclose(kernel.on(dims).matrix(X), kernel.matrix(X[:, dims]), rtol=1e-13)
+    np.testing.assert_allclose(kernel.on(dims)(X, X[:2].copy()), kernel(X[:, dims], X[:2, dims]), rtol=1e-13)
+    np.testing.assert_allclose(kernel.on(dims).diagonal(X), kernel.diagonal(X[:, dims]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("two", [2, 2.0, np.float64(2.0), np.asarray(2.0), jnp.asarray(2.0)])
+def test_every_kind_of_number_scales_from_both_sides(two):
+    expected = 2 * np.asarray(RBF(1.0, 1.0).matrix(X1))
+    np.testing.assert_allclose((two * RBF(1.0, 1.0)).matrix(X1), expected, rtol=1e-14)
+    np.testing.assert_allclose((RBF(1.0, 1.0) * two).matrix(X1), expected, rtol=1e-14)
+
+
+def test_a_traced_factor_has_a_gradient():
+    gradient = jax.jit(jax.grad(lambda c: jnp.sum((c * RBF(1.0, 1.0)).matrix(X1, X2))))(2.0)
+    np.testing.assert_allclose(gradient, np.sum(RBF(1.0, 1.0).matrix(X1, X2)), rtol=1e-13)
+
+
+def test_a_function_is_a_kernel_and_joins_sums_and_products_on_both_sides():
+    def function(A, B):
+        return (A @ B.T) ** 2
+
+    expected, other = (X1 @ X2.T) ** 2, np.asarray(RBF(1.0, 1.0).matrix(X1, X2))
+    np.testing.assert_allclose(as_kernel(function).matrix(X1, X2), expected, rtol=1e-12)
+    np.testing.assert_allclose(as_kernel(function).diagonal(X1), np.sum(X1**2, axis=1) ** 2, rtol=1e-12)
+    for combined in (function + RBF(1.0, 1.0), RBF(1.0, 1.0) + function):
+        np.testing.assert_allclose(combined.matrix(X1, X2), expected + other, rtol=1e-12)
+    for combined in (function * RBF(1.0, 1.0), RBF(1.0, 1.0) * function):
+        np.testing.assert_allclose(combined.matrix(X1, X2), expected * other, rtol=1e-12)
+    assert jax.tree.leaves(as_kernel(function)) == []
+
+
+def test_a_callable_pytree_keeps_its_parameters_as_leaves():
+    scaled = jax.tree_util.Partial(lambda scale, A, B: scale * (A @ B.T), jnp.asarray(3.0))
+    kernel = as_kernel(scaled)
+    assert isinstance(kernel, FunctionKernel)
+    assert [float(leaf) for leaf in jax.tree.leaves(kernel)] == [3.0]
+    gradient = jax.grad(lambda k: jnp.sum(k.matrix(X1, X2)))(kernel)
+    np.testing.assert_allclose(jax.tree.leaves(gradient)[0], np.sum(X1 @ X2.T), rtol=1e-12)
+
+
+def test_as_kernel_returns_a_kernel_unchanged():
+    kernel = RBF(1.0, 1.0)
+    assert as_kernel(kernel) is kernel
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: as_kernel(3.0), r"kernel must be a kernel or a function k\(X1, X2\), but got a float"),
+        (lambda: as_kernel(RBF), r"but got the class RBF. Pass a value, such as RBF\(...\)"),
+        (lambda: RBF(1.0, 1.0) + 3.0, "unsupported operand"),
+        (lambda: RBF(1.0, 1.0) * "2", "unsupported operand|can't multiply"),
+        (lambda: RBF(1.0, 1.0) * True, "factor must be floating point"),
+        (lambda: RBF(1.0, 1.0).on("x"), "dims must be an int or a sequence of ints"),
+        (lambda: RBF(1.0, 1.0).on([0.5]), "dims must be a whole number"),
+    ],
+)
+def test_wrong_kinds(build, message):
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: -1.0 * RBF(1.0, 1.0), "factor must be positive, but got -1"),
+        (lambda: np.ones(2) * RBF(1.0, 1.0), r"factor must be a scalar, but got shape \(2,\)"),
+        (lambda: RBF(1.0, 1.0).on(-1), "dims must be at least 0, but got -1"),
+        (lambda: RBF(1.0, 1.0).on([1, 1]), "dims must be one or more different columns"),
+        (lambda: RBF(1.0, 1.0).on([]), "dims must be one or more different columns"),
+        (lambda: RBF(1.0, 1.0).on((0, 2)).matrix(X1), r"dims must be less than 2.* got \(0, 2\). Count columns from 0"),
+        (lambda: RBF(1.0, 1.0).matrix(X1[:, 0]), r"X1 must be an array of shape \(N, D\).*pass X1\[:, None\]"),
+        (lambda: RBF(1.0, 1.0).matrix(X1, X2[:, :1]), "X2 must be an array with 2 columns, as X1 has"),
+        (lambda: RBF(1.0, 1.0).matrix(np.full((2, 1), np.nan)), "X1 must be finite"),
+        (lambda: RBF(1.0, 1.0).diagonal(X1[None]), r"X must be an array of shape \(N, D\), but got shape \(1, 4, 2\)"),
+        (lambda: as_kernel(lambda A, B: A[0] @ B[0]).matrix(X1, X2), r"of shape \(4, 3\).* jax.vmap"),
+    ],
+)
+def test_wrong_values(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_integer_inputs_are_refused():
+    with pytest.raises(TypeError, match="X1 must be floating point, but got dtype int64"):
+        RBF(1.0, 1.0).matrix(np.ones((2, 1), int))
+
+
+def test_active_is_static_in_its_columns():
+    assert Active(RBF(1.0, 1.0), np.array([1, 0])).dims == (1, 0)
+    assert jax.tree.structure(RBF(1.0, 1.0).on(0)) != jax.tree.structure(RBF(1.0, 1.0).on(1))

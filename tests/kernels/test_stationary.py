@@ -1,0 +1,187 @@
+"""Stationary kernels against direct formulas in NumPy, the oracle, and distances that are hard to keep."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from numpyro_gp.kernels import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from tests.oracles.vectors import cases
+
+LENGTHS = np.array([0.5, 1.2, 3.0])
+FORMULAS = {
+    RBF: lambda r: np.exp(-(r**2) / 2),
+    Matern12: lambda r: np.exp(-r),
+    Matern32: lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    Matern52: lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+}
+NAMES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
+FAMILY = pytest.mark.parametrize("family", FORMULAS)
+matrix = jax.jit(lambda k, A, B: k.matrix(A, B))
+gram = jax.jit(lambda k, A: k.matrix(A))
+
+
+def test_scaled_distance_of_each_family(rng):
+    X1, X2 = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
+    for family, formula in FORMULAS.items():
+        for lengthscale in (0.8, LENGTHS):
+            expected = 1.7 * formula(cdist(X1 / lengthscale, X2 / lengthscale))
+            np.testing.assert_allclose(matrix(family(1.7, lengthscale), X1, X2), expected, rtol=1e-12)
+            named = family(variance=1.7, lengthscale=lengthscale)
+            expected = 1.7 * formula(cdist(X1 / lengthscale, X1 / lengthscale))
+            np.testing.assert_allclose(gram(named, X1), expected, rtol=1e-7)  # the root at distance zero in cdist
+
+
+@pytest.mark.parametrize("instance", range(3))
+def test_coupled_posterior_of_the_oracle_from_our_kernels(instance):
+    """math.md 1.1 without jitter, in NumPy on our matrices: an error in any entry shows in mean and covariance."""
+    case = cases("svgp")[instance]
+    kernel = NAMES[case["kernel"]](case["variance"], case["lengthscale"])
+    factor = np.linalg.cholesky(kernel.matrix(case["Z"]))
+    features = np.linalg.solve(factor, kernel.matrix(case["Z"], case["Xs"]))
+    rotated = case["S_chol"].T @ features
+    np.testing.assert_allclose(features.T @ case["m"], case["mean"], rtol=0, atol=1e-9)
+    covariance = kernel.matrix(case["Xs"]) - features.T @ features + rotated.T @ rotated
+    np.testing.assert_allclose(covariance, case["cov"], rtol=0, atol=1e-9)
+
+
+def test_rational_quadratic_and_its_limit(rng):
+    X1, X2 = rng.normal(size=(5, 3)), rng.normal(size=(4, 3))
+    squares = cdist(X1 / LENGTHS, X2 / LENGTHS, "sqeuclidean")
+    expected = 1.7 * (1 + squares / (2 * 0.6)) ** -0.6
+    np.testing.assert_allclose(RationalQuadratic(1.7, LENGTHS, 0.6).matrix(X1, X2), expected, rtol=1e-12)
+    limit = RationalQuadratic(1.7, LENGTHS, 1e9).matrix(X1, X2)
+    np.testing.assert_allclose(limit, RBF(1.7, LENGTHS).matrix(X1, X2), rtol=1e-6)
+
+
+def test_periodic_is_the_form_of_rasmussen_and_williams(rng):
+    X1, X2 = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
+    lengthscale, period = np.array([0.8, 1.4]), np.array([0.7, 2.0])
+    sines = np.sin(np.pi * (X1[:, None] - X2[None]) / period)
+    expected = 1.7 * np.exp(-2 * np.sum((sines / lengthscale) ** 2, axis=-1))
+    kernel = Periodic(1.7, lengthscale, period)
+    np.testing.assert_allclose(kernel.matrix(X1, X2), expected, rtol=1e-12)
+    np.testing.assert_allclose(kernel.matrix(X1 + 3 * period, X2), expected, rtol=1e-11)
+
+
+def test_cosine_is_a_plane_wave(rng):
+    X1, X2 = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
+    waves = np.array([0.8, 1.4])
+    expected = 1.7 * np.cos(2 * np.pi * np.sum((X1[:, None] - X2[None]) / waves, axis=-1))
+    np.testing.assert_allclose(Cosine(1.7, waves).matrix(X1, X2), expected, rtol=0, atol=1e-13)
+
+
+@FAMILY
+def test_near_coincident_points(family, rng):
+    """At distance 1e-6 the squared distance is 1e-12: rounding of the product form (1e-15) leaves three digits of it."""
+    X = rng.normal(size=(5, 2))
+    moved = X + 1e-6 * np.array([0.6, 0.8])
+    drop = 1 - np.diag(matrix(family(1.0, 1.0), X, moved))
+    expected = 1 - FORMULAS[family](np.array(1e-6))
+    # RBF and Matern52, 32 drop by 1e-12, near rounding of 1; Matern12 by 1e-6, which must keep three digits.
+    np.testing.assert_allclose(drop, expected, rtol=5e-3, atol=2e-15)
+
+
+@FAMILY
+def test_points_far_from_the_origin(family, rng):
+    """Without centring the squared distance would lose 1e8 * eps = 2e-8 (float64), everything in float32."""
+    X1, X2 = rng.normal(size=(6, 2)), rng.normal(size=(5, 2))
+    far = [(X + 1e4).astype(np.float32) for X in (X1, X2)]
+    exact = FORMULAS[family](cdist(far[0].astype(float), far[1].astype(float)))
+    high = matrix(family(1.0, 1.0), far[0].astype(float), far[1].astype(float))
+    np.testing.assert_allclose(high, exact, rtol=0, atol=1e-12)
+    low = matrix(family(1.0, 1.0), *far)
+    assert low.dtype == jnp.float32
+    np.testing.assert_allclose(low, exact, rtol=0, atol=2e-6)
+
+
+@FAMILY
+def test_float32_at_coincident_points(family, rng):
+    X = rng.normal(size=(40, 4)).astype(np.float32)
+    np.testing.assert_array_equal(np.diag(gram(family(1.0, 0.5), X)), np.ones(40, np.float32))
+    # The cross form has a squared distance of up to a few |x|^2 eps there, and Matern12 its root.
+    bound = 8e-3 if family is Matern12 else 2e-5
+    np.testing.assert_allclose(np.diag(matrix(family(1.0, 0.5), X, X.copy())), 1, rtol=0, atol=bound)
+
+
+@FAMILY
+def test_derivatives_at_zero_distance_are_the_closed_ones(family):
+    """k(x, y) near x = y: slope 0; curvature -variance kappa''(0) / l^2 = 1, 3, 5/3 for RBF, Matern32, Matern52."""
+    kernel, at = family(2.0, 0.5), jnp.array([0.3, -0.2])
+    value = jax.jit(lambda x: kernel.matrix(x[None], at[None])[0, 0])
+    np.testing.assert_allclose(jax.grad(value)(at), 0, atol=1e-12)
+    for hessian in (jax.hessian(value)(at), jax.jacfwd(jax.jacfwd(value))(at), jax.jacrev(jax.jacrev(value))(at)):
+        assert np.all(np.isfinite(hessian))
+        curvature = {RBF: 1.0, Matern32: 3.0, Matern52: 5 / 3}.get(family)
+        if curvature is not None:
+            np.testing.assert_allclose(hessian, -2.0 * curvature / 0.25 * np.eye(2), rtol=1e-9, atol=1e-9)
+
+
+@FAMILY
+def test_mixed_second_derivative_away_from_zero(family):
+    """d2k/dx dy against a central difference of the first derivative."""
+    value = jax.jit(lambda x, y: family(1.0, 0.7).matrix(x.reshape(1, 1), y.reshape(1, 1))[0, 0])
+    slope, mixed = jax.jit(jax.grad(value)), jax.jit(jax.jacfwd(jax.grad(value), 1))
+    for gap in (0.01, 0.8):
+        x, y = jnp.asarray(0.2), jnp.asarray(0.2 + gap)
+        expected = (slope(x, y + 1e-6) - slope(x, y - 1e-6)) / 2e-6
+        np.testing.assert_allclose(mixed(x, y), expected, rtol=1e-6)
+
+
+@FAMILY
+def test_gram_has_no_lengthscale_gradient_on_its_diagonal(family, rng):
+    X = rng.normal(size=(5, 2))
+    tangent = jax.jit(lambda l: jax.jvp(lambda a: family(1.0, a).matrix(X), (l,), (jnp.ones_like(l),))[1])(jnp.ones(2))
+    np.testing.assert_array_equal(np.diag(tangent), 0)
+    assert np.all(np.asarray(tangent)[~np.eye(5, dtype=bool)] > 0)
+
+
+def test_the_choice_of_centre_carries_no_gradient(rng):
+    """X2 moves both a point and the centre of all: its gradient must be that of direct differences."""
+    X1, X2 = rng.normal(size=(4, 2)), rng.normal(size=(3, 2))
+    weights = rng.normal(size=(4, 3))
+    got = jax.grad(lambda B: jnp.sum(weights * RBF(1.0, 0.8).matrix(X1, B)))(X2)
+    differences = X1[:, None] - X2[None]
+    values = weights * np.exp(-0.5 * np.sum(differences**2, axis=-1) / 0.64)
+    np.testing.assert_allclose(got, np.sum(values[..., None] * differences / 0.64, axis=0), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RBF(0.0, 1.0), "variance must be positive, but got 0"),
+        (lambda: Matern12(1.0, np.array([1.0, -2.0])), "lengthscale must be positive, but got -2"),
+        (lambda: Matern32(np.ones(2), 1.0), r"variance must be a scalar, but got shape \(2,\). Map over a batch"),
+        (
+            lambda: Matern52(1.0, np.ones((2, 2))),
+            r"lengthscale must be a scalar or one value for each input, shape \(D,\)",
+        ),
+        (lambda: RBF(np.nan, 1.0), "variance must be finite"),
+        (lambda: RationalQuadratic(1.0, 1.0, -1.0), "alpha must be positive"),
+        (lambda: Periodic(1.0, 1.0, 0.0), "period must be positive"),
+        (lambda: Cosine(1.0, -1.0), "lengthscale must be positive"),
+        (lambda: RBF(1.0, np.ones(3)).matrix(np.zeros((2, 2))), r"lengthscale must be a scalar or of shape \(2,\)"),
+        (
+            lambda: RBF(1.0, np.ones(3)).diagonal(np.zeros((2, 2))),
+            r"got shape \(3,\). Choose the columns with kernel.on",
+        ),
+        (
+            lambda: Periodic(1.0, 1.0, np.ones(3)).diagonal(np.zeros((2, 2))),
+            r"period must be a scalar or of shape \(2,\)",
+        ),
+        (
+            lambda: Cosine(1.0, np.ones(3)).diagonal(np.zeros((2, 2))),
+            r"lengthscale must be a scalar or of shape \(2,\)",
+        ),
+    ],
+)
+def test_wrong_values(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_integer_arrays_are_refused_and_python_integers_are_floats():
+    with pytest.raises(TypeError, match="lengthscale must be floating point, but got dtype int64"):
+        RBF(1.0, np.array([1, 2]))
+    assert RBF(1, 2).matrix(np.zeros((2, 1), np.float32)).dtype == jnp.float32

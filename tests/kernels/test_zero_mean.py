@@ -1,0 +1,179 @@
+"""Zero-mean kernels against the dense oracle, adaptive integration and limits of long lengthscales."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from numpyro_gp.kernels import RBF, Gaussian, Linear, Matern12, Matern32, Matern52, Uniform, ZeroMean
+from tests.oracles.vectors import cases
+
+FAMILIES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
+CORRELATIONS = {
+    "rbf": lambda r: np.exp(-(r**2) / 2),
+    "matern12": lambda r: np.exp(-r),
+    "matern32": lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    "matern52": lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+}
+
+
+def kernel_of(case):
+    measure = Uniform() if "measure_mean" not in case else Gaussian(case["measure_mean"], case["measure_sd"])
+    return ZeroMean(FAMILIES[case["kernel"]](case["variance"], case["lengthscale"]), measure)
+
+
+@pytest.mark.parametrize("instance", range(7))
+def test_one_input_equals_the_oracle(instance):
+    case = cases("anova")[instance]
+    kernel, x, y = kernel_of(case), case["x"][:, None], case["y"][:, None]
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
+    close(kernel.matrix(x, y), case["gram"])
+    close(kernel.diagonal(x), case["diag"])
+    close(kernel.kernel_mean(x), case["kernel_mean"])
+    close(kernel.kernel_mean_mean(), case["kernel_mean_mean"])
+
+
+def test_product_over_two_inputs_equals_the_oracle():
+    case = cases("anova")[7]
+    kernel = kernel_of(case)
+    np.testing.assert_allclose(kernel.matrix(case["X"], case["Y"]), case["gram"], rtol=0, atol=1e-9)
+    one, two = kernel.factors(2)
+    product = case["variance"] * one.on(0) * two.on(1)
+    np.testing.assert_allclose(product.matrix(case["X"], case["Y"]), case["gram"], rtol=0, atol=1e-9)
+
+
+def integrated(correlation, lengthscale, low, high, x):
+    """The kernel on ``x``, its mean there, and the mean of that, by adaptive quadrature."""
+
+    def mean(a):
+        whole = integrate.quad(lambda s: correlation(abs(a - s) / lengthscale), low, high, points=[a], epsabs=1e-12)
+        return whole[0] / (high - low)
+
+    double = integrate.quad(mean, low, high, epsabs=1e-10)[0] / (high - low)
+    return correlation(abs(x[:, None] - x[None, :]) / lengthscale), np.array([mean(a) for a in x]), double
+
+
+# Both sides of the switch at 0.2, an interval that is not [0, 1], and points on its ends.
+@pytest.mark.parametrize("name", FAMILIES)
+def test_closed_form_and_quadrature_equal_adaptive_integration(name):
+    low, high, correlation = -1.0, 2.0, CORRELATIONS[name]
+    x = np.array([low, 0.3, 1.9, high])
+    evaluate = jax.jit(lambda k: (k.kernel_mean(x[:, None]), k.kernel_mean_mean(), k.matrix(x[:, None])))
+    for lengthscale in (0.15, 0.5999, 0.6001, 2.0):
+        kappa, kbar, cbar = integrated(correlation, lengthscale, low, high, x)
+        got_mean, got_double, got = evaluate(ZeroMean(FAMILIES[name](2.0, lengthscale), Uniform(low, high)))
+        np.testing.assert_allclose(got_mean, 2 * kbar, rtol=1e-9)
+        np.testing.assert_allclose(got_double, 2 * cbar, rtol=1e-9)
+        expected = 2 * (kappa - kbar[:, None] * kbar[None, :] / cbar)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_derivative_in_the_inputs_at_the_ends_of_the_interval(name):
+    """The closed forms have an absolute value at x = 0, whose naive derivative there is zero."""
+    for lengthscale in (0.1, 0.5):
+        kernel = ZeroMean(FAMILIES[name](1.0, lengthscale), Uniform())
+        slope = jax.jit(jax.grad(lambda a, k: k.kernel_mean(a.reshape(1, 1))[0]))
+        correlation = CORRELATIONS[name]
+        edge = 1 - correlation(1 / lengthscale)  # d/dx int_0^1 kappa(x - s) ds at 0; minus that at 1
+        np.testing.assert_allclose([slope(jnp.asarray(e), kernel) for e in (0.0, 1.0)], [edge, -edge], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_float32_keeps_digits_at_long_lengthscales(name):
+    """The plain form has no correct digit here: k0 is 4e-6 (smooth kernels) between terms near 1."""
+    x = np.random.default_rng(0).uniform(0, 1, (8, 1))
+    evaluate = jax.jit(lambda k, X: k.matrix(X))
+    for lengthscale, tolerance in ((1.0, 3e-6), (10.0, 4e-5), (100.0, 4e-4)):
+        kernel = ZeroMean(FAMILIES[name](1.0, lengthscale), Uniform())
+        high, low = evaluate(kernel, x), evaluate(kernel, x.astype(np.float32))
+        assert low.dtype == jnp.float32
+        np.testing.assert_allclose(low, high, rtol=0, atol=tolerance * float(jnp.max(high)))
+
+
+def test_long_lengthscale_limit_in_float64():
+    """To first order in 1/l^2 the RBF kernel is (x - 1/2)(y - 1/2) / l^2 after centring; no digits may be lost."""
+    x, lengthscale = np.array([[0.1], [0.9]]), 1e4
+    got = ZeroMean(RBF(1.0, lengthscale), Uniform()).matrix(x) * lengthscale**2
+    np.testing.assert_allclose(got, (x - 0.5) * (x - 0.5).T, rtol=1e-6)
+
+
+def test_rows_integrate_to_zero_under_the_measure():
+    X = np.array([[0.1], [0.8]])
+    for kernel in (
+        ZeroMean(Matern12(1.0, 0.3), Uniform(-0.5, 1.0)),
+        ZeroMean(RBF(1.0, 0.1), Uniform(-0.5, 1.0)),
+        ZeroMean(RBF(1.0, 0.7), Gaussian(0.3, 1.5)),
+    ):
+        nodes, weights = kernel.measure.quadrature(breaks=X)
+        assert abs(np.sum(weights) - 1) < 1e-12
+        np.testing.assert_allclose(kernel.matrix(X, nodes[:, None]) @ weights, 0, atol=1e-9)
+
+
+def test_measures_densities_and_columns():
+    x = np.array([-0.5, 0.3, 4.0])
+    np.testing.assert_allclose(Gaussian(0.2, 1.5).density(x), stats.norm(0.2, 1.5).pdf(x), rtol=1e-12)
+    np.testing.assert_allclose(Uniform(-1.0, 3.0).density(x), stats.uniform(-1, 4).pdf(x), rtol=1e-12)
+    assert float(Uniform(np.array([0.0, 1.0]), 3.0).column(1).low) == 1.0
+    assert float(Gaussian(0.0, np.array([0.5, 2.0])).column(1).sd) == 2.0
+    nodes, weights = Gaussian(0.2, 1.5).quadrature(breaks=[0.3])
+    np.testing.assert_allclose(
+        weights @ (np.abs(nodes - 0.3)), stats.norm(0.2, 1.5).expect(lambda s: abs(s - 0.3)), rtol=1e-7
+    )
+
+
+def test_traced_lengthscale_has_a_finite_gradient_on_both_sides_of_the_switch():
+    x = np.linspace(0, 1, 5)[:, None]
+    value = jax.jit(jax.value_and_grad(lambda l: jnp.sum(jnp.sin(ZeroMean(Matern52(1.0, l), Uniform()).matrix(x)))))
+    for lengthscale in (0.01, 0.19, 0.2, 0.21, 50.0):
+        step = 1e-6 * lengthscale
+        low, high = (float(value(lengthscale + e)[0]) for e in (-step, step))
+        np.testing.assert_allclose(value(lengthscale)[1], (high - low) / (2 * step), rtol=1e-4, atol=1e-6)
+
+
+def test_kernel_mean_mean_of_an_isotropic_kernel_needs_the_number_of_columns():
+    kernel = ZeroMean(RBF(2.0, 0.5), Uniform())
+    one = float(kernel.kernel_mean_mean()) / 2
+    np.testing.assert_allclose(kernel.kernel_mean_mean(columns=3), 2 * one**3, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: ZeroMean(Linear(1.0), Uniform()), "RBF, Matern12, Matern32 or Matern52, but got a Linear"),
+        (lambda: ZeroMean(RBF(1.0, 1.0).on(0), Uniform()), "but got a Active. Take columns and factors outside"),
+        (lambda: ZeroMean(RBF(1.0, 1.0), "uniform"), "must be Uniform.* but got a str"),
+        (
+            lambda: ZeroMean(Matern32(1.0, 1.0), Gaussian()),
+            "Uniform for Matern kernels, but got Gaussian with Matern32",
+        ),
+    ],
+)
+def test_unsupported_kernels_and_measures(build, message):
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Uniform(1.0, 0.0), "high must be greater than low, but got low=1.0, high=0.0"),
+        (lambda: Gaussian(0.0, -1.0), "sd must be positive"),
+        (lambda: Gaussian(np.nan, 1.0), "mean must be finite"),
+        (lambda: Uniform(np.zeros((2, 2)), 1.0), r"low must be a scalar or one value for each input.*\(2, 2\)"),
+        (
+            lambda: ZeroMean(RBF(1.0, 1.0), Uniform(np.zeros(3), 1.0)).matrix(np.zeros((2, 2))),
+            r"low must be a scalar or of shape \(2,\)",
+        ),
+        (
+            lambda: ZeroMean(RBF(1.0, np.ones(3)), Uniform()).factors(2),
+            r"lengthscale must be a scalar or of shape \(2,\)",
+        ),
+    ],
+)
+def test_wrong_values(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
