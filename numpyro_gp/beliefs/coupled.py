@@ -9,7 +9,15 @@ from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Margin
 from numpyro_gp.checks import check_floating, check_positive, fail, known
 from numpyro_gp.linalg import half_log_det
 
-__all__ = ["Coupled", "MeanField", "check_factor", "check_mean", "covariance_kl"]
+__all__ = [
+    "Coupled",
+    "MeanField",
+    "check_factor",
+    "check_mean",
+    "covariance_kl",
+    "joint_covariance",
+    "marginal_variance",
+]
 
 
 def check_mean(argument: str, mean: Array) -> Array:
@@ -43,6 +51,21 @@ def check_factor(argument: str, factor: Array, mean: Array) -> Array:
 def covariance_kl(factor: Array) -> Array:
     """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (math.md section 0)."""
     return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
+
+
+def marginal_variance(features: Array, prior: Array, factor: Array) -> Array:
+    """``k_nn - |A_n|^2 + |C^T A_n|^2``, shape ``(..., N)``, kept above rounding error."""
+    rooted = jnp.swapaxes(factor, -1, -2) @ features
+    spread = jnp.sum(rooted**2, axis=-2)
+    rest = prior - jnp.sum(features**2, axis=0)
+    return positive(jnp.broadcast_to(rest, spread.shape) + spread, prior)
+
+
+def joint_covariance(features: Array, prior: Array, factor: Array) -> Array:
+    """``k(X, X) - A^T A + (C^T A)^T (C^T A)``, shape ``(..., N, N)``."""
+    rooted = jnp.swapaxes(factor, -1, -2) @ features
+    spread = jnp.swapaxes(rooted, -1, -2) @ rooted
+    return jnp.broadcast_to(prior - features.T @ features, spread.shape) + spread
 
 
 @value_type()
@@ -87,20 +110,13 @@ class Coupled(AbstractBelief):
 
     def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
         """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``."""
-        features, prior = basis.features(X), basis.diagonal(X)
-        rooted = jnp.swapaxes(self.scale_tril, -1, -2) @ features
-        explained = jnp.sum(features**2, axis=0)
-        spread = jnp.sum(rooted**2, axis=-2)
-        variance = jnp.broadcast_to(prior - explained, spread.shape) + spread
-        return Marginals(self.mean @ features, positive(variance, prior))
+        features = basis.features(X)
+        return Marginals(self.mean @ features, marginal_variance(features, basis.diagonal(X), self.scale_tril))
 
     def joint(self, basis: AbstractBasis, X: Array) -> Joint:
         """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
         features = basis.features(X)
-        rooted = jnp.swapaxes(self.scale_tril, -1, -2) @ features
-        spread = jnp.swapaxes(rooted, -1, -2) @ rooted
-        rest = basis.matrix(X) - features.T @ features
-        return Joint(self.mean @ features, jnp.broadcast_to(rest, spread.shape) + spread)
+        return Joint(self.mean @ features, joint_covariance(features, basis.matrix(X), self.scale_tril))
 
     def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""

@@ -1,0 +1,291 @@
+"""Beliefs whose mean has a basis of its own, larger than that of their covariance (math.md section 2).
+
+All three take the site's own inducing inputs ``Z_beta`` as covariance basis and add points for the
+mean alone, at a cost linear in their number. Their KL divergence is that of the processes, so the
+objective never exceeds the evidence, whether the two bases are disjoint, overlap or coincide.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
+from numpyro_gp.beliefs.coupled import Coupled, covariance_kl, joint_covariance, marginal_variance
+from numpyro_gp.beliefs.mean_basis import (
+    Probe,
+    check_coefficients,
+    check_columns,
+    check_pair,
+    mean_norm,
+    no_whitened_draws,
+    projected,
+    residual_norm,
+    single,
+)
+from numpyro_gp.checks import check_floating, check_points, fail, known
+from numpyro_gp.linalg import factorise, half_log_det
+
+__all__ = ["Decoupled", "Hybrid", "InverseCovariance", "Orthogonal", "inverse_covariance"]
+
+
+class InverseCovariance(NamedTuple):
+    """The covariance ``K - E^T E`` of a process given ``B``, with ``E = projection @ k(Z_beta, X)``.
+
+    Attributes
+    ----------
+    projection : Array (..., M, M)
+        ``L_T^-1 L_B^T``.
+    kl : Array ()
+        ``sum_i log L_T,ii - (M - |L_T^-1|_F^2) / 2``, summed over outputs.
+    """
+
+    projection: Array
+    kl: Array
+
+
+def inverse_covariance(gram: Array, B_tril: Array) -> InverseCovariance:
+    """The inverse-parametrised covariance of Cheng and Boots (math.md section 2.2).
+
+    ``L_T = chol(I + L_B^T K L_B)`` for ``B = L_B L_B^T``: ``B`` is never inverted, ``B = 0`` is the
+    prior, and ``gram`` ``(M, M)`` is neither factorised nor jittered. ``B_tril`` is ``(..., M, M)``.
+    """
+    size = gram.shape[-1]
+    transposed = jnp.swapaxes(B_tril, -1, -2)
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=gram.dtype), B_tril.shape)
+    factor, inverse = factorise(eye + transposed @ (gram @ B_tril))
+    outputs = B_tril.size // size**2
+    kl = jnp.sum(half_log_det(factor)) - 0.5 * (outputs * size - jnp.sum(inverse**2))
+    return InverseCovariance(inverse @ transposed, kl)
+
+
+@value_type()
+class Decoupled(AbstractBelief):
+    """Mean ``k(., Z_alpha) a`` and covariance ``(K^-1 + B)^-1`` on the inducing inputs (Cheng and Boots 2017).
+
+    ``O(N M_alpha + N M^2 + M^3)``, and ``O(M_alpha^2)`` for the KL, or ``O(|J| M_alpha)`` with ``columns``.
+    The objective is concave in ``a`` but ill-conditioned: prefer `Orthogonal` (math.md section 2.2).
+
+    Parameters
+    ----------
+    Z_alpha : Array (M_alpha, D)
+    a : Array (M_alpha,) or (P, M_alpha)
+    B_tril : Array (M, M) or (P, M, M)
+        Lower triangular ``L_B``, ``B = L_B L_B^T``; zero is the prior. Its diagonal may have any sign.
+    columns : Array (|J|,) of integers, optional
+        Rows that estimate ``a^T K a``, drawn without replacement and independently of the data batch.
+
+    Notes
+    -----
+    Its whitened mean depends on the kernel, so the array this value looks like holds zeros.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> belief = Decoupled(jnp.linspace(0.0, 1.0, 5)[:, None], jnp.zeros(5), jnp.zeros((3, 3)))
+    >>> belief.shape
+    (3,)
+    """
+
+    Z_alpha: Array
+    a: Array
+    B_tril: Array
+    columns: Array | None = None
+
+    def __post_init__(self) -> None:
+        points = check_points("Z_alpha", self.Z_alpha)
+        a = check_coefficients("a", self.a, "Z_alpha", points)
+        factor = check_floating("B_tril", self.B_tril)
+        if factor.ndim != a.ndim + 1 or factor.shape[-1] != factor.shape[-2] or factor.shape[:-2] != a.shape[:-1]:
+            fail(
+                "B_tril",
+                f"of shape {a.shape[:-1]} + (M, M)",
+                f"shape {factor.shape}",
+                "One lower triangle over the site's own inducing inputs for each output.",
+            )
+        concrete = known(factor)
+        if concrete is not None and np.any(np.triu(concrete, 1) != 0):
+            fail("B_tril", "lower triangular", "non-zero entries above the diagonal", "Pass jnp.tril(B_tril).")
+        columns = check_columns(self.columns, points.shape[0])
+        for name, value in zip(("Z_alpha", "a", "B_tril", "columns"), (points, a, factor, columns), strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return jnp.zeros_like(self.B_tril[..., 0])
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:  # noqa: ARG002
+        no_whitened_draws(self)
+
+    def _explained(self, basis: Any, X: Array) -> tuple[Array, Array]:
+        """Mean and ``E`` ``(..., M, N)``, by which the covariance is reduced."""
+        kernel, inducing = single(self, basis).kernel, basis.inducing
+        projection = inverse_covariance(kernel.matrix(inducing), self.B_tril).projection
+        return self.a @ kernel.matrix(self.Z_alpha, X), projection @ kernel.matrix(inducing, X)
+
+    def marginals(self, basis: Basis, X: Array) -> Marginals:
+        """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
+        mean, reduction = self._explained(basis, X)
+        prior = jnp.broadcast_to(basis.diagonal(X), mean.shape)
+        return Marginals(mean, positive(prior - jnp.sum(reduction**2, axis=-2), prior))
+
+    def joint(self, basis: Basis, X: Array) -> Joint:
+        """``K_X,alpha a`` and ``k(X, X) - E^T E``."""
+        mean, reduction = self._explained(basis, X)
+        explained = jnp.swapaxes(reduction, -1, -2) @ reduction
+        return Joint(mean, jnp.broadcast_to(basis.matrix(X), explained.shape) - explained)
+
+    def kl(self, basis: Basis) -> Array:
+        """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""
+        kernel = single(self, basis).kernel
+        covariance = inverse_covariance(kernel.matrix(basis.inducing), self.B_tril)
+        return 0.5 * mean_norm(kernel, self.Z_alpha, self.a, self.columns) + covariance.kl
+
+
+@value_type()
+class Hybrid(AbstractBelief):
+    """Mean ``K_X,gamma a + A^T m`` and the covariance of `Coupled` (math.md section 2.3).
+
+    The same family as `Orthogonal`, ``(a, m)`` here being ``(a, m + R a)`` there: ``mean`` is *not* the mean
+    of the whitened values. Optimisation couples ``a`` and ``m`` and is slower.
+
+    Parameters
+    ----------
+    Z_gamma : Array (M_gamma, D)
+    a : Array (M_gamma,) or (P, M_gamma)
+    mean : Array (M,) or (P, M)
+    scale_tril : Array (M, M) or (P, M, M)
+        Whitened lower factor with a positive diagonal.
+    columns : Array (|J|,) of integers, optional
+        As in `Orthogonal`.
+    """
+
+    Z_gamma: Array
+    a: Array
+    mean: Array
+    scale_tril: Array
+    columns: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_pair(self)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:  # noqa: ARG002
+        no_whitened_draws(self)
+
+    def _mean(self, basis: Any, features: Array, X: Array) -> Array:
+        return self.a @ single(self, basis).kernel.matrix(self.Z_gamma, X) + self.mean @ features
+
+    def marginals(self, basis: Basis, X: Array) -> Marginals:
+        """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
+        features = single(self, basis).features(X)
+        variance = marginal_variance(features, basis.diagonal(X), self.scale_tril)
+        return Marginals(self._mean(basis, features, X), variance)
+
+    def joint(self, basis: Basis, X: Array) -> Joint:
+        """The same with full covariance."""
+        features = single(self, basis).features(X)
+        covariance = joint_covariance(features, basis.matrix(X), self.scale_tril)
+        return Joint(self._mean(basis, features, X), covariance)
+
+    def kl(self, basis: Basis) -> Array:
+        """``(a^T H a + |m + R a|^2) / 2 + kl(C)``."""
+        t = projected(single(self, basis), self.Z_gamma, self.a)
+        residual = residual_norm(basis, self.Z_gamma, self.a, t, self.columns)
+        return 0.5 * (residual + jnp.sum((self.mean + t) ** 2)) + covariance_kl(self.scale_tril)
+
+
+@value_type()
+class Orthogonal(AbstractBelief):
+    """Mean ``A^T m`` plus a part ``F^T a`` orthogonal to it, and the covariance of `Coupled` (math.md section 2.4).
+
+    ``F = K_gamma,X - R^T A`` with ``R = L^-1 k(Z_beta, Z_gamma)``: ``m`` and ``C`` keep their meaning as mean and
+    factor of the whitened inducing values, and ``Z_gamma`` extends the mean alone (Salimbeni et al. 2018).
+    ``O(N (M_gamma + M^2) + M^3 + M_gamma M)``, and ``O(M_gamma^2)`` for the KL, or ``O(|J| M_gamma)`` with ``columns``.
+
+    Parameters
+    ----------
+    Z_gamma : Array (M_gamma, D)
+    a : Array (M_gamma,) or (P, M_gamma)
+    mean : Array (M,) or (P, M)
+        Whitened mean ``m``.
+    scale_tril : Array (M, M) or (P, M, M)
+        Whitened lower factor ``C`` with a positive diagonal.
+    columns : Array (|J|,) of integers, optional
+        Rows of ``H a`` that estimate ``a^T H a`` without bias, drawn without replacement and independently
+        of the data batch; the KL may then be negative. None is exact.
+    probe : Probe, optional
+        Set by recipes that need the curvature in ``a``; it changes no value.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> Z_gamma = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> Orthogonal(Z_gamma, jnp.zeros(5), jnp.zeros(3), jnp.eye(3)).shape
+    (3,)
+    """
+
+    Z_gamma: Array
+    a: Array
+    mean: Array
+    scale_tril: Array
+    columns: Array | None = None
+    probe: Probe | None = None
+
+    def __post_init__(self) -> None:
+        check_pair(self)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    @property
+    def whitened_scale(self) -> Array:
+        return jnp.sqrt(jnp.sum(self.scale_tril**2, axis=-1))
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        return Coupled(self.mean, self.scale_tril).draw_whitened(key, sample_shape)
+
+    def _mean(self, basis: Any, features: Array, cross: Array) -> Array:
+        t = projected(basis, self.Z_gamma, self.a)
+        return self.a @ cross + (self.mean - t) @ features
+
+    def marginals(self, basis: Basis, X: Array) -> Marginals:
+        """``K_X,gamma a + A^T (m - R a)`` and the variance of `Coupled`."""
+        features = single(self, basis).features(X)
+        cross = basis.kernel.matrix(self.Z_gamma, X)
+        variance = marginal_variance(features, basis.diagonal(X), self.scale_tril)
+        if self.probe is not None and self.probe.of_data:
+            beta = basis.inverse @ basis.kernel.matrix(basis.inducing, self.Z_gamma)
+            residual = lax.stop_gradient(cross - beta.T @ features)
+            variance = variance + jnp.sum(residual * (self.probe.covariance @ residual), axis=-2)
+        return Marginals(self._mean(basis, features, cross), variance)
+
+    def joint(self, basis: Basis, X: Array) -> Joint:
+        """The same with full covariance."""
+        features = single(self, basis).features(X)
+        covariance = joint_covariance(features, basis.matrix(X), self.scale_tril)
+        return Joint(self._mean(basis, features, basis.kernel.matrix(self.Z_gamma, X)), covariance)
+
+    def kl(self, basis: Basis) -> Array:
+        """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
+        t = projected(single(self, basis), self.Z_gamma, self.a)
+        residual = residual_norm(basis, self.Z_gamma, self.a, t, self.columns)
+        value = 0.5 * (residual + jnp.sum(self.mean**2)) + covariance_kl(self.scale_tril)
+        return value if self.probe is None else value + self._probe_kl(basis)
+
+    def _probe_kl(self, basis: Basis) -> Array:
+        """``weight + tr(Omega H) / 2``: zero, with gradients that are not."""
+        kernel, omega = basis.kernel, self.probe.covariance
+        beta = basis.inverse @ kernel.matrix(basis.inducing, self.Z_gamma)
+        if omega.ndim == self.a.ndim:
+            residual = kernel.diagonal(self.Z_gamma) - jnp.sum(beta**2, axis=0)
+        else:
+            residual = kernel.matrix(self.Z_gamma) - beta.T @ beta
+        lead = (None,) * (omega.ndim - residual.ndim)
+        return self.probe.weight + 0.5 * jnp.sum(omega * lax.stop_gradient(residual)[lead])

@@ -1,0 +1,160 @@
+"""What beliefs with a mean basis of their own share: its norms, exact or by sampled rows, and its checks.
+
+Math.md sections 2.4 and 2.8. No jitter is added to the Gram matrix of the mean basis: it is only
+multiplied, never factorised, and jitter would enter the full form and not the sampled one.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.base import AbstractBelief, Basis
+from numpyro_gp.beliefs.coupled import check_factor, check_mean
+from numpyro_gp.checks import check_points, fail, known
+from numpyro_gp.kernels import Kernel
+
+__all__ = [
+    "Probe",
+    "check_coefficients",
+    "check_columns",
+    "check_pair",
+    "mean_norm",
+    "no_whitened_draws",
+    "projected",
+    "residual_norm",
+    "single",
+]
+
+
+def mean_norm(kernel: Kernel, points: Array, a: Array, columns: Array | None = None) -> Array:
+    """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from the rows ``columns`` (math.md section 2.8).
+
+    ``a`` is ``(M,)`` or ``(P, M)``; the result is summed over outputs. No jitter: it would enter the
+    full form and not the sampled one.
+    """
+    if columns is None:
+        return jnp.sum(a * (a @ kernel.matrix(points)))
+    rows = a @ kernel.matrix(points, points[columns])
+    return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
+
+
+def projected(basis: Basis, points: Array, a: Array) -> Array:
+    """``t = R a = L^-1 (k(Z_beta, Z_gamma) a)``, ``(M,)`` or ``(P, M)``, without forming ``R``."""
+    return (a @ basis.kernel.matrix(points, basis.inducing)) @ basis.inverse.T
+
+
+def residual_norm(basis: Basis, points: Array, a: Array, t: Array, columns: Array | None) -> Array:
+    """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (math.md section 2.8).
+
+    The sampled form takes rows of ``H a``. The other unbiased form, which samples ``a^T K a`` and subtracts
+    an exact ``|t|^2``, has about a hundred times its variance.
+    """
+    if columns is None:
+        return mean_norm(basis.kernel, points, a) - jnp.sum(t**2)
+    sampled = points[columns]
+    rows = a @ basis.kernel.matrix(points, sampled)
+    rows = rows - (t @ basis.inverse) @ basis.kernel.matrix(basis.inducing, sampled)
+    return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
+
+
+@value_type(static=("of_data",))
+class Probe:
+    """Zeros that let a guide see curvature: the gradient of the loss in them is the curvature in ``a``.
+
+    ``covariance`` stands where a covariance ``Omega`` of ``a`` would: ``tr(Omega H) / 2`` in the KL, and with
+    ``of_data`` also ``F^T Omega F`` in the variances, so that the gradient of the loss at ``Omega = 0`` is
+    ``H / 2`` or ``(H + F Lambda F^T) / 2``. ``weight`` is added to the KL: its gradient is the factor by which
+    the loss was scaled. No value ever changes.
+
+    Attributes
+    ----------
+    weight : Array ()
+    covariance : Array (..., M_gamma), (..., M_gamma, M_gamma)
+        The diagonal of ``Omega``, or all of it.
+    of_data : bool
+    """
+
+    weight: Array
+    covariance: Array
+    of_data: bool = False
+
+
+def check_coefficients(argument: str, a: Array, name: str, points: Array) -> Array:
+    """Return mean coefficients ``(M,)`` or ``(P, M)``, one for each row of ``points``."""
+    array = check_mean(argument, a)
+    if array.shape[-1] != points.shape[0]:
+        fail(
+            argument,
+            f"of shape ({points.shape[0]},), or (P, {points.shape[0]}): one coefficient for each row of {name}",
+            f"shape {array.shape}",
+            f"Pass jnp.zeros({points.shape[0]}) to start at a zero mean.",
+        )
+    return array
+
+
+def check_columns(columns: Array | None, size: int) -> Array | None:
+    """Return an index set of the mean basis: whole numbers, at most one of each."""
+    if columns is None:
+        return None
+    array = jnp.asarray(columns)
+    cure = "Draw jax.random.choice(key, M_gamma, (number,), replace=False), or pass None for the exact form."
+    if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer):
+        fail("columns", "a vector of whole numbers", f"dtype {array.dtype}, shape {array.shape}", cure)
+    if not 0 < array.shape[0] <= size:
+        fail("columns", f"1 to {size} indices, one for each sampled row of the mean basis", array.shape[0], cure)
+    concrete = known(array)
+    if concrete is not None:
+        if concrete.min() < 0 or concrete.max() >= size:
+            fail("columns", f"indices from 0 to {size - 1}", f"{concrete.min()} to {concrete.max()}", cure)
+        if len(np.unique(concrete)) != len(concrete):
+            fail("columns", "drawn without replacement", "a repeated index", cure)
+    return array
+
+
+def check_same_outputs(argument: str, value: Array, shape: tuple[int, ...], reference: str) -> None:
+    """Refuse arrays that disagree about the number of outputs."""
+    if value.shape[:-1] != shape:
+        fail(
+            argument,
+            f"of as many outputs as {reference}: leading axes {shape}",
+            f"shape {value.shape}",
+            "With outputs=P every array but the inputs has a leading axis P.",
+        )
+
+
+def single(belief: AbstractBelief, basis: Any) -> Basis:
+    """Refuse sites that are not one Gaussian process: their mean basis would have no single kernel."""
+    if not isinstance(basis, Basis):
+        fail(
+            f"the site of a {type(belief).__name__} belief",
+            "a single Gaussian process, made by gp()",
+            f"a {type(basis).__name__}",
+            "For an additive site use Coupled or one of the additive beliefs.",
+            TypeError,
+        )
+    return basis
+
+
+def no_whitened_draws(belief: AbstractBelief) -> None:
+    """The whitened values of these beliefs depend on the kernel, which a value does not hold."""
+    fail(
+        "a belief to draw whitened values from",
+        "one over the inducing values, such as Coupled or Orthogonal",
+        f"a {type(belief).__name__}",
+        "Draw functions or data with ngp.Posterior(...).predict.",
+    )
+
+
+def check_pair(value: Any) -> None:
+    """Check and store the fields that `Hybrid` and `Orthogonal` share."""
+    points = check_points("Z_gamma", value.Z_gamma)
+    a = check_coefficients("a", value.a, "Z_gamma", points)
+    mean = check_mean("mean", value.mean)
+    check_same_outputs("mean", mean, a.shape[:-1], "a")
+    factor = check_factor("scale_tril", value.scale_tril, mean)
+    columns = check_columns(value.columns, points.shape[0])
+    names = ("Z_gamma", "a", "mean", "scale_tril", "columns")
+    for name, field in zip(names, (points, a, mean, factor, columns), strict=True):
+        object.__setattr__(value, name, field)

@@ -1,0 +1,258 @@
+"""Decoupled, hybrid and orthogonal beliefs against the dense oracle."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import Basis, Coupled
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
+from numpyro_gp.beliefs.mean_basis import Probe
+from numpyro_gp.kernels import RBF
+from numpyro_gp.likelihoods import Bernoulli, Gaussian
+from tests.oracles.build import basis_of, kernel_of
+from tests.oracles.vectors import cases
+
+TOLERANCE = 1e-9  # a missing 1/2, or m for m - R a, is off by more than 1e-2
+
+
+def decoupled_of(case, dtype=jnp.float64, columns=None):
+    return Decoupled(*(jnp.asarray(case[key], dtype) for key in ("Z_alpha", "a", "B_chol")), columns)
+
+
+def pair_of(kind, case, dtype=jnp.float64, columns=None):
+    return kind(*(jnp.asarray(case[key], dtype) for key in ("Z_gamma", "a_gamma", "m", "S_chol")), columns)
+
+
+def every_case():
+    found = [("decoupled", decoupled_of, case) for case in cases("decoupled")]
+    found += [("hybrid", lambda *a, **k: pair_of(Hybrid, *a, **k), case) for case in cases("hybrid")]
+    return found + [("orthogonal", lambda *a, **k: pair_of(Orthogonal, *a, **k), case) for case in cases("orthogonal")]
+
+
+CASES = every_case()
+NAMES = [f"{name}-{number}" for number, (name, *_) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
+def test_marginals_joint_and_kl(name, build, case):
+    basis, belief, X = basis_of(case, "Z_beta"), build(case), jnp.asarray(case["Xs"])
+    mean, variance = belief.marginals(basis, X)
+    np.testing.assert_allclose(mean, case["mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(variance, case["var"], atol=TOLERANCE)
+    joint = belief.joint(basis, X)
+    np.testing.assert_allclose(joint.mean, case["mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(joint.covariance, case["cov"], atol=TOLERANCE)
+    np.testing.assert_allclose(belief.kl(basis), case["kl"], atol=TOLERANCE * max(1, case["kl"]))
+
+
+@pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
+def test_bounds(name, build, case):
+    basis, belief, X = basis_of(case, "Z_beta"), build(case), jnp.asarray(case["X"])
+
+    def bound(likelihood, y):
+        return likelihood.expected_log_prob(jnp.asarray(y), *belief.marginals(basis, X)).sum() - belief.kl(basis)
+
+    wanted = case["elbo_gaussian"]
+    got = bound(Gaussian(np.sqrt(case["noise"])), case["y"])
+    np.testing.assert_allclose(got, wanted, atol=TOLERANCE * max(1, abs(wanted)))
+    got = bound(Bernoulli("probit"), case["labels"])
+    np.testing.assert_allclose(got, case["elbo_bernoulli_probit"], atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
+def test_float32_and_jit(name, build, case):
+    basis = basis_of(case, "Z_beta", jitter=1e-5, dtype=jnp.float32)
+    belief, X = build(case, jnp.float32), jnp.asarray(case["Xs"], jnp.float32)
+    mean, variance = jax.jit(lambda q: q.marginals(basis, X))(belief)
+    kl = jax.jit(lambda q: q.kl(basis))(belief)
+    assert mean.dtype == variance.dtype == kl.dtype == belief.dtype == jnp.float32
+    np.testing.assert_allclose(mean, case["mean"], atol=2e-2)
+    np.testing.assert_allclose(variance, case["var"], atol=5e-3)
+    np.testing.assert_allclose(kl, case["kl"], rtol=5e-3)
+
+
+@pytest.mark.parametrize("case", cases("orthogonal"))
+def test_column_sampling_is_the_residual_form(case):
+    """The plain form differs from it by more than 1e-3 on these vectors."""
+    belief = pair_of(Orthogonal, case, columns=jnp.asarray(case["columns"].astype(int)))
+    got = belief.kl(basis_of(case, "Z_beta"))
+    np.testing.assert_allclose(got, case["kl_columns_residual"], atol=TOLERANCE * max(1, abs(float(got))))
+    assert abs(float(got) - case["kl_columns_plain"]) > 1e-3
+
+
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_column_sampling_is_unbiased_and_so_are_its_gradients(number):
+    """Mean over every index set, not a sample of them; a rival scale |J|/M is off by far more."""
+    _, build, case = CASES[number]
+    belief = build(case)
+    Z, *rest = jax.tree.leaves(belief)
+
+    def kl(Z, a, lengthscale, columns):
+        kernel = kernel_of({**case, "lengthscale": lengthscale})
+        basis = Basis.build(kernel, jnp.asarray(case["Z_beta"]), 0.0)
+        structure = jax.tree.structure(build(case, columns=columns))
+        leaves = [Z, a, *rest[1:]] + ([] if columns is None else [columns])
+        return jax.tree.unflatten(structure, leaves).kl(basis)
+
+    arguments = (Z, rest[0], jnp.asarray(case["lengthscale"]))
+    exact = jax.value_and_grad(kl, (0, 1, 2))(*arguments, None)
+    sets = jnp.asarray(list(itertools.combinations(range(Z.shape[0]), 2)))
+    sampled = jax.jit(jax.vmap(jax.value_and_grad(kl, (0, 1, 2)), (None, None, None, 0)))(*arguments, sets)
+    for got, wanted in zip(jax.tree.leaves(sampled), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(got.mean(0), wanted, rtol=1e-9, atol=1e-9)
+    assert np.std(sampled[0]) > 0.1
+
+
+def test_all_columns_are_the_exact_form():
+    for _, build, case in CASES:
+        basis, size = basis_of(case, "Z_beta"), build(case).a.shape[0]
+        np.testing.assert_allclose(build(case, columns=jnp.arange(size)).kl(basis), build(case).kl(basis), rtol=1e-11)
+
+
+@pytest.mark.parametrize("case", cases("hybrid"))
+def test_hybrid_is_orthogonal_in_other_coordinates(case):
+    """Sampled rows included (math.md section 2.3); with m in place of m + R a the KL is off by more than 0.1."""
+    basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
+    hybrid = pair_of(Hybrid, case, columns=jnp.array([0, 3]))
+    root = np.linalg.cholesky(np.asarray(basis.kernel.matrix(case["Z_beta"])))
+    shift = np.linalg.solve(root, basis.kernel.matrix(case["Z_beta"], case["Z_gamma"]) @ case["a_gamma"])
+    orthogonal = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean + shift, hybrid.scale_tril, hybrid.columns)
+    np.testing.assert_allclose(hybrid.kl(basis), orthogonal.kl(basis), rtol=1e-9)
+    np.testing.assert_allclose(hybrid.marginals(basis, X).mean, orthogonal.marginals(basis, X).mean, rtol=1e-9)
+    wrong = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean, hybrid.scale_tril, hybrid.columns)
+    assert abs(wrong.kl(basis) - hybrid.kl(basis)) > 0.1
+
+
+def test_no_extra_mean_is_the_coupled_belief():
+    case = cases("orthogonal")[0]
+    basis, X = basis_of(case, "Z_beta", jitter=1e-3), jnp.asarray(case["Xs"])
+    coupled = Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    for kind in (Orthogonal, Hybrid):
+        belief = kind(jnp.asarray(case["Z_gamma"]), jnp.zeros(5), coupled.mean, coupled.scale_tril)
+        np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), rtol=1e-12)
+        for got, wanted in zip(belief.marginals(basis, X), coupled.marginals(basis, X), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_decoupled_on_one_basis_is_coupled():
+    """``S = (I + L^T B L)^-1`` and ``a = L^-T m`` (math.md section 2.2)."""
+    case = cases("decoupled")[1]
+    basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
+    root, tril = np.asarray(basis.factor), case["B_chol"]
+    S = np.linalg.inv(np.eye(4) + root.T @ tril @ tril.T @ root)
+    m = np.array([0.3, -1.0, 0.5, 0.2])
+    coupled = Coupled(jnp.asarray(m), jnp.asarray(np.linalg.cholesky(S)))
+    belief = Decoupled(basis.inducing, jnp.asarray(np.linalg.solve(root.T, m)), jnp.asarray(tril))
+    np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), rtol=1e-9)
+    for got, wanted in zip(belief.marginals(basis, X), coupled.marginals(basis, X), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-9)
+
+
+def test_zero_B_is_the_prior_and_reduces_nothing():
+    kl = inverse_covariance(jnp.eye(3), jnp.zeros((3, 3))).kl
+    np.testing.assert_allclose(kl, 0.0, atol=1e-15)
+    value = inverse_covariance(jnp.array([[4.0]]), jnp.array([[0.5]]))  # T = 1/(4 + 4): prior 4, posterior 2
+    np.testing.assert_allclose(16 * value.projection**2, [[2.0]], rtol=1e-12)
+    np.testing.assert_allclose(value.kl, 0.5 * np.log(2) - 0.25, rtol=1e-12)
+
+
+def test_outputs_are_stacked(rng):
+    for _, build, case in CASES[::2]:
+        basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
+        single = build(case)
+        points, *leaves = jax.tree.leaves(single)
+        second = [0.5 * leaf for leaf in leaves]
+        both = type(single)(points, *(jnp.stack(pair) for pair in zip(leaves, second, strict=True)))
+        parts = [type(single)(points, *values) for values in (leaves, second)]
+        assert both.shape == (2, *single.shape)
+        np.testing.assert_allclose(both.kl(basis), sum(part.kl(basis) for part in parts), rtol=1e-11)
+        for p, part in enumerate(parts):
+            for method in ("marginals", "joint"):
+                for got, wanted in zip(getattr(both, method)(basis, X), getattr(part, method)(basis, X), strict=True):
+                    np.testing.assert_allclose(got[p], wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_a_gamma_point_on_an_inducing_point_adds_nothing():
+    """There H has a zero row: the direction is redundant, and stays finite."""
+    case = cases("orthogonal")[0]
+    basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
+    belief = Orthogonal(basis.inducing[:1], jnp.array([2.0]), jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    coupled = Coupled(belief.mean, belief.scale_tril)
+    np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), atol=1e-10)
+    np.testing.assert_allclose(belief.marginals(basis, X).mean, coupled.marginals(basis, X).mean, atol=1e-10)
+
+
+def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
+    case = cases("orthogonal")[1]
+    basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
+    plain, likelihood = pair_of(Orthogonal, case), Gaussian(np.sqrt(case["noise"]))
+    leaves = jax.tree.leaves(plain)
+
+    def loss(a, probe):
+        q = Orthogonal(leaves[0], a, *leaves[2:], None, probe)
+        return 3.0 * (q.kl(basis) - likelihood.expected_log_prob(y, *q.marginals(basis, X)).sum())
+
+    for shape, of_data in (((5,), False), ((5, 5), False), ((5, 5), True)):
+        probe = Probe(jnp.zeros(()), jnp.zeros(shape), of_data)
+        without = loss(leaves[1], None)
+        slopes = jax.grad(loss, 1)(leaves[1], probe)
+        np.testing.assert_array_equal(loss(leaves[1], probe), without)
+        np.testing.assert_allclose(slopes.weight, 3.0)
+        hessian = jax.hessian(lambda a: loss(a, None))(leaves[1]) if of_data else None
+        prior = jax.hessian(lambda a: 3.0 * Orthogonal(leaves[0], a, *leaves[2:]).kl(basis))(leaves[1])
+        wanted = hessian if of_data else prior if len(shape) == 2 else jnp.diagonal(prior)
+        np.testing.assert_allclose(2 * slopes.covariance, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_whitened_draws():
+    belief = pair_of(Orthogonal, cases("orthogonal")[0])
+    draws = belief.draw_whitened(jax.random.key(0), (20000,))
+    np.testing.assert_allclose(draws.mean(0), belief.mean, atol=0.04)
+    np.testing.assert_allclose(draws.std(0), belief.whitened_scale, atol=0.03)
+    for belief in (decoupled_of(cases("decoupled")[0]), pair_of(Hybrid, cases("hybrid")[0])):
+        with pytest.raises(ValueError, match="one over the inducing values"):
+            belief.draw_whitened(jax.random.key(0))
+
+
+POINTS = jnp.linspace(0.0, 1.0, 5)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (
+            lambda: Orthogonal(POINTS[:, 0], jnp.zeros(5), jnp.zeros(3), jnp.eye(3)),
+            ValueError,
+            r"pass Z_gamma\[:, None",
+        ),
+        (
+            lambda: Orthogonal(POINTS, jnp.zeros(4), jnp.zeros(3), jnp.eye(3)),
+            ValueError,
+            "one coefficient for each row",
+        ),
+        (lambda: Hybrid(POINTS, jnp.zeros(5), jnp.zeros(3), jnp.eye(2)), ValueError, r"scale_tril must be of shape"),
+        (lambda: Hybrid(POINTS, jnp.zeros((2, 5)), jnp.zeros(3), jnp.eye(3)), ValueError, "as many outputs as a"),
+        (lambda: Orthogonal(POINTS, jnp.zeros(5, int), jnp.zeros(3), jnp.eye(3)), TypeError, "a must be floating"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.ones((3, 3))), ValueError, "B_tril must be lower triangular"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 2))), ValueError, "B_tril must be of shape"),
+        (lambda: Decoupled(POINTS, jnp.zeros(6), jnp.zeros((3, 3))), ValueError, "each row of Z_alpha"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.zeros(2)), ValueError, "whole numbers"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.arange(6)), ValueError, "1 to 5 indices"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.array([5])), ValueError, "from 0 to 4"),
+        (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.array([1, 1])), ValueError, "without replacem"),
+    ],
+)
+def test_bad_beliefs(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_bad_sites():
+    belief = Orthogonal(POINTS, jnp.zeros(5), jnp.zeros(3), jnp.eye(3))
+    with pytest.raises(TypeError, match="single Gaussian process"):
+        belief.kl(object())
+    with pytest.raises(ValueError, match="1 columns"):
+        belief.kl(Basis.build(RBF(1.0, 1.0), jnp.eye(3)[:, :2]))

@@ -1,0 +1,50 @@
+"""The pieces of a mean basis, against algebra typed in NumPy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import Basis
+from numpyro_gp.beliefs.mean_basis import check_columns, mean_norm, projected, residual_norm
+from numpyro_gp.kernels import Matern32
+from tests.oracles.problems import gram
+
+
+@pytest.fixture
+def points(rng):
+    return rng.uniform(-2, 2, (6, 1)), np.linspace(-1.5, 1.5, 3)[:, None], rng.normal(size=(2, 6))
+
+
+def test_norms_and_projection(points):
+    gamma, beta, a = points
+    basis = Basis.build(Matern32(1.3, 0.8), jnp.asarray(beta), 0.0)
+    both = gram(np.vstack([gamma, beta]), 1.3, 0.8)
+    norm = both[:6, :6]
+    cross = np.linalg.solve(np.linalg.cholesky(both[6:, 6:]), both[6:, :6])
+    residual = norm - cross.T @ cross
+    arrays = jnp.asarray(gamma), jnp.asarray(a)
+    np.testing.assert_allclose(mean_norm(basis.kernel, *arrays), np.trace(a @ norm @ a.T), rtol=1e-10)
+    t = projected(basis, *arrays)
+    np.testing.assert_allclose(t, a @ cross.T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(residual_norm(basis, *arrays, t, None), np.trace(a @ residual @ a.T), rtol=1e-9)
+    J = np.array([4, 1])
+    np.testing.assert_allclose(mean_norm(basis.kernel, *arrays, J), 3 * np.sum(a[:, J] * (a @ norm)[:, J]), rtol=1e-10)
+    sampled = residual_norm(basis, *arrays, t, jnp.asarray(J))
+    np.testing.assert_allclose(sampled, 3 * np.sum(a[:, J] * (a @ residual)[:, J]), rtol=1e-9)
+
+
+def test_the_residual_form_varies_far_less_than_the_plain_form(rng):
+    """The example of math.md section 2.8: 200 points in two dimensions, 20 rows; ratio about ten there, at least four."""
+    gamma, beta = rng.uniform(-1, 1, (200, 1)), np.linspace(-1, 1, 15)[:, None]
+    a = jnp.asarray(rng.normal(size=200))
+    basis = Basis.build(Matern32(1.0, 0.8), jnp.asarray(beta))
+    rows, cross = jnp.asarray(gamma), projected(basis, jnp.asarray(gamma), a)
+    sets = [jnp.asarray(rng.choice(200, 20, replace=False)) for _ in range(100)]
+    plain = [float(mean_norm(basis.kernel, rows, a, J) - jnp.sum(cross**2)) for J in sets]
+    residual = [float(residual_norm(basis, rows, a, cross, J)) for J in sets]
+    assert np.std(plain) > 4 * np.std(residual)
+
+
+def test_columns_may_be_absent_or_traced():
+    assert check_columns(None, 3) is None
+    assert check_columns(np.array([2, 0]), 3).dtype == jnp.int64

@@ -1,0 +1,125 @@
+"""Closed-form optima and their bounds against the dense oracle and the exact Gaussian process."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import Basis
+from numpyro_gp.beliefs.optimum import coupled_optimum, inverse_factor, orthogonal_optimum
+from numpyro_gp.kernels import Matern32
+from numpyro_gp.likelihoods import Gaussian
+from tests.oracles.build import basis_of, kernel_of
+from tests.oracles.problems import regression
+from tests.oracles.vectors import cases
+
+
+def arrays(case, *names):
+    return [jnp.asarray(case[name]) for name in names]
+
+
+def objective(belief, basis, X, y, noise):
+    expected = Gaussian(jnp.sqrt(noise)).expected_log_prob(y, *belief.marginals(basis, X)).sum()
+    return expected - belief.kl(basis)
+
+
+@pytest.mark.parametrize("case", cases("orthogonal"))
+def test_orthogonal_optimum(case):
+    kernel, noise = kernel_of(case), case["noise"]
+    belief, bound = orthogonal_optimum(kernel, *arrays(case, "Z_gamma", "Z_beta", "X", "y"), noise, jitter=0.0)
+    np.testing.assert_allclose(belief.a, case["optimal/a_gamma"], atol=1e-7, rtol=1e-7)
+    np.testing.assert_allclose(belief.mean, case["optimal/m"], atol=1e-7)
+    np.testing.assert_allclose(belief.scale_tril @ belief.scale_tril.T, case["optimal/S"], atol=1e-9)
+    np.testing.assert_allclose(bound, case["optimal/elbo"], atol=1e-8 * max(1, abs(case["optimal/elbo"])))
+    mean, _ = belief.marginals(basis_of(case, "Z_beta"), jnp.asarray(case["Xs"]))
+    np.testing.assert_allclose(mean, case["optimal/mean"], atol=1e-7)
+
+
+@pytest.mark.parametrize("case", cases("orthogonal"))
+def test_the_bounds_are_ordered_as_the_oracle_says(case):
+    kernel, noise = kernel_of(case), case["noise"]
+    gamma, beta, X, y = arrays(case, "Z_gamma", "Z_beta", "X", "y")
+    _, below = coupled_optimum(kernel, beta, X, y, noise, jitter=0.0)
+    _, bound = orthogonal_optimum(kernel, gamma, beta, X, y, noise, jitter=0.0)
+    _, above = coupled_optimum(kernel, jnp.concatenate([beta, gamma]), X, y, noise, jitter=0.0)
+    np.testing.assert_allclose(below, case["coupled_beta_bound"], rtol=1e-9)
+    np.testing.assert_allclose(above, case["coupled_union_bound"], rtol=1e-9)
+    assert below < bound < above <= case["exact_lml"]
+
+
+@pytest.mark.parametrize("case", cases("collapsed"))
+def test_coupled_optimum(case):
+    belief, bound = coupled_optimum(kernel_of(case), *arrays(case, "Z", "X", "y"), case["noise"], jitter=0.0)
+    np.testing.assert_allclose(belief.mean, case["m_opt"], atol=1e-9)
+    np.testing.assert_allclose(belief.scale_tril @ belief.scale_tril.T, case["S_opt"], atol=1e-9)
+    np.testing.assert_allclose(bound, case["bound"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-6, 1e-2])
+def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter, rng):
+    """With one noise variance for each datum; the uncorrected bound is off by the jitter times |a|^2 / 2."""
+    case = cases("orthogonal")[0]
+    kernel, noise = kernel_of(case), jnp.asarray(rng.uniform(0.05, 0.4, 8))
+    gamma, beta, X, y = arrays(case, "Z_gamma", "Z_beta", "X", "y")
+    basis = Basis.build(kernel, beta, jitter)
+    for belief, bound in (
+        coupled_optimum(kernel, beta, X, y, noise, jitter=jitter),
+        orthogonal_optimum(kernel, gamma, beta, X, y, noise, jitter=jitter),
+    ):
+        np.testing.assert_allclose(bound, objective(belief, basis, X, y, noise), rtol=1e-9)
+        if jitter == 0.0:
+            slopes = jax.grad(lambda q: objective(q, basis, X, y, noise), allow_int=True)(belief)
+            for name in ("mean", "a"):
+                if hasattr(belief, name):
+                    np.testing.assert_allclose(getattr(slopes, name), 0.0, atol=1e-7)
+
+
+def test_mean_is_that_of_the_exact_process_when_the_bases_cover_the_data():
+    problem = regression(size=12)
+    beta, gamma = problem.X[::3], jnp.delete(problem.X, jnp.arange(0, 12, 3), axis=0)
+    belief, bound = orthogonal_optimum(problem.kernel, gamma, beta, problem.X, problem.y, problem.noise, jitter=0.0)
+    mean, _ = belief.marginals(Basis.build(problem.kernel, beta, 0.0), problem.X)
+    np.testing.assert_allclose(mean, problem.mean, atol=1e-8)
+    assert bound < problem.evidence
+    coupled, _ = coupled_optimum(problem.kernel, beta, problem.X, problem.y, problem.noise, jitter=0.0)
+    mean = coupled.marginals(Basis.build(problem.kernel, beta, 0.0), problem.X).mean
+    assert np.abs(mean - problem.mean).max() > 1e-2
+    _, full = coupled_optimum(problem.kernel, problem.X, problem.X, problem.y, problem.noise, jitter=0.0)
+    np.testing.assert_allclose(full, problem.evidence, rtol=1e-9)
+
+
+def test_repeated_points_and_float32_stay_finite():
+    problem = regression(size=12)
+    X, y = problem.X.astype(jnp.float32), problem.y.astype(jnp.float32)
+    kernel = Matern32(jnp.float32(1.3), jnp.float32(0.8))
+    belief, bound = orthogonal_optimum(kernel, X, X[::3], X, y, jnp.float32(problem.noise))
+    assert bound.dtype == belief.a.dtype == jnp.float32
+    assert bool(jnp.isfinite(bound))
+    _, below = coupled_optimum(kernel, X[::3], X, y, jnp.float32(problem.noise))
+    assert below - 1e-3 < bound < problem.evidence
+
+
+def test_inverse_factor(rng):
+    root = rng.normal(size=(4, 6))
+    precision = root @ root.T
+    factor = inverse_factor(jnp.asarray(precision))
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-9)
+    np.testing.assert_array_equal(np.triu(factor, 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": jnp.zeros(3)}, "one value for each row of X"),
+        ({"Z_gamma": jnp.zeros((2, 3))}, "Z_gamma must be an array with 1 columns"),
+        ({"Z_beta": jnp.zeros(2)}, r"Z_beta must be an array of shape"),
+        ({"noise": jnp.ones(3)}, "noise must be a number or of shape"),
+        ({"noise": 0.0}, "noise must be positive"),
+        ({"jitter": -1.0}, "jitter must be zero or positive"),
+    ],
+)
+def test_bad_input(change, message):
+    X = jnp.linspace(0.0, 1.0, 4)[:, None]
+    call = {"Z_gamma": X, "Z_beta": X[:2], "X": X, "y": X[:, 0], "noise": 0.1, "jitter": None, **change}
+    with pytest.raises(ValueError, match=message):
+        orthogonal_optimum(Matern32(1.0, 1.0), **call)
