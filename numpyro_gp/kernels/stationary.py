@@ -41,11 +41,28 @@ def squared_distances(A: Array, B: Array) -> Array:
     return _clamped(norms - 2 * inner_products(A, B))
 
 
+@jax.custom_jvp
+def _own_products(A: Array) -> Array:
+    """``A A^T``, symmetric to the last bit.
+
+    The derivative is written as two products, so that its transpose is ``G A + G^T A``: the
+    transpose of the symmetrising sum would compute every entry of ``G`` twice.
+    """
+    products = inner_products(A, A)
+    return 0.5 * (products + products.T)
+
+
+@_own_products.defjvp
+def _own_products_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (A,), (change,) = primals, tangents
+    return _own_products(A), inner_products(change, A) + inner_products(A, change)
+
+
 def squared_distances_gram(A: Array) -> Array:
     """``|a_i - a_j|^2``: symmetric to the last bit and exactly zero on the diagonal, as are its derivatives."""
-    products = inner_products(A, A)
+    products = _own_products(A)
     norms = jnp.diagonal(products)
-    return _clamped((norms[:, None] + norms[None, :]) - (products + products.T))
+    return _clamped((norms[:, None] + norms[None, :]) - 2 * products)
 
 
 # Three functions of s = z^2: e^-z, (1 + z) e^-z and (1 + z + z^2 / 3) e^-z. Each is, up to a factor,
