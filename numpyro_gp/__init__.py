@@ -3,24 +3,27 @@
 One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
 """
 
-from numpyro_gp import beliefs, guides, inducing, kernels, likelihoods, means, metrics, optim
-from numpyro_gp.fit import FitResult, NonFiniteLoss, fit
+from numpyro_gp import beliefs, guides, inducing, kernels, likelihoods, means, metrics, optim, plots
+from numpyro_gp.fit import FitInterrupted, FitResult, NonFiniteLoss, fit
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.prediction import Prediction
-from numpyro_gp.primitives import GaussianProcess, gp, gp_regression, latent_inputs, observe
+from numpyro_gp.primitives import AdditiveGP, GaussianProcess, additive_gp, gp, gp_regression, latent_inputs, observe
 from numpyro_gp.sites import Belief
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdditiveGP",
     "AutoGP",
     "Belief",
+    "FitInterrupted",
     "FitResult",
     "GaussianProcess",
     "NonFiniteLoss",
     "Posterior",
     "Prediction",
+    "additive_gp",
     "beliefs",
     "fit",
     "gp",
@@ -34,4 +37,5 @@ __all__ = [
     "metrics",
     "observe",
     "optim",
+    "plots",
 ]

@@ -7,12 +7,9 @@ repeated run gives the same bits, and nothing compiles twice.
 
 import functools
 import inspect
-import json
 import os
 import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 from jax import lax
-from numpyro.handlers import replay, seed
-from numpyro.infer.util import compute_log_probs
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.checkpoints import FitResult, Position, check_checkpoint, is_key, starting_position, write_checkpoint
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.faults import all_finite, explain
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
@@ -38,14 +35,6 @@ REMEDY = (
     "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
     "or priors that keep the parameters away from zero and infinity."
 )
-
-
-class FitResult(NamedTuple):
-    """Constrained parameters, the loss of every step ``(steps,)``, and the engine's own state after those steps."""
-
-    params: dict[str, Any]
-    losses: Array
-    state: Any
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -66,21 +55,6 @@ class FitInterrupted(KeyboardInterrupt):
     def __init__(self, message: str, result: FitResult) -> None:
         super().__init__(message)
         self.result = result
-
-
-class Position(NamedTuple):
-    """How far a run has come: the state and the losses that led to it. Replaced as a whole, so never half new."""
-
-    state: Any
-    chunks: tuple[np.ndarray, ...]
-
-    @property
-    def losses(self) -> np.ndarray:
-        return np.concatenate(self.chunks) if self.chunks else np.zeros(0)
-
-    @property
-    def steps(self) -> int:
-        return sum(len(chunk) for chunk in self.chunks)
 
 
 def fit(
@@ -285,40 +259,6 @@ def argument_names(function: Any) -> tuple[str, ...]:
         return ()
 
 
-def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
-    """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
-    if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
-        fail(
-            "resume",
-            "True, False, a path or a FitResult",
-            f"{resume!r:.60}",
-            "Pass the whole result of fit.",
-            TypeError,
-        )
-    if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
-        fail("resume", "an existing checkpoint file", repr(str(resume)), "Check the path.")
-    if checkpoint is None:
-        if resume is True:
-            fail("checkpoint", "a path when resume=True", "None", "Pass checkpoint='fit.npz'.")
-        return None
-    if not isinstance(checkpoint, (str, os.PathLike)):
-        fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
-    path = Path(checkpoint)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        fail(
-            "checkpoint",
-            "a file in a folder that exists and can be written",
-            repr(str(path)),
-            "Create the folder first.",
-        )
-    continued = path if resume is True else resume
-    is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()
-    if path.exists() and not is_same:
-        cure = "Pass resume=True to continue it, or another path, or delete the file."
-        fail("checkpoint", "a new file", f"the existing {str(path)!r}", cure)
-    return path
-
-
 # ----------------------------------------------------------------------------------------- the loop
 
 
@@ -363,18 +303,6 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, arg
     )
 
 
-def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a new-style random key."""
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def all_finite(tree: Any) -> Array:
-    """Whether every floating point entry of a tree is finite."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if not is_key(leaf)]
-    checks = [jnp.all(jnp.isfinite(leaf)) for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
-    return functools.reduce(jnp.logical_and, checks, jnp.asarray(True))
-
-
 def compiled_loop(engine: Any, merge: Callable, size: int, watch: bool) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
@@ -405,177 +333,3 @@ def compiled_loop(engine: Any, merge: Callable, size: int, watch: bool) -> Calla
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
     return advance
-
-
-# ------------------------------------------------------------------------------------ checkpoints
-
-
-def describe(engine: Any, state: Any) -> dict[str, list]:
-    """Names, types and shapes of all parameters and of all leaves of the state."""
-
-    def entries(tree: Any) -> list:
-        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-        return [[jax.tree_util.keystr(path), str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves]
-
-    params = jax.tree.map(jnp.asarray, engine.get_params(state))
-    return {"parameter": entries(params), "state": entries(state)}
-
-
-def write_checkpoint(path: Path, engine: Any, position: Position) -> None:
-    """Write leaves, losses and their description to a temporary file, then rename it: never half a file."""
-    leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
-    entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
-    description = np.asarray(json.dumps(describe(engine, position.state)))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, description=description, losses=position.losses, **entries)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
-    """Refuse a state that belongs to another model, guide, optimiser or kind of key."""
-    for kind in ("parameter", "state"):
-        old, new = ({name: (dtype, tuple(shape)) for name, dtype, shape in entry[kind]} for entry in (saved, here))
-        differences = [
-            f"{kind} {name} is {saved_as} there and {made_as} here"
-            for name in (*new, *(name for name in old if name not in new))
-            for saved_as, made_as in [
-                tuple("absent" if x is None else f"{x[0]}{x[1]}" for x in (old.get(name), new.get(name)))
-            ]
-            if saved_as != made_as
-        ]
-        if differences:
-            cure = "Resume with the same model, guide, optimiser, data sizes, precision and kind of key."
-            fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)
-
-
-def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -> Position:
-    """Where to start: the initial state, or the state and losses to be resumed."""
-    if isinstance(resume, FitResult):
-        check_same("resume", describe(engine, resume.state), describe(engine, state))
-        return Position(resume.state, (np.asarray(resume.losses),))
-    source = path if resume is True else None if resume is False else Path(resume)
-    if source is None or not source.exists():
-        return Position(state, ())
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
-        saved, losses = json.loads(str(stored["description"])), stored["losses"]
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError) as error:
-        got = f"{str(source)!r}, which cannot be read ({error})"
-        fail("resume", "a checkpoint written by fit", got, "Delete it, or pass the path of another one.")
-    check_same("resume", saved, describe(engine, state))
-    template, tree = jax.tree.flatten(state)
-    leaves = [restored(stored[f"leaf_{number}"], leaf) for number, leaf in enumerate(template)]
-    return Position(jax.tree.unflatten(tree, leaves), (losses,))
-
-
-def restored(stored: np.ndarray, leaf: Array) -> Array:
-    """One stored leaf with the type of the leaf that it replaces (NumPy forgets the name of bfloat16)."""
-    if is_key(leaf):
-        return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(leaf))
-    return jnp.asarray(stored if stored.dtype == leaf.dtype else stored.view(leaf.dtype))
-
-
-# --------------------------------------------------------------------------------------- diagnosis
-
-
-def explain(
-    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], merge: Callable
-) -> tuple[str, tuple[str, ...]]:
-    """Why the step from ``state`` failed: a sentence, and the names of the sites at fault in model order."""
-    finite_loss = bool(np.isfinite(loss))
-    reason = f"the loss is {loss}."
-    if finite_loss:
-        names = ", ".join(not_finite(engine.get_params(after)))
-        reason = f"the loss is {loss:.6g}, but its gradient is not finite, and would leave {names} not finite."
-    elif names := ", ".join(not_finite(engine.get_params(state))):
-        reason += f" Parameters that were not finite before this step: {names}."
-    else:
-        reason += " All parameters were finite before this step."
-    if not hasattr(engine, "model") or not hasattr(engine, "guide"):
-        return reason, ()
-    try:
-        found, where = faulty_sites(engine, state, arrays, merge, gradients=finite_loss)
-    except Exception as error:  # the failure itself matters more than a failure to explain it
-        return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
-    if not found:
-        return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
-    what = "gradient of its log density" if finite_loss else "log density or value"
-    listed = ", ".join(f"{name!r} ({detail})" for name, detail in found)
-    return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", tuple(n for n, _ in found)
-
-
-def not_finite(params: Any) -> list[str]:
-    """Names of the parameters with an entry that is not finite."""
-    if not isinstance(params, dict):
-        return [] if all_finite(params) else ["unnamed"]
-    return [repr(name) for name, value in params.items() if not all_finite(value)]
-
-
-def faulty_sites(
-    engine: Any, state: Any, arrays: list[Array], merge: Callable, gradients: bool
-) -> tuple[list[tuple[str, str]], str]:
-    """Run guide and model once more with the keys of the failed step and look at every site.
-
-    The keys follow ``SVI.update`` and ``Trace_ELBO``; for several ELBO or Stein particles the
-    first one with a fault is reported. Compiled, so that the library's own checks of values, which
-    would raise here, are not met.
-    """
-    order: list[str] = []
-
-    def terms(free: dict, fixed: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
-        args, kwargs = merge(arrays)
-        kwargs = {**kwargs, **engine.static_kwargs}
-        params = {**constrain(free), **fixed}
-        model_key, guide_key = jax.random.split(key)
-        guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)
-        model = replay(seed(engine.model, model_key), guide_trace)
-        model_terms, model_trace = compute_log_probs(model, args, kwargs, params)
-        sites = {**model_trace, **{name: site for name, site in guide_trace.items() if name not in model_trace}}
-        sites = {name: site for name, site in sites.items() if site["type"] in ("sample", "deterministic")}
-        order[:] = sites
-        zero = jnp.zeros(())
-        densities = {n: model_terms.get(n, zero) - guide_terms.get(n, zero) for n in sites}
-        return densities, {n: all_finite(site["value"]) for n, site in sites.items()}
-
-    constrain = engine.constrain_fn
-    evaluate = jax.jit(terms)
-
-    def slope(name: str, *inputs: Any) -> dict:
-        # One site at a time: in a joint Jacobian the zero weights of the other sites turn infinity into NaN.
-        return jax.jit(jax.grad(lambda *inputs: terms(*inputs)[0][name]))(*inputs)
-
-    for number, (free, fixed, key) in enumerate(draws := particles(engine, state)):
-        densities, finite = evaluate(free, fixed, key, arrays)
-        found = [(n, f"{float(densities[n]):.6g}") for n in order if not np.isfinite(densities[n])]
-        found = [(n, dict(found).get(n, "value")) for n in order if n in dict(found) or not finite[n]]
-        if gradients and not found:
-            names = [(n, ", ".join(not_finite(slope(n, free, fixed, key, arrays)))) for n in tuple(order)]
-            found = [(n, f"by {culprits}") for n, culprits in names if culprits]
-        if found:
-            return found, f" (particle {number})" if len(draws) > 1 else ""
-    return [], ""
-
-
-def particles(engine: Any, state: Any) -> list[tuple[dict, dict, Array]]:
-    """Unconstrained parameters, mutable state and key of every particle of the step that starts at ``state``."""
-    if not hasattr(engine, "num_stein_particles"):
-        free = engine.optim.get_params(state.optim_state)
-        key, count = jax.random.split(state.rng_key)[1], getattr(engine.loss, "num_particles", 1)
-        keys = [key] if count == 1 else list(jax.random.split(key, count))
-        return [(free, state.mutable_state or {}, key) for key in keys]
-    inner = getattr(state, "steinvi_state", state)
-    free = engine.optim.get_params(inner.optim_state)
-    key = jax.random.split(inner.rng_key, 3)[2]
-    shared = {name for name in free if name not in engine.guide_sites or engine.non_mixture_params_fn(name)}
-
-    def pick(number: int) -> dict:
-        return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
-
-    return [(pick(number), {}, key) for number in range(engine.num_stein_particles)]

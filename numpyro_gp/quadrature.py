@@ -14,6 +14,7 @@ of ``fun''``: a log-concave likelihood never gets a negative precision from roun
 
 import functools
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -70,13 +71,22 @@ def tensor_hermite(num: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def quasi_normal(dimension: int, log2_num: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Sobol' points, moved to the centres of their cells, as standard normals ``(2**log2_num, dimension)``."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
+    """A Kronecker sequence as standard normals ``(2**log2_num, dimension)``, with equal weights.
 
-    num = 2**log2_num
-    points = qmc.Sobol(dimension, scramble=False).random_base2(log2_num)
-    return ndtri(points + 0.5 / num), np.full(num, 1.0 / num)
+    Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
+    keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
+    covariance.
+    """
+    num = 2 ** (log2_num - 1)
+    root = 2.0
+    for _ in range(60):
+        root = (1.0 + root) ** (1.0 / (dimension + 1))
+    steps = root ** -np.arange(1.0, dimension + 1)
+    uniform = (0.5 + steps * np.arange(1, num + 1)[:, None]) % 1.0
+    quantile = np.vectorize(NormalDist().inv_cdf)
+    half = quantile(np.clip(uniform, 1e-12, 1 - 1e-12))
+    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
+    return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
 
 
 def floored_sqrt(variance: Array) -> Array:

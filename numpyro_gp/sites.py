@@ -21,6 +21,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, check_belief
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.likelihoods.base import Latent, latent_factor
 
 __all__ = ["Belief", "InducingPrior", "Latents", "Observation", "role", "standard_normal", "unwrap"]
 
@@ -280,7 +281,7 @@ class Observation(dist.Distribution):
         if self.covariance_latent is None:
             spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
         else:
-            factor = jnp.linalg.cholesky(self.covariance_latent)
+            factor = latent_factor(Latent(self.mean_latent, self.variance_latent, self.covariance_latent))
             spread = jnp.einsum("...ij,...j->...i", jnp.broadcast_to(factor, shape + shape[-1:]), noise)
         latent = jnp.broadcast_to(self.mean_latent, shape) + spread
         return self.likelihood.conditional(latent).sample(key_data)

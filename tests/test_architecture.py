@@ -24,6 +24,8 @@ LAYERS = [
     ["sites"],
     ["primitives"],
     ["guides"],
+    ["checkpoints"],
+    ["faults"],
     ["objectives", "optim", "stein", "fit", "inducing"],
     ["prediction"],
     ["posterior", "metrics"],

@@ -19,6 +19,7 @@ from jax.scipy.special import logsumexp
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known
 from numpyro_gp.linalg import small_cholesky
+from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
 
 __all__ = ["Latent", "Likelihood", "CallableLikelihood", "as_likelihood", "like", "latent_factor"]
@@ -165,16 +166,16 @@ def latent_factor(latent: Latent) -> Array:
     return small_cholesky(latent.covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity)
 
 
-@value_type(static=("function", "num_latent_functions", "separate"))
+@value_type(static=("num_latent_functions", "separate"))
 class CallableLikelihood(Likelihood):
     """Any function from latent values to a NumPyro distribution; expectations by quadrature. See `as_likelihood`.
 
     Gauss-Hermite with 20 nodes for each of up to three latent functions (their product, turned by the Cholesky
-    factor of the covariance), 1024 Sobol' points beyond. Likelihoods much narrower than the latent
+    factor of the covariance), 1024 quasi-random points beyond. Likelihoods much narrower than the latent
     standard deviation need the composite rule of the built-in ones: here their error is not controlled.
     """
 
-    function: Callable[..., dist.Distribution]
+    function: Closure
     num_latent_functions: int = 1
     separate: bool = False
 
@@ -232,7 +233,12 @@ class CallableLikelihood(Likelihood):
 
     def _log_probs(self, y: Array, points: Array) -> Array:
         """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
-        return jax.vmap(lambda f: self.conditional(f).log_prob(y))(points).astype(y.dtype)
+
+        def log_prob(f: Array) -> Array:
+            found = self.conditional(f)
+            return found.log_prob(y.astype(int) if found.support.is_discrete else y)
+
+        return jax.vmap(log_prob)(points).astype(y.dtype)
 
     def _expected(self, y: Array, latent: Latent) -> Array:
         points, weights = self._points(latent)
@@ -309,7 +315,7 @@ def as_likelihood(obj: Any, num_latent: int | None = None) -> Likelihood:
     if needed > 1 and needed != count:
         cure = "Let it take one argument for each latent function, or one with all on the last axis."
         fail("likelihood", f"a callable of {count} latent functions", f"one with {needed} arguments", cure, TypeError)
-    return CallableLikelihood(obj, count, separate=needed > 1)
+    return CallableLikelihood(Closure(obj), count, separate=needed > 1)
 
 
 def _required_arguments(function: Callable) -> int:

@@ -123,7 +123,7 @@ class Softmax(Likelihood):
     Only differences of latent functions matter. For ``C <= 3`` every expectation is a product Gauss-Hermite
     rule over the ``C - 1`` differences. For ``C > 3``, ``expected_log_prob`` is Jensen's lower bound
     ``mu_y - logsumexp(mu + s / 2)``, so a bound built of it stays a bound but is looser;
-    `expected_log_prob_draws` is unbiased. Predictive masses for ``C > 3`` average over 1024 Sobol' points,
+    `expected_log_prob_draws` is unbiased. Predictive masses for ``C > 3`` average over 1024 quasi-random points,
     typically good to three digits.
     """
 

@@ -5,10 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail, known
-from numpyro_gp.likelihoods import as_likelihood
+from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.gp import check_name
 from numpyro_gp.sites import Observation
 
@@ -36,11 +37,32 @@ def observe(name: str, f: Any, likelihood: Any, obs: ArrayLike | None = None) ->
     Array
         The data, or the draw.
     """
-    observation = Observation(f, as_likelihood(likelihood))
+    observation = Observation(f, likelihood_of(f, likelihood))
     if obs is not None:
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
     return numpyro.sample(check_name("name", name), observation, obs=obs)
+
+
+def likelihood_of(f: Any, likelihood: Any) -> Likelihood:
+    """The likelihood, where a callable is told how many latent functions ``f`` gives it.
+
+    Over several outputs (``Normal.to_event(1)``) a callable either works on all of them at once, like
+    ``lambda f: dist.Categorical(logits=f)``, or on each alone, like ``lambda f: dist.Poisson(jnp.exp(f))``:
+    the batch shape of what it returns says which.
+    """
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if isinstance(f, (tuple, list)):
+        return as_likelihood(likelihood, len(f))
+    if isinstance(f, dist.MultivariateNormal):
+        return as_likelihood(likelihood, f.event_shape[0])
+    if isinstance(f, dist.Independent):
+        alone = as_likelihood(likelihood)
+        if alone.num_latent == 1 and alone.conditional(f.mean).batch_shape == f.mean.shape:
+            return alone
+        return as_likelihood(likelihood, f.event_shape[0])
+    return as_likelihood(likelihood)
 
 
 def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:

@@ -52,6 +52,27 @@ def test_any_function_to_a_distribution_is_a_likelihood():
     np.testing.assert_allclose(ngp.sites.Observation(NORMAL, plain).log_prob(y), named, atol=1e-9)
 
 
+def test_a_callable_over_several_outputs_takes_all_or_each():
+    """By the shape of what it returns: a softmax over the outputs, or the same scalar likelihood for each."""
+    f = dist.Normal(jnp.array([[0.1, 0.4], [-0.3, 0.2], [1.0, 0.0]]), 0.5).to_event(1)
+
+    def site(likelihood, y):
+        with handlers.trace() as trace:
+            ngp.observe("y", f, likelihood, obs=y)
+        return trace["y"]["fn"].log_prob(y)
+
+    labels, reals = jnp.array([0.0, 1.0, 1.0]), jnp.array([[0.0, 1.0], [0.5, 0.5], [1.0, 2.0]])
+    softmax = site(lambda f: dist.Categorical(logits=f), labels.astype(int))
+    np.testing.assert_allclose(softmax, site(ngp.likelihoods.Softmax(2), labels), atol=1e-6)
+    gaussian = site(lambda f: dist.Normal(f, 0.3), reals)
+    np.testing.assert_allclose(gaussian, site(ngp.likelihoods.Gaussian(0.3), reals), atol=1e-9)
+    pair = tuple(dist.Normal(f.base_dist.loc[:, c], 0.5) for c in range(2))
+    two = ngp.sites.Observation(pair, ngp.likelihoods.HeteroscedasticGaussian()).log_prob(reals[:, 0])
+    with handlers.trace() as trace:
+        ngp.observe("y", pair, lambda f, g: dist.Normal(f, jnp.exp(0.5 * g)), obs=reals[:, 0])
+    np.testing.assert_allclose(trace["y"]["fn"].log_prob(reals[:, 0]), two, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("obs", "error", "message"),
     [

@@ -1,0 +1,151 @@
+"""Files of a run: the state of an engine and its losses, written whole and read back bit for bit."""
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+
+__all__ = ["FitResult", "Position", "check_checkpoint", "is_key", "starting_position", "write_checkpoint"]
+
+
+class FitResult(NamedTuple):
+    """Constrained parameters, the loss of every step ``(steps,)``, and the engine's own state after those steps."""
+
+    params: dict[str, Any]
+    losses: Array
+    state: Any
+
+
+class Position(NamedTuple):
+    """How far a run has come: the state and the losses that led to it. Replaced as a whole, so never half new."""
+
+    state: Any
+    chunks: tuple[np.ndarray, ...]
+
+    @property
+    def losses(self) -> np.ndarray:
+        return np.concatenate(self.chunks) if self.chunks else np.zeros(0)
+
+    @property
+    def steps(self) -> int:
+        return sum(len(chunk) for chunk in self.chunks)
+
+
+def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
+    """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
+    if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
+        fail(
+            "resume",
+            "True, False, a path or a FitResult",
+            f"{resume!r:.60}",
+            "Pass the whole result of fit.",
+            TypeError,
+        )
+    if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
+        fail("resume", "an existing checkpoint file", repr(str(resume)), "Check the path.")
+    if checkpoint is None:
+        if resume is True:
+            fail("checkpoint", "a path when resume=True", "None", "Pass checkpoint='fit.npz'.")
+        return None
+    if not isinstance(checkpoint, (str, os.PathLike)):
+        fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
+    path = Path(checkpoint)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        fail(
+            "checkpoint",
+            "a file in a folder that exists and can be written",
+            repr(str(path)),
+            "Create the folder first.",
+        )
+    continued = path if resume is True else resume
+    is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()
+    if path.exists() and not is_same:
+        cure = "Pass resume=True to continue it, or another path, or delete the file."
+        fail("checkpoint", "a new file", f"the existing {str(path)!r}", cure)
+    return path
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a new-style random key."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def describe(engine: Any, state: Any) -> dict[str, list]:
+    """Names, types and shapes of all parameters and of all leaves of the state."""
+
+    def entries(tree: Any) -> list:
+        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        return [[jax.tree_util.keystr(path), str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves]
+
+    params = jax.tree.map(jnp.asarray, engine.get_params(state))
+    return {"parameter": entries(params), "state": entries(state)}
+
+
+def write_checkpoint(path: Path, engine: Any, position: Position) -> None:
+    """Write leaves, losses and their description to a temporary file, then rename it: never half a file."""
+    leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
+    entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
+    description = np.asarray(json.dumps(describe(engine, position.state)))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, description=description, losses=position.losses, **entries)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
+    """Refuse a state that belongs to another model, guide, optimiser or kind of key."""
+    for kind in ("parameter", "state"):
+        old, new = ({name: (dtype, tuple(shape)) for name, dtype, shape in entry[kind]} for entry in (saved, here))
+        differences = [
+            f"{kind} {name} is {saved_as} there and {made_as} here"
+            for name in (*new, *(name for name in old if name not in new))
+            for saved_as, made_as in [
+                tuple("absent" if x is None else f"{x[0]}{x[1]}" for x in (old.get(name), new.get(name)))
+            ]
+            if saved_as != made_as
+        ]
+        if differences:
+            cure = "Resume with the same model, guide, optimiser, data sizes, precision and kind of key."
+            fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)
+
+
+def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -> Position:
+    """Where to start: the initial state, or the state and losses to be resumed."""
+    if isinstance(resume, FitResult):
+        check_same("resume", describe(engine, resume.state), describe(engine, state))
+        return Position(resume.state, (np.asarray(resume.losses),))
+    source = path if resume is True else None if resume is False else Path(resume)
+    if source is None or not source.exists():
+        return Position(state, ())
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            stored = {name: file[name] for name in file.files}
+        saved, losses = json.loads(str(stored["description"])), stored["losses"]
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError) as error:
+        got = f"{str(source)!r}, which cannot be read ({error})"
+        fail("resume", "a checkpoint written by fit", got, "Delete it, or pass the path of another one.")
+    check_same("resume", saved, describe(engine, state))
+    template, tree = jax.tree.flatten(state)
+    leaves = [restored(stored[f"leaf_{number}"], leaf) for number, leaf in enumerate(template)]
+    return Position(jax.tree.unflatten(tree, leaves), (losses,))
+
+
+def restored(stored: np.ndarray, leaf: Array) -> Array:
+    """One stored leaf with the type of the leaf that it replaces (NumPy forgets the name of bfloat16)."""
+    if is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(stored if stored.dtype == leaf.dtype else stored.view(leaf.dtype))

@@ -1,0 +1,114 @@
+"""Functions as pytrees: the arrays that a user's function closes over become leaves.
+
+A likelihood written as ``lambda f: dist.StudentT(3.0, f, scale)`` holds ``scale`` in its closure. Inside ``vmap``
+or ``scan`` that is a tracer, which must not outlive the transformation hidden in a function; as a leaf it
+is stacked and passed on like every other array.
+"""
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["Closure"]
+
+EMPTY = object()
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray))
+
+
+def _contents(function: Callable[..., Any]) -> list[Any]:
+    """What the function closes over: cells, default values, arguments of partials."""
+    if isinstance(function, functools.partial):
+        return [_wrap(function.func), function.args, function.keywords]
+    if isinstance(function, types.MethodType):
+        return [function.__self__]
+    if not isinstance(function, types.FunctionType):
+        return []
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            cells.append(_wrap(cell.cell_contents))
+        except ValueError:  # a name that is assigned later, as in a recursive function
+            cells.append(EMPTY)
+    return [cells, function.__defaults__, function.__kwdefaults__]
+
+
+def _wrap(value: Any) -> Any:
+    """Functions inside closures are closures too."""
+    return Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value
+
+
+def _unwrap(value: Any) -> Any:
+    return value.rebuilt() if isinstance(value, Closure) else value
+
+
+def _rebuild(function: Callable[..., Any], contents: list[Any]) -> Callable[..., Any]:
+    """The same function over other contents."""
+    if isinstance(function, functools.partial):
+        return functools.partial(_unwrap(contents[0]), *contents[1], **contents[2])
+    if isinstance(function, types.MethodType):
+        return types.MethodType(function.__func__, contents[0])
+    if not isinstance(function, types.FunctionType):
+        return function
+    cells, defaults, keyword_defaults = contents
+    closed = tuple(types.CellType() if c is EMPTY else types.CellType(_unwrap(c)) for c in cells)
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closed or None)
+    made.__kwdefaults__ = keyword_defaults
+    return made
+
+
+class Closure:
+    """A function whose closed-over arrays are pytree leaves; called, it is the function."""
+
+    def __init__(self, function: Callable[..., Any], contents: list[Any] | None = None) -> None:
+        self.function = function
+        self.contents = _contents(function) if contents is None else contents
+
+    def rebuilt(self) -> Callable[..., Any]:
+        """The function over the present contents."""
+        return _rebuild(self.function, self.contents)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.rebuilt()(*args, **kwargs)
+
+
+def _flatten(closure: Closure) -> tuple[list[Any], Any]:
+    leaves, structure = jax.tree.flatten(closure.contents)
+    arrays = [leaf for leaf in leaves if _is_array(leaf)]
+    rest = tuple(None if _is_array(leaf) else _Same(leaf) for leaf in leaves)
+    return arrays, (_Same(closure.function), structure, rest)
+
+
+def _unflatten(static: Any, arrays: Any) -> Closure:
+    function, structure, rest = static
+    left = iter(arrays)
+    leaves = [next(left) if item is None else item.value for item in rest]
+    return Closure(function.value, jax.tree.unflatten(structure, leaves))
+
+
+class _Same:
+    """An object in the structure of a tree, equal to itself only (its own ``==`` may be an array's)."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same):
+            return False
+        mine, its = self.value, other.value
+        if isinstance(mine, types.FunctionType) and isinstance(its, types.FunctionType):
+            return mine.__code__ is its.__code__
+        return mine is its or (isinstance(mine, (int, float, str, bool)) and type(mine) is type(its) and mine == its)
+
+    def __hash__(self) -> int:
+        value = self.value.__code__ if isinstance(self.value, types.FunctionType) else self.value
+        return hash(value) if isinstance(value, (int, float, str, bool, types.CodeType)) else id(value)
+
+
+jax.tree_util.register_pytree_node(Closure, _flatten, _unflatten)
