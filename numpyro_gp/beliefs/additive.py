@@ -1,0 +1,307 @@
+"""Beliefs over the stacked whitened values of an additive process (math.md section 4).
+
+`Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.coupled import check_factor, covariance_kl
+from numpyro_gp.checks import check_shape, fail
+from numpyro_gp.linalg import factorise, half_log_det, solve_lower
+
+__all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
+
+
+def _check_vector(mean: Array) -> Array:
+    return check_shape("mean", mean, (None,), "whitened values of all components", "Stack them in component order.")
+
+
+def _check_blocks(argument: str, value: Any, mean: Array) -> tuple[tuple[Array, ...], tuple[str, ...] | None]:
+    """Factors as a tuple in component order, and the names where a dictionary gave them."""
+    if not isinstance(value, (Mapping, tuple, list)) or not value:
+        cure = "E.g. {name: jnp.eye(M) for each component}."
+        fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
+    names = tuple(value) if isinstance(value, Mapping) else None
+    blocks = []
+    for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
+        label = f"{argument}[{names[number] if names else number!r}]"
+        shape = jnp.shape(block)
+        if len(shape) != 2:
+            fail(label, "of shape (M_c, M_c)", f"shape {shape}", "Pass a full factor.")
+        blocks.append(check_factor(label, block, jnp.zeros(shape[:1])))
+    total = sum(block.shape[0] for block in blocks)
+    if total != mean.shape[0]:
+        sizes = [block.shape[0] for block in blocks]
+        fail(argument, f"of sizes that add up to {mean.shape[0]}, as mean has", f"{sizes}", "One factor a component.")
+    return tuple(blocks), names
+
+
+def _check_site(
+    argument: str, blocks: tuple[Array, ...], names: tuple[str, ...] | None, basis: AbstractBasis
+) -> AdditiveBasis:
+    """Refuse a site whose components are not those of the belief."""
+    if not isinstance(basis, AdditiveBasis):
+        fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
+    sizes = tuple(block.shape[-1] for block in blocks)
+    if sizes != basis.sizes or (names is not None and names != basis.names):
+        wanted = dict(zip(basis.names, basis.sizes, strict=True))
+        got = sizes if names is None else dict(zip(names, sizes, strict=True))
+        fail(argument, f"one for each component of the site, in its order: {wanted}", got, "Build it from kernels.")
+    return basis
+
+
+def _starts(blocks: tuple[Array, ...]) -> list[slice]:
+    ends = [sum(block.shape[-1] for block in blocks[: number + 1]) for number in range(len(blocks))]
+    return [slice(end - block.shape[-1], end) for end, block in zip(ends, blocks, strict=True)]
+
+
+@value_type(static=("names",))
+class BlockDiagonal(AbstractBelief):
+    """``q(v) = prod_c N(m_c, C_c C_c^T)``: mean field over components, full covariance within each.
+
+    Its component bands are too narrow wherever components compete for the same data.
+
+    Parameters
+    ----------
+    mean : Array (M,)
+        Whitened means, stacked in component order.
+    scale_trils : dict or tuple of Array (M_c, M_c)
+        Whitened lower factor of each component; a dictionary has the names in the order of the site.
+    """
+
+    mean: Array
+    scale_trils: Any
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        mean = _check_vector(self.mean)
+        blocks, names = _check_blocks("scale_trils", self.scale_trils, mean)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "scale_trils", blocks)
+        object.__setattr__(self, "names", names if names is not None else self.names)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    @property
+    def whitened_scale(self) -> Array:
+        return jnp.concatenate([jnp.sqrt(jnp.sum(factor**2, axis=-1)) for factor in self.scale_trils], axis=-1)
+
+    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
+        """The site's basis, if its components are those of this belief."""
+        return _check_site("scale_trils", self.scale_trils, self.names, basis)
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)
+        own = [noise[..., at] @ factor.T for at, factor in zip(_starts(self.scale_trils), self.scale_trils)]
+        return self.mean[(None,) * len(sample_shape)] + jnp.concatenate(own, axis=-1)
+
+    def change(self, blocks: tuple[Array, ...]) -> Array:
+        """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component, ``(C, N)``."""
+        pairs = zip(blocks, self.scale_trils, strict=True)
+        return jnp.stack([jnp.sum((factor.T @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0) for A, factor in pairs])
+
+    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+        """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
+        blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
+        variance = prior + jnp.sum(self.change(blocks), axis=0)
+        return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
+
+    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+        blocks = self.check_site(basis).blocks(X)
+        rooted = jnp.concatenate([factor.T @ A for A, factor in zip(blocks, self.scale_trils, strict=True)])
+        features = jnp.concatenate(blocks)
+        return Joint(self.mean @ features, basis.matrix(X) - features.T @ features + rooted.T @ rooted)
+
+    def kl(self, basis: AbstractBasis) -> Array:
+        """``|m|^2/2 + sum_c kl(C_c)``."""
+        self.check_site(basis)
+        return 0.5 * jnp.sum(self.mean**2) + sum(covariance_kl(factor) for factor in self.scale_trils)
+
+
+def _check_columns(W: Array, mean: Array) -> Array:
+    array = check_shape("W", W, (mean.shape[0], None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
+    if array.shape[1] < 1:
+        fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
+    return array
+
+
+def _half(W: Array) -> tuple[Array, Array]:
+    """``L_H = chol(I + W^T W)`` and ``L_H^-1``, both ``(r, r)``."""
+    return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + W.T @ W)
+
+
+@value_type()
+class Structured(AbstractBelief):
+    """``q(v) = N(m, (I + W W^T)^-1)``: the precision of a Gaussian posterior, in ``r`` directions (math.md section 4.1).
+
+    With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
+    are kept at ``O(M r)`` parameters. ``W = 0`` is a stationary point: start elsewhere.
+
+    Parameters
+    ----------
+    mean : Array (M,)
+    W : Array (M, r)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> belief = Structured(jnp.zeros(3), jnp.ones((3, 1)))
+    >>> [round(float(s) ** 2, 3) for s in belief.whitened_scale]
+    [0.75, 0.75, 0.75]
+    """
+
+    mean: Array
+    W: Array
+
+    def __post_init__(self) -> None:
+        mean = _check_vector(self.mean)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "W", _check_columns(self.W, mean))
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    @property
+    def whitened_scale(self) -> Array:
+        ones = jnp.ones(self.shape, self.dtype)
+        return jnp.sqrt(positive(ones - jnp.sum(self.root() ** 2, axis=0), ones))
+
+    def root(self) -> Array:
+        """``U = L_H^-1 W^T`` ``(r, M)``, with ``S = I - U^T U``."""
+        return _half(self.W)[1] @ self.W.T
+
+    def times_covariance(self, x: Array) -> Array:
+        """``S x`` for ``x`` ``(..., M)``, at ``O(M r)``."""
+        root = self.root()
+        return x - (x @ root.T) @ root
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
+        key_own, key_shared = jax.random.split(key)
+        own = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
+        shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
+
+    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+        """``A^T m`` and ``k_n - |E_n|^2`` with ``E = L_H^-1 W^T A``: nothing cancels next to inducing points."""
+        features, prior = basis.features(X), basis.diagonal(X)
+        explained = jnp.sum((self.root() @ features) ** 2, axis=0)
+        return Marginals(self.mean @ features, positive(prior - explained, prior))
+
+    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+        """``A^T m`` and ``k(X, X) - E^T E``."""
+        features = basis.features(X)
+        explained = self.root() @ features
+        return Joint(self.mean @ features, basis.matrix(X) - explained.T @ explained)
+
+    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+        """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
+        factor, inverse = _half(self.W)
+        return 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
+
+
+@value_type(static=("names",))
+class BlockLowRank(AbstractBelief):
+    """``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)`` (math.md section 4.2).
+
+    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank.
+
+    Parameters
+    ----------
+    mean : Array (M,)
+    precision_trils : dict or tuple of Array (M_c, M_c)
+        Lower factor ``P_c`` of each component's own precision, names or order as those of the site.
+    W : Array (M, r)
+    """
+
+    mean: Array
+    precision_trils: Any
+    W: Array
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        mean = _check_vector(self.mean)
+        blocks, names = _check_blocks("precision_trils", self.precision_trils, mean)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "precision_trils", blocks)
+        object.__setattr__(self, "W", _check_columns(self.W, mean))
+        object.__setattr__(self, "names", names if names is not None else self.names)
+
+    @property
+    def whitened_mean(self) -> Array:
+        return self.mean
+
+    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
+        """The site's basis, if its components are those of this belief."""
+        return _check_site("precision_trils", self.precision_trils, self.names, basis)
+
+    def roots(self) -> tuple[tuple[Array, ...], tuple[Array, ...], Array]:
+        """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``."""
+        inverses = tuple(solve_lower(P, jnp.eye(P.shape[0], dtype=P.dtype)) for P in self.precision_trils)
+        rows = [self.W[at] for at in _starts(self.precision_trils)]
+        scaled = [inverse @ row for inverse, row in zip(inverses, rows, strict=True)]
+        factor, inner = _half(jnp.concatenate(scaled))
+        shared = tuple((inner @ one.T) @ inverse for one, inverse in zip(scaled, inverses, strict=True))
+        return inverses, shared, factor
+
+    @property
+    def whitened_scale(self) -> Array:
+        inverses, shared, _ = self.roots()
+        own = jnp.concatenate([jnp.sum(inverse**2, axis=0) for inverse in inverses])
+        return jnp.sqrt(positive(own - jnp.sum(jnp.concatenate(shared, axis=1) ** 2, axis=0), own))
+
+    def times_covariance(self, x: Array) -> Array:
+        """``S x`` for ``x`` ``(..., M)``."""
+        inverses, shared, _ = self.roots()
+        pairs = zip(_starts(inverses), inverses, strict=True)
+        own = jnp.concatenate([(x[..., at] @ inverse.T) @ inverse for at, inverse in pairs], axis=-1)
+        together = jnp.concatenate(shared, axis=1)
+        return own - (x @ together.T) @ together
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
+        key_own, key_shared = jax.random.split(key)
+        noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
+        pairs = zip(_starts(self.precision_trils), self.precision_trils, strict=True)
+        own = jnp.concatenate([noise[..., at] @ P.T for at, P in pairs], axis=-1)
+        shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
+
+    def pieces(self, blocks: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+        """``|B_cn|^2 - |A_cn|^2`` ``(C, N)``, ``B_c = P_c^-1 A_c`` and ``E_c = V_c A_c`` ``(r, N)``."""
+        inverses, shared, _ = self.roots()
+        own = tuple(inverse @ A for inverse, A in zip(inverses, blocks, strict=True))
+        change = jnp.stack([jnp.sum(B**2, axis=0) - jnp.sum(A**2, axis=0) for A, B in zip(blocks, own, strict=True)])
+        return change, own, tuple(one @ A for one, A in zip(shared, blocks, strict=True))
+
+    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+        """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
+        blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
+        change, _, explained = self.pieces(blocks)
+        variance = prior + jnp.sum(change, axis=0) - jnp.sum(sum(explained) ** 2, axis=0)
+        return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
+
+    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+        blocks = self.check_site(basis).blocks(X)
+        _, own, explained = self.pieces(blocks)
+        features, rooted, total = jnp.concatenate(blocks), jnp.concatenate(own), sum(explained)
+        covariance = basis.matrix(X) - features.T @ features + rooted.T @ rooted - total.T @ total
+        return Joint(self.mean @ features, covariance)
+
+    def kl(self, basis: AbstractBasis) -> Array:
+        """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
+        self.check_site(basis)
+        inverses, shared, factor = self.roots()
+        trace = sum(jnp.sum(inverse**2) for inverse in inverses) - sum(jnp.sum(one**2) for one in shared)
+        half_log = half_log_det(factor) + sum(half_log_det(P) for P in self.precision_trils)
+        return 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log

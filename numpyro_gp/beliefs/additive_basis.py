@@ -1,0 +1,84 @@
+"""The basis of an additive Gaussian process: one small factorisation for each component (math.md section 4)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.base import AbstractBasis, Basis
+from numpyro_gp.checks import fail
+from numpyro_gp.kernels import Kernel
+
+__all__ = ["AdditiveBasis"]
+
+
+@value_type(static=("names",))
+class AdditiveBasis(AbstractBasis):
+    """Components with independent priors, whose whitened values are stacked in component order.
+
+    Features are stacked, ``A = [A_1; ...; A_C]``; prior variances and covariances are summed. To a belief
+    over all whitened values this basis looks like that of a single process.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the components, in order.
+    parts : tuple of Basis
+        The basis of each, in the same order.
+    """
+
+    names: tuple[str, ...]
+    parts: tuple[Basis, ...]
+
+    @classmethod
+    def build(
+        cls, kernels: Mapping[str, Kernel], inducing: Mapping[str, Array], jitter: float | None = None
+    ) -> "AdditiveBasis":
+        """Factorise the Gram matrix of each component: ``sum_c M_c^3``, never ``M^3``."""
+        return cls(tuple(kernels), tuple(Basis.build(kernels[name], inducing[name], jitter) for name in kernels))
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of inducing points of each component."""
+        return tuple(part.size for part in self.parts)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where the whitened values of each component stand."""
+        ends = [sum(self.sizes[: number + 1]) for number in range(len(self.parts))]
+        return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.result_type(*[part.dtype for part in self.parts])
+
+    def blocks(self, X: Array) -> tuple[Array, ...]:
+        """Features of each component, ``(M_c, N)``."""
+        return tuple(part.features(X) for part in self.parts)
+
+    def diagonals(self, X: Array) -> Array:
+        """Prior variances of each component, ``(C, N)``."""
+        return jnp.stack([part.diagonal(X) for part in self.parts])
+
+    def features(self, X: Array) -> Array:
+        return jnp.concatenate(self.blocks(X))
+
+    def diagonal(self, X: Array) -> Array:
+        return jnp.sum(self.diagonals(X), axis=0)
+
+    def matrix(self, X: Array) -> Array:
+        total = self.parts[0].matrix(X)
+        for part in self.parts[1:]:
+            total = total + part.matrix(X)
+        return total
+
+    def component(self, name: str) -> int:
+        """Position of a component."""
+        if name not in self.names:
+            fail("component", f"one of {list(self.names)}", repr(name), "Check the spelling.")
+        return self.names.index(name)

@@ -1,0 +1,156 @@
+"""What a belief over an additive site says about its components: moments of each, and their covariances.
+
+Every belief is covered by single dispatch, so beliefs that know nothing of components stay as they are.
+"""
+
+from functools import singledispatch
+from typing import Any, NamedTuple, NoReturn
+
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import Marginals, Point, positive
+from numpyro_gp.beliefs.coupled import Coupled, MeanField
+from numpyro_gp.checks import fail
+
+__all__ = ["component_covariance", "component_marginals", "whitened_blocks"]
+
+
+class Change(NamedTuple):
+    """How a belief changes the prior covariance of the components at each input.
+
+    ``cov(f_c, f_e) = d_ce (k_c + own_c) + sign * shared_c^T shared_e`` with ``own`` ``(C, N)`` and
+    ``shared`` ``(C, R, N)``, or None where components are independent.
+    """
+
+    own: Array
+    shared: Array | None = None
+    sign: int = 1
+
+
+Blocks = tuple[Array, ...]
+
+
+def _squares(blocks: Any) -> Array:
+    return jnp.stack([jnp.sum(block**2, axis=0) for block in blocks])
+
+
+def _refuse(belief: Any) -> NoReturn:
+    fail(
+        "the belief of an additive site",
+        "Coupled, MeanField, BlockDiagonal, Structured, BlockLowRank or a point",
+        f"a {type(belief).__name__}",
+        "Take one of these recipes for the site: ngp.guides.structured(rank).",
+        TypeError,
+    )
+
+
+@singledispatch
+def change_of(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Change:  # noqa: ARG001
+    """The `Change` of a belief, from the features of each component."""
+    _refuse(belief)
+
+
+@change_of.register
+def _(belief: Point, basis: AdditiveBasis, blocks: Blocks) -> Change:  # noqa: ARG001
+    return Change(-_squares(blocks))
+
+
+@change_of.register
+def _(belief: MeanField, basis: AdditiveBasis, blocks: Blocks) -> Change:
+    pairs = zip(basis.slices, blocks, strict=True)
+    return Change(jnp.stack([(belief.scale[at] ** 2 - 1) @ block**2 for at, block in pairs]))
+
+
+@change_of.register
+def _(belief: Coupled, basis: AdditiveBasis, blocks: Blocks) -> Change:
+    pairs = zip(basis.slices, blocks, strict=True)
+    return Change(-_squares(blocks), jnp.stack([belief.scale_tril[at].T @ block for at, block in pairs]))
+
+
+@change_of.register
+def _(belief: BlockDiagonal, basis: AdditiveBasis, blocks: Blocks) -> Change:
+    belief.check_site(basis)
+    return Change(belief.change(blocks))
+
+
+@change_of.register
+def _(belief: Structured, basis: AdditiveBasis, blocks: Blocks) -> Change:
+    root = belief.root()
+    shared = jnp.stack([root[:, at] @ block for at, block in zip(basis.slices, blocks, strict=True)])
+    return Change(jnp.zeros((len(blocks), blocks[0].shape[1]), belief.dtype), shared, -1)
+
+
+@change_of.register
+def _(belief: BlockLowRank, basis: AdditiveBasis, blocks: Blocks) -> Change:
+    belief.check_site(basis)
+    own, _, shared = belief.pieces(blocks)
+    return Change(own, jnp.stack(shared), -1)
+
+
+def _mean(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Array:
+    whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
+    if whitened.ndim != 1:
+        fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Use jax.vmap.")
+    return jnp.stack([whitened[at] @ block for at, block in zip(basis.slices, blocks, strict=True)])
+
+
+def component_marginals(belief: Any, basis: AdditiveBasis, X: Array) -> Marginals:
+    """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (math.md section 4)."""
+    blocks, prior = basis.blocks(X), basis.diagonals(X)
+    own, shared, sign = change_of(belief, basis, blocks)
+    together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
+    return Marginals(_mean(belief, basis, blocks), positive(prior + own + together, prior))
+
+
+def component_covariance(belief: Any, basis: AdditiveBasis, X: Array) -> Array:
+    """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (math.md section 4)."""
+    blocks = basis.blocks(X)
+    own, shared, sign = change_of(belief, basis, blocks)
+    diagonal = (basis.diagonals(X) + own).T
+    eye = jnp.eye(len(blocks), dtype=diagonal.dtype)[None]
+    result = diagonal[:, :, None] * eye
+    return result if shared is None else result + sign * jnp.einsum("crn,ern->nce", shared, shared)
+
+
+@singledispatch
+def whitened_blocks(belief: Any, basis: AdditiveBasis) -> Blocks:  # noqa: ARG001
+    """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
+    _refuse(belief)
+
+
+@whitened_blocks.register
+def _(belief: Coupled, basis: AdditiveBasis) -> Blocks:
+    return tuple(belief.scale_tril[at] @ belief.scale_tril[at].T for at in basis.slices)
+
+
+@whitened_blocks.register
+def _(belief: Point, basis: AdditiveBasis) -> Blocks:
+    return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
+
+
+@whitened_blocks.register
+def _(belief: MeanField, basis: AdditiveBasis) -> Blocks:
+    return tuple(jnp.diag(belief.scale[at] ** 2) for at in basis.slices)
+
+
+@whitened_blocks.register
+def _(belief: BlockDiagonal, basis: AdditiveBasis) -> Blocks:
+    belief.check_site(basis)
+    return tuple(factor @ factor.T for factor in belief.scale_trils)
+
+
+@whitened_blocks.register
+def _(belief: Structured, basis: AdditiveBasis) -> Blocks:
+    root = belief.root()
+    own = [root[:, at] for at in basis.slices]
+    return tuple(jnp.eye(one.shape[1], dtype=one.dtype) - one.T @ one for one in own)
+
+
+@whitened_blocks.register
+def _(belief: BlockLowRank, basis: AdditiveBasis) -> Blocks:
+    belief.check_site(basis)
+    inverses, shared, _ = belief.roots()
+    return tuple(inverse.T @ inverse - one.T @ one for inverse, one in zip(inverses, shared, strict=True))

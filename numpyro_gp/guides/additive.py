@@ -1,0 +1,209 @@
+"""Recipes for additive sites: beliefs over the stacked whitened values of all components (math.md section 4)."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
+from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
+from numpyro_gp.guides.recipes import _start_mean as start_mean
+
+__all__ = ["block_diagonal", "block_low_rank", "natural_mean", "structured"]
+
+# Size of the entries at which W starts. Zero would be a stationary point of every bound (math.md section 4.1).
+START = 0.1
+
+
+@jax.custom_vjp
+def natural_mean(mean: Array, belief: Any) -> Array:  # noqa: ARG001
+    """``mean`` itself; its gradient is multiplied by the covariance ``S`` of ``belief`` on the way back.
+
+    The gradient of a loss in ``m`` is ``m - A g``, so a plain step ``rho`` on this parameter is the
+    natural step ``m <- m + rho S (A g - m)`` (math.md section 4.1), at ``O(M r)``.
+    """
+    return mean
+
+
+def _natural_mean_forward(mean: Array, belief: Any) -> tuple[Array, Any]:
+    return mean, belief
+
+
+def _natural_mean_backward(belief: Any, cotangent: Array) -> tuple[Array, Any]:
+    return belief.times_covariance(cotangent), jax.tree.map(jnp.zeros_like, belief)
+
+
+natural_mean.defvjp(_natural_mean_forward, _natural_mean_backward)
+
+
+def _basis(name: str, prior: Any) -> AdditiveBasis:
+    basis = getattr(prior, "basis", None)
+    if not isinstance(basis, AdditiveBasis):
+        fail(f"the site {name!r}", "an additive_gp", "a single process", "Use ngp.guides.coupled() there.", TypeError)
+    return basis
+
+
+def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
+    """Mean field over components, full covariance within each: `BlockDiagonal`.
+
+    Parameters
+    ----------
+    natural : bool
+        Store natural parameters of each component, for `ngp.optim.natural_gradient`.
+    scale : float
+        Standard deviation of the whitened values at the start; 1 is the prior.
+    mean : array (M,), optional
+        Whitened mean at the start; zero is the prior.
+    """
+    start_scale(scale)
+    return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
+
+
+def _block_diagonal(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+    basis = _basis(name, prior)
+    center = numpyro.param(f"{name}/mean", start_mean(name, prior, mean))
+    factors = {}
+    for component, size in zip(basis.names, basis.sizes, strict=True):
+        start = identity_factor((size,), scale, prior.dtype)
+        factors[component] = numpyro.param(
+            f"{name}/{component}/scale_tril", start, constraint=constraints.lower_cholesky
+        )
+    return BlockDiagonal(center, factors)
+
+
+def _block_diagonal_natural(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+    basis = _basis(name, prior)
+    start = start_mean(name, prior, mean) / scale**2
+    means, factors = [], {}
+    for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
+        shift = numpyro.param(f"{name}/{component}/natural_shift", start[at])
+        begin = identity_factor((size,), scale**-2, prior.dtype)
+        precision = numpyro.param(f"{name}/{component}/natural_precision", begin)
+        own, factors[component] = natural_to_mean(shift, precision)
+        means.append(own)
+    return BlockDiagonal(jnp.concatenate(means), factors)
+
+
+def structured(
+    rank: int,
+    *,
+    natural: bool = False,
+    W: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    curvature: ArrayLike = 1.0,
+    mean: ArrayLike | None = None,
+) -> Recipe:
+    """Precision ``I + W W^T``: `Structured`, which keeps the couplings between components.
+
+    ``W`` starts at small random numbers, or at ``W`` if it is given, or, with ``inputs``, at the best
+    rank ``r`` part of ``A diag(lambda)^(1/2)`` at those inputs, which is where training leads.
+
+    Parameters
+    ----------
+    rank : int
+        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood is in reach.
+    natural : bool
+        Take natural steps on the mean with `ngp.optim.natural_gradient`. ``W`` has ordinary gradients.
+        The step ``rho S (A g - m)`` contracts only where ``S`` is about as small as the data make it
+        (``rho`` times the eigenvalues of ``S (I + A diag(lambda) A^T)`` below 2): give ``inputs``, or a ``W`` of
+        an earlier fit. From the random start, ``S`` is near I and the mean diverges on informative data.
+    W : array (M, rank), optional
+        Where W starts.
+    inputs : array (N, D), optional
+        Data inputs (or a sample of them) that give W its start.
+    curvature : float or array (N,)
+        ``lambda`` at these inputs times N over their number: ``1 / noise`` for a Gaussian likelihood.
+    mean : array (M,), optional
+        Whitened mean at the start.
+    """
+    start = _start_of_W(rank, W, inputs, curvature)
+    return partial(_structured, start=start, natural=natural, mean=mean)
+
+
+def block_low_rank(
+    rank: int,
+    *,
+    natural: bool = False,
+    scale: float = 1.0,
+    W: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    curvature: ArrayLike = 1.0,
+    mean: ArrayLike | None = None,
+) -> Recipe:
+    """Precision ``blockdiag(P_c P_c^T) + W W^T``: `BlockLowRank`. Arguments as of `structured` and `block_diagonal`."""
+    start_scale(scale)
+    start = _start_of_W(rank, W, inputs, curvature)
+    return partial(_block_low_rank, start=start, natural=natural, scale=scale, mean=mean)
+
+
+def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Any:
+    """How W starts, as a function of the site's prior and a key."""
+    check_count("rank", rank)
+    if W is not None and inputs is not None:
+        fail("inputs", "left out where W is given", "both", "Pass one of them.")
+    if W is not None:
+        return partial(_given_start, W=W, rank=rank)
+    if inputs is not None:
+        points = check_points("inputs", inputs)
+        return partial(_spectral_start, rank=rank, inputs=points, curvature=check_positive("curvature", curvature))
+    return partial(_random_start, rank=rank)
+
+
+def _random_start(name: str, prior: Any, key: Array, *, rank: int) -> Array:  # noqa: ARG001
+    return START * jax.random.normal(key, (prior.event_shape[-1], rank), prior.dtype)
+
+
+def _given_start(name: str, prior: Any, key: Any, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
+    shape = (prior.event_shape[-1], rank)
+    array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
+    return array.astype(prior.dtype)
+
+
+def _spectral_start(name: str, prior: Any, key: Array, *, rank: int, inputs: Array, curvature: Array) -> Array:
+    """Leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values, and a small rest."""
+    weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
+    features = prior.basis.features(inputs) * weights[None]
+    vectors, values, _ = jnp.linalg.svd(features, full_matrices=False)
+    leading = vectors[:, :rank] * values[None, :rank]
+    # Columns beyond the rank of the features would be zero, where the gradient of W vanishes.
+    missing = rank - leading.shape[1]
+    return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], 1) if missing > 0 else leading
+
+
+def _center(name: str, prior: Any, mean: ArrayLike | None, natural: bool) -> Array:
+    return numpyro.param(f"{name}/natural_mean" if natural else f"{name}/mean", start_mean(name, prior, mean))
+
+
+def _columns(name: str, prior: Any, start: Any) -> Array:
+    return numpyro.param(f"{name}/W", lambda key: start(name, prior, key))
+
+
+def _structured(name: str, prior: Any, *, start: Any, natural: bool, mean: ArrayLike | None) -> Structured:
+    _basis(name, prior)
+    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
+    belief = Structured(center, W)
+    return Structured(natural_mean(center, jax.lax.stop_gradient(belief)), W) if natural else belief
+
+
+def _block_low_rank(
+    name: str, prior: Any, *, start: Any, natural: bool, scale: float, mean: ArrayLike | None
+) -> BlockLowRank:
+    basis = _basis(name, prior)
+    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
+    factors = {}
+    for component, size in zip(basis.names, basis.sizes, strict=True):
+        begin = identity_factor((size,), 1 / scale, prior.dtype)
+        factors[component] = numpyro.param(
+            f"{name}/{component}/precision_tril", begin, constraint=constraints.lower_cholesky
+        )
+    belief = BlockLowRank(center, factors, W)
+    if not natural:
+        return belief
+    return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W)

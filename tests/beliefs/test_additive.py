@@ -1,0 +1,175 @@
+"""Additive beliefs against the dense oracle and against each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import BlockDiagonal, BlockLowRank, Coupled, Structured
+from numpyro_gp.likelihoods import Gaussian
+from tests.oracles.additive import POSTERIORS, additive_basis_of, belief_of
+from tests.oracles.vectors import cases
+
+TOLERANCE = 1e-9  # a dropped cross term E_c^T E_e, or a missing 1/2 in the KL, is off by more than 1e-2
+
+
+@pytest.mark.parametrize("tag", POSTERIORS)
+@pytest.mark.parametrize("case", cases("additive"))
+def test_predictor_kl_and_bound(case, tag):
+    basis, belief = additive_basis_of(case), belief_of(case, tag)
+    mean, variance = belief.marginals(basis, jnp.asarray(case["Xs"]))
+    np.testing.assert_allclose(mean, case[f"{tag}/mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(variance, np.diag(case[f"{tag}/cov"]), atol=TOLERANCE)
+    joint = belief.joint(basis, jnp.asarray(case["Xs"]))
+    np.testing.assert_allclose(joint.mean, case[f"{tag}/mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(joint.covariance, case[f"{tag}/cov"], atol=TOLERANCE)
+    np.testing.assert_allclose(belief.kl(basis), case[f"{tag}/kl"], atol=TOLERANCE)
+    fitted = belief.marginals(basis, jnp.asarray(case["X"]))
+    expected = Gaussian(np.sqrt(case["noise"])).expected_log_prob(jnp.asarray(case["y"]), *fitted).sum()
+    np.testing.assert_allclose(expected - belief.kl(basis), case[f"{tag}/elbo_gaussian"], rtol=1e-9)
+    assert case[f"{tag}/elbo_gaussian"] < case["exact_lml"]
+
+
+@pytest.mark.parametrize("tag", POSTERIORS)
+def test_float32_stays_close(tag):
+    case = cases("additive")[0]
+    basis, belief = additive_basis_of(case, 1e-5, jnp.float32), belief_of(case, tag, jnp.float32)
+    mean, variance = belief.marginals(basis, jnp.asarray(case["Xs"], jnp.float32))
+    assert mean.dtype == variance.dtype == belief.kl(basis).dtype == jnp.float32
+    np.testing.assert_allclose(mean, case[f"{tag}/mean"], atol=2e-2)
+    np.testing.assert_allclose(variance, np.diag(case[f"{tag}/cov"]), atol=2e-2)
+
+
+def dense(belief, case):
+    """Covariance of the whitened values, typed in NumPy."""
+    if isinstance(belief, Structured):
+        return np.linalg.inv(np.eye(len(belief.W)) + belief.W @ belief.W.T)
+    blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else belief.scale_trils
+    big, start = np.zeros((len(belief.mean),) * 2), 0
+    for block in blocks:
+        stop = start + len(block)
+        big[start:stop, start:stop] = block @ block.T
+        start = stop
+    return big if isinstance(belief, BlockDiagonal) else np.linalg.inv(big + belief.W @ belief.W.T)
+
+
+@pytest.mark.parametrize("tag", ["structured", "meanfield", "blocklowrank"])
+def test_draws_and_scales_of_whitened_values(tag):
+    """40000 draws: a covariance entry has a standard error below 0.02; draws of x for S x are off by > 0.5."""
+    case = cases("additive")[0]
+    belief = belief_of(case, tag)
+    covariance = dense(belief, case)
+    np.testing.assert_allclose(belief.whitened_scale, np.sqrt(np.diag(covariance)), rtol=1e-9)
+    draws = belief.draw_whitened(jax.random.key(1), (40000,))
+    scale = np.sqrt(np.diag(covariance))
+    z = (np.asarray(draws) - case["m"]) / scale
+    np.testing.assert_allclose(z.mean(0), 0.0, atol=0.03)
+    np.testing.assert_allclose(np.cov(z.T), covariance / np.outer(scale, scale), atol=0.05)
+    if tag != "meanfield":
+        x = np.random.default_rng(0).normal(size=(2, len(case["m"])))
+        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", cases("additive"))
+def test_special_cases_of_block_low_rank(case):
+    """W = 0 is mean field, P_c = I is structured."""
+    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
+    whole, structured = belief_of(case, "blocklowrank"), belief_of(case, "structured")
+    identity = tuple(jnp.eye(size) for size in basis.sizes)
+    no_columns = BlockLowRank(whole.mean, whole.precision_trils, jnp.zeros_like(whole.W))
+    inverse = [np.linalg.cholesky(np.linalg.inv(P @ P.T)) for P in whole.precision_trils]
+    pairs = [
+        (BlockLowRank(whole.mean, identity, whole.W), structured),
+        (no_columns, BlockDiagonal(whole.mean, tuple(map(jnp.asarray, inverse)))),
+    ]
+    for one, other in pairs:
+        np.testing.assert_allclose(one.kl(basis), other.kl(basis), rtol=1e-9)
+        for got, wanted in zip(one.marginals(basis, X), other.marginals(basis, X), strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("tag", ["structured", "blocklowrank"])
+def test_no_gradient_leaves_W_at_zero(tag):
+    """Everything depends on W W^T: at W = 0 the gradient is exactly zero, elsewhere it is not."""
+    case = cases("additive")[0]
+    basis, belief, X, y = additive_basis_of(case), belief_of(case, tag), jnp.asarray(case["X"]), jnp.asarray(case["y"])
+
+    def bound(W):
+        blocks = getattr(belief, "precision_trils", None)
+        at = Structured(belief.mean, W) if blocks is None else BlockLowRank(belief.mean, blocks, W)
+        return Gaussian(0.3).expected_log_prob(y, *at.marginals(basis, X)).sum() - at.kl(basis)
+
+    slope = jax.jit(jax.grad(bound))
+    assert not np.any(slope(jnp.zeros_like(belief.W)))
+    assert np.all(np.abs(slope(0.1 * belief.W)) > 1e-6)
+
+
+@pytest.mark.parametrize("tag", POSTERIORS)
+def test_jit_vmap_forward_mode_and_pytree(tag):
+    case = cases("additive")[0]
+    basis, belief, X = additive_basis_of(case), belief_of(case, tag), jnp.asarray(case["Xs"])
+    variance = lambda value, rows: value.marginals(basis, rows).variance  # noqa: E731
+    np.testing.assert_allclose(jax.jit(variance)(belief, X), variance(belief, X), rtol=1e-10)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), belief)
+    np.testing.assert_allclose(jax.vmap(variance, (0, None))(two, X)[1], variance(belief, X), rtol=1e-10)
+    direction = jax.tree.map(jnp.ones_like, belief)
+    _, forward = jax.jvp(lambda value: value.kl(basis), (belief,), (direction,))
+    backward = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(jax.grad(lambda value: value.kl(basis))(belief)))
+    np.testing.assert_allclose(forward, backward, rtol=1e-9)
+
+
+def no_square_of_all_values(function, *arguments, size):
+    shapes = {
+        tuple(variable.aval.shape)
+        for equation in jax.make_jaxpr(function)(*arguments).jaxpr.eqns
+        for variable in equation.outvars
+    }
+    return (size, size) not in shapes
+
+
+def test_the_structured_posterior_forms_no_square_of_all_values():
+    case = cases("additive")[0]
+    basis, belief, X = additive_basis_of(case), belief_of(case, "structured"), jnp.asarray(case["Xs"])
+    step = jax.jit(jax.grad(lambda value: value.kl(basis) + value.marginals(basis, X).variance.sum()))
+    assert no_square_of_all_values(step.__wrapped__, belief, size=basis.size)
+    full = lambda value: value.kl(basis) + value.marginals(basis, X).variance.sum()  # noqa: E731
+    assert not no_square_of_all_values(jax.grad(full), belief_of(case, "full"), size=basis.size)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Structured(jnp.zeros(3), jnp.ones((2, 1))), r"W must be of shape \(3, any\)"),
+        (lambda: Structured(jnp.zeros(3), jnp.ones((3, 0))), "W must be of rank at least 1"),
+        (lambda: Structured(jnp.zeros((1, 3)), jnp.ones((3, 1))), r"mean must be of shape \(any,\)"),
+        (lambda: BlockDiagonal(jnp.zeros(3), (jnp.eye(2),)), "scale_trils must be of sizes that add up to 3"),
+        (
+            lambda: BlockDiagonal(jnp.zeros(2), {"a": -jnp.eye(2)}),
+            r"scale_trils\['a'\] must be a factor with a positive",
+        ),
+        (lambda: BlockDiagonal(jnp.zeros(2), {"a": jnp.ones(2)}), r"scale_trils\['a'\] must be of shape \(M_c, M_c\)"),
+        (lambda: BlockLowRank(jnp.zeros(2), (jnp.eye(2),), jnp.ones((3, 1))), r"W must be of shape \(2, any\)"),
+    ],
+)
+def test_bad_beliefs(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_factors_are_a_dictionary_or_a_tuple():
+    with pytest.raises(TypeError, match="scale_trils must be a dictionary or a tuple"):
+        BlockDiagonal(jnp.zeros(2), jnp.eye(2))
+
+
+def test_a_belief_of_other_components_is_refused():
+    case = cases("additive")[0]
+    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
+    sizes = basis.sizes
+    wrong_names = BlockDiagonal(jnp.zeros(sum(sizes)), {f"d{c}": jnp.eye(size) for c, size in enumerate(sizes)})
+    wrong_sizes = BlockDiagonal(jnp.zeros(sum(sizes)), tuple(jnp.eye(size) for size in sizes[::-1][1:] + sizes[:1]))
+    for belief in (wrong_names, wrong_sizes):
+        with pytest.raises(ValueError, match="scale_trils must be one for each component of the site, in its order"):
+            belief.marginals(basis, X)
+    with pytest.raises(TypeError, match="the site must be an additive_gp"):
+        wrong_sizes.marginals(basis.parts[0], X)
+    assert isinstance(belief_of(case, "full"), Coupled)

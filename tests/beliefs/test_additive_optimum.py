@@ -1,0 +1,87 @@
+"""The optimum for Gaussian data: the oracle's, in both forms; the bound is below the evidence."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from numpyro_gp.beliefs import additive_optimum
+from numpyro_gp.kernels import RBF
+from tests.oracles.additive import additive_basis_of, additive_of
+from tests.oracles.vectors import cases
+
+
+def optimum_of(case, form, noise=None):
+    kernels, inducing = additive_of(case)
+    noise = case["noise"] if noise is None else noise
+    return additive_optimum(kernels, inducing, case["X"], case["y"], noise, form=form, jitter=0.0)
+
+
+@pytest.mark.parametrize("form", ["structured", "full"])
+@pytest.mark.parametrize("case", cases("additive"))
+def test_the_optimum_is_the_oracles(case, form):
+    """Rank N reaches the exact optimum; W = A (without 1/sigma) is off by more than 0.1."""
+    belief, bound = optimum_of(case, form)
+    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
+    np.testing.assert_allclose(belief.mean, case["optimal/m"], atol=1e-8)
+    np.testing.assert_allclose(belief.whitened_scale**2, np.diag(case["optimal/S"]), atol=1e-8)
+    np.testing.assert_allclose(bound, case["optimal/elbo_gaussian"], atol=1e-7)
+    np.testing.assert_allclose(belief.kl(basis), case["optimal/kl"], atol=1e-7)
+    np.testing.assert_allclose(belief.joint(basis, X).covariance, case["optimal/cov"], atol=1e-8)
+    assert bound < case["exact_lml"]
+
+
+@pytest.mark.parametrize("form", ["structured", "full"])
+def test_noise_for_each_datum(form):
+    case = cases("additive")[1]
+    same, _ = optimum_of(case, form), None
+    each = optimum_of(case, form, jnp.full(len(case["y"]), case["noise"]))
+    np.testing.assert_allclose(each.bound, same.bound, rtol=1e-10)
+    np.testing.assert_allclose(each.belief.mean, same.belief.mean, rtol=1e-8)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.05, 2.0), st.floats(0.3, 3.0))
+def test_the_bound_is_below_the_evidence(seed, noise, lengthscale):
+    rng = np.random.default_rng(seed)
+    X, y = rng.uniform(size=(6, 2)), rng.normal(size=6)
+    Z = np.linspace(0, 1, 3)[:, None] * np.ones(2)
+    kernels = {"a": RBF(1.0, lengthscale).on(0), "b": RBF(0.5, lengthscale).on(1)}
+    bound = additive_optimum(kernels, {"a": Z, "b": Z}, X, y, noise).bound
+    squares = (X[:, None] - X[None]) ** 2 / lengthscale**2
+    covariance = np.exp(-squares[..., 0] / 2) + 0.5 * np.exp(-squares[..., 1] / 2) + noise * np.eye(6)
+    assert bound <= stats.multivariate_normal(np.zeros(6), covariance).logpdf(y) + 1e-9
+
+
+KERNELS = {"a": RBF(1.0, 1.0).on(0)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (({}, {}), ValueError, "kernels must be a dictionary with at least one component"),
+        ((KERNELS, {"b": np.zeros((2, 1))}), ValueError, r"inducing must be about the components of kernels, \['a'\]"),
+        ((KERNELS, [np.zeros((2, 1))]), TypeError, "inducing must be a dictionary by component name"),
+        ((KERNELS, {"a": np.zeros((2, 3))}), ValueError, r"inducing\['a'\] must be an array with 1 columns"),
+    ],
+)
+def test_bad_components(arguments, error, message):
+    with pytest.raises(error, match=message):
+        additive_optimum(*arguments, np.zeros((4, 1)), np.zeros(4), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": np.zeros(3)}, r"y must be of shape \(4,\)"),
+        ({"noise": np.ones(3)}, r"noise must be of shape \(4,\)"),
+        ({"noise": -1.0}, "noise must be positive"),
+        ({"form": "diagonal"}, "form must be one of 'structured', 'full'"),
+    ],
+)
+def test_bad_data(changes, message):
+    arguments = {"y": np.zeros(4), "noise": 1.0, "form": "full"} | changes
+    with pytest.raises(ValueError, match=message):
+        additive_optimum(KERNELS, {"a": np.zeros((2, 1))}, np.zeros((4, 1)), **arguments)
