@@ -11,6 +11,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.chunks import predict_chunks
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.sites import Observation, role, unwrap
@@ -24,7 +25,7 @@ Draw = Callable[[Array, Array], dict[str, Any]]
 class Posterior:
     """Posterior of a model: draws of its global sites, as points or beliefs, and predictions from them.
 
-    Build it with `from_svi` or `from_mcmc`. Sites inside the data plate (latent inputs,
+    Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
     (math.md section 9.4).
 
@@ -83,6 +84,22 @@ class Posterior:
         posterior.samples = samples
         return posterior
 
+    @classmethod
+    def from_stein(cls, model: Callable[..., Any], svgd: Any, params_or_state: Any) -> "Posterior":
+        """Posterior whose draws are the particles of `ngp.stein.SVGD`, equally weighted.
+
+        ``params_or_state`` is ``result.params`` or ``result.state``. ``posterior.samples`` has the particles
+        by site, the particle axis first. They are no chain: R-hat and effective sample sizes mean nothing here.
+        """
+        if not hasattr(svgd, "particles"):
+            got = f"a {type(svgd).__name__}"
+            fail(
+                "svgd", "the ngp.stein.SVGD object that was run", got, "Pass the engine, then result.params.", TypeError
+            )
+        posterior = cls.from_mcmc(model, svgd.particles(params_or_state))
+        posterior.kind = "stein"
+        return posterior
+
     samples: dict[str, Any] | None = None
     _guide: Callable[..., Any] | None = None
     _params: dict[str, Any] | None = None
@@ -121,26 +138,21 @@ class Posterior:
         check_count("chunk_size", chunk_size)
         bound = _bind(self.model, args, kwargs)
         names = _row_names(bound, rows)
-        total = _number_of_rows(bound, names)
+        _check_rows(bound, names)
         site, is_random = self._inspect(key, bound, site)
         draws = self._number_of_draws(num_samples, is_random)
         static = {name: value for name, value in bound.arguments.items() if not _is_data(value)}
         arrays = {name: value for name, value in bound.arguments.items() if _is_data(value)}
-        keys = jax.random.split(key, draws)
         order = jnp.arange(draws) if self.num_draws is None else _spread(draws, self.num_draws)
+        row_free = {name: value for name, value in arrays.items() if name not in names}
 
-        @jax.jit
-        def one_chunk(arrays: dict[str, Any], offset: Array) -> Observation:
-            call = inspect.BoundArguments(bound.signature, {**bound.arguments, **static, **arrays})
-            return jax.lax.map(lambda pair: self._observation(*pair, offset, call, site), (keys, order))
+        def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
+            call = inspect.BoundArguments(bound.signature, {**bound.arguments, **static, **row_free, **part[0]})
+            return self._observation(*draw, part[1], call, site)
 
-        chunks = []
-        for start in range(0, total, chunk_size):
-            part = {
-                name: value[start : start + chunk_size] if name in names else value for name, value in arrays.items()
-            }
-            chunks.append(one_chunk(part, jnp.asarray(start)))
-        return Prediction(chunks, [min(chunk_size, total - start) for start in range(0, total, chunk_size)], key)
+        rows_of = {name: jnp.asarray(arrays[name]) for name in names}
+        chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
+        return Prediction(chunks, chunks.sizes, key)
 
     # ------------------------------------------------------------------------------- pieces
 
@@ -251,8 +263,7 @@ def _row_names(bound: inspect.BoundArguments, rows: Sequence[str] | None) -> tup
     return names
 
 
-def _number_of_rows(bound: inspect.BoundArguments, names: tuple[str, ...]) -> int:
+def _check_rows(bound: inspect.BoundArguments, names: tuple[str, ...]) -> None:
     sizes = {name: bound.arguments[name].shape[0] for name in names}
     if len(set(sizes.values())) != 1 or 0 in sizes.values():
         fail("rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each.")
-    return next(iter(sizes.values()))

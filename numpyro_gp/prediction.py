@@ -1,7 +1,8 @@
 """``Prediction``: the equal mixture over posterior draws of the predictive distribution of each datum."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +16,8 @@ from numpyro_gp.sites import Observation
 
 __all__ = ["Prediction"]
 
+ROWS_TOGETHER = 2**16
+
 
 class Prediction:
     """Mixture over S posterior draws (math.md sections 8 and 9.4).
@@ -25,12 +28,17 @@ class Prediction:
         Of new data ``y``: average of the draws' means, average of their variances plus variance of their means.
     function_mean, function_variance : Array (N, ...)
         The same of the latent function, without the observation noise.
+    likelihood : Likelihood
+        The likelihood, its parameters with the draws on the first axis.
     """
 
-    def __init__(self, chunks: list[Observation], sizes: list[int], key: Array) -> None:
+    def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array) -> None:
         self._chunks, self._sizes, self._key = chunks, sizes, key
-        self.mean, self.variance = self._moments(lambda o: (o.predictive_mean, o.predictive_variance))
-        self.function_mean, self.function_variance = self._moments(lambda o: (o.mean_latent, o.variance_latent))
+        first = chunks[0]
+        self._num_draws, self._has_event = first.mean_latent.shape[0], bool(first.event_dim)
+        self.likelihood = first.likelihood
+        moments = self._reduce(_moments)
+        self.mean, self.variance, self.function_mean, self.function_variance = moments
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
@@ -38,24 +46,21 @@ class Prediction:
     @property
     def num_draws(self) -> int:
         """Number S of draws in the mixture."""
-        return self._chunks[0].mean_latent.shape[0]
+        return self._num_draws
 
-    def _each(self, function: Callable[..., Any], *rows: Array) -> Any:
-        """Apply to each draw of each chunk, draws on the first axis, and join the rows."""
-        parts, start = [], 0
-        for chunk, size in zip(self._chunks, self._sizes, strict=True):
-            own = [row[start : start + size] for row in rows]
-            parts.append(jax.jit(jax.vmap(lambda o, own=own: function(o, *own)))(chunk))
+    def _reduce(self, function: Callable[..., Any], *rows: Array) -> Any:
+        """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
+        run, parts, start = jax.jit(function), [], 0
+        for number, size in enumerate(self._sizes):
+            chunk = self._chunks[number]
+            own = [_padded(row[start : start + size], chunk.mean_latent.shape[1]) for row in rows]
+            parts.append(jax.tree.map(lambda leaf, size=size: leaf[:size], run(chunk, *own)))
             start += size
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
-
-    def _moments(self, function: Callable[[Observation], tuple[Array, Array]]) -> tuple[Array, Array]:
-        means, variances = self._each(function)
-        return means.mean(0), variances.mean(0) + means.var(0)
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
     def _check(self, y: ArrayLike) -> Array:
         data = jnp.asarray(y)
-        wanted = self.mean.shape if self._chunks[0].event_dim else self.mean.shape[:1]
+        wanted = self.mean.shape if self._has_event else self.mean.shape[:1]
         if data.shape != wanted:
             fail(
                 "y",
@@ -70,22 +75,23 @@ class Prediction:
 
         With few draws the log of the mixture is biased low (Jensen); `num_draws` says how many there are.
         """
-        each = self._each(lambda o, own: o.predictive_log_prob(own), self._check(y))
-        return logsumexp(each, axis=0) - math.log(each.shape[0])
+        return self._reduce(_log_density, self._check(y))
 
     def sample(self, num_samples: int = 1000, key: Array | None = None) -> Array:
         """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn."""
         count = check_count("num_samples", num_samples)
         key = jax.random.fold_in(self._key, 1) if key is None else key
-        times = -(-count // self.num_draws)
-        parts = []
-        for number, chunk in enumerate(self._chunks):
-            keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
-            draws = jax.jit(jax.vmap(lambda o, k: o.sample(k, (times,))))(chunk, keys)
-            parts.append(draws.reshape((-1,) + draws.shape[2:]))
-        joined = jnp.concatenate(parts, axis=1)
-        order = jax.random.permutation(jax.random.fold_in(key, len(parts)), joined.shape[0])
-        return joined[order[:count]]
+        every = -(-count // self.num_draws) * self.num_draws
+        order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
+        parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
+        return jnp.concatenate(parts, axis=1)
+
+    def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
+        """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
+        keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
+        draws = _sample(self._chunks[number], keys, order.size // self.num_draws)
+        flat = draws.reshape((-1, *draws.shape[2:]))
+        return flat[order[:count], : self._sizes[number]]
 
     def quantiles(self, levels: ArrayLike, num_samples: int = 2000) -> Array:
         """Quantiles of new data, shape ``(levels, N, ...)``.
@@ -96,10 +102,56 @@ class Prediction:
         probabilities = jnp.atleast_1d(jnp.asarray(levels, self.mean.dtype))
         if not bool(jnp.all((probabilities > 0) & (probabilities < 1))):
             fail("levels", "between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
-        if not isinstance(self._chunks[0].likelihood, Gaussian):
-            return jnp.quantile(self.sample(num_samples), probabilities, axis=0)
-        means, variances = self._each(lambda o: (o.predictive_mean, o.predictive_variance))
-        return jax.vmap(lambda level: _mixture_quantile(level, means, jnp.sqrt(variances)))(probabilities)
+        if isinstance(self.likelihood, Gaussian):
+            rows = self._reduce(lambda chunk: _gaussian_quantiles(chunk, probabilities))
+            return jnp.moveaxis(rows, -1, 0)
+        count = check_count("num_samples", num_samples)
+        key = jax.random.fold_in(self._key, 2)
+        order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
+        parts = [
+            jnp.quantile(self._draws(number, order.size, key, order), probabilities, axis=0)
+            for number in range(len(self._sizes))
+        ]
+        return jnp.concatenate(parts, axis=1)
+
+
+def _each(function: Callable[..., Any], chunk: Observation, *extra: Array) -> Any:
+    """Apply to each draw, some at a time: quadrature needs many numbers for each row and draw."""
+    size = max(1, ROWS_TOGETHER // chunk.mean_latent[0].size)
+    if size >= chunk.mean_latent.shape[0]:
+        return jax.vmap(lambda own: function(own, *extra))(chunk)
+    return jax.lax.map(lambda own: function(own, *extra), chunk, batch_size=size)
+
+
+def _moments(chunk: Observation) -> tuple[Array, ...]:
+    """Mean and variance of new data, then of the latent function."""
+    means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)
+    latent, spread = chunk.mean_latent, chunk.variance_latent
+    return means.mean(0), variances.mean(0) + means.var(0), latent.mean(0), spread.mean(0) + latent.var(0)
+
+
+def _log_density(chunk: Observation, y: Array) -> Array:
+    each = _each(lambda o, own: o.predictive_log_prob(own), chunk, y)
+    return logsumexp(each, axis=0) - math.log(each.shape[0])
+
+
+@partial(jax.jit, static_argnames="times")
+def _sample(chunk: Observation, keys: Array, times: int) -> Array:
+    """Draws ``(S, times, rows, ...)``."""
+    return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
+
+
+def _padded(row: Array, size: int) -> Array:
+    """Copies of the last entry up to the size of a chunk, which is padded alike."""
+    missing = size - row.shape[0]
+    return jnp.concatenate([row, jnp.repeat(row[-1:], missing, axis=0)]) if missing else row
+
+
+def _gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
+    """Quantiles ``(rows, ..., levels)`` of the mixture."""
+    means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)
+    found = jax.lax.map(lambda level: _mixture_quantile(level, means, jnp.sqrt(variances)), probabilities)
+    return jnp.moveaxis(found, 0, -1)
 
 
 @jax.jit

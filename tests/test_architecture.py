@@ -27,9 +27,12 @@ LAYERS = [
     ["checkpoints"],
     ["faults"],
     ["objectives", "optim", "stein", "fit", "inducing"],
-    ["prediction"],
+    ["staging"],
+    ["chunks", "prediction", "arviz"],
+    ["draws"],
+    ["storage"],
     ["posterior", "metrics"],
-    ["compare", "arviz", "plots", "sobol", "anova", "diagnose"],
+    ["compare", "plots", "sobol", "anova", "diagnose"],
 ]
 LEVEL = {module: number for number, layer in enumerate(LAYERS) for module in layer}
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
