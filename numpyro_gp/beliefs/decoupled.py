@@ -263,7 +263,7 @@ class Orthogonal(AbstractBelief):
         if self.probe is not None and self.probe.of_data:
             beta = basis.inverse @ basis.kernel.matrix(basis.inducing, self.Z_gamma)
             residual = lax.stop_gradient(cross - beta.T @ features)
-            variance = variance + jnp.sum(residual * (self.probe.covariance @ residual), axis=-2)
+            variance = variance + jnp.einsum("gn,...gn->...n", residual, self.probe.covariance @ residual)
         return Marginals(self._mean(basis, features, cross), variance)
 
     def joint(self, basis: Basis, X: Array) -> Joint:

@@ -1,0 +1,316 @@
+"""Recipes for beliefs with a mean basis of their own, and the steps that suit its coefficients.
+
+The Fisher matrix of the coefficients ``a`` is ``H``, which holds no data: a natural-gradient step of
+fixed size converges only below a limit that shrinks like ``1/N`` (math.md section 2.7). So the
+default gives preconditioned coordinates to the ordinary optimiser, and natural steps are a choice.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from jax import lax
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.base import Basis
+from numpyro_gp.beliefs.coupled import Coupled
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.mean_basis import Probe
+from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.recipes import Recipe, coupled, start_scale
+from numpyro_gp.linalg import factorise, jittered, solve_lower
+
+__all__ = ["decoupled", "gamma_scale", "hybrid", "natural_coefficients", "orthogonal"]
+
+ROUTES = ("adaptive", "diagonal", "exact", "newton")
+# Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.
+DIAGONAL_EPS = 1e-2
+
+
+def decoupled(
+    Z_alpha: ArrayLike,
+    columns: int | None = None,
+    *,
+    natural: bool = False,
+    scale: float = 0.1,
+    trainable: bool = False,
+) -> Recipe:
+    """Separate bases of mean and covariance: `Decoupled` (math.md section 2.2).
+
+    Parameters
+    ----------
+    Z_alpha : array (M_alpha, D)
+        Inducing inputs of the mean. Those of the covariance are the site's own.
+    columns : int, optional
+        Number of rows of ``K_alpha`` drawn anew in every step for the quadratic term; None is exact.
+    natural : bool
+        Refused: ``a`` and ``B`` share their natural parameters.
+    scale : float
+        ``B`` starts at ``scale^2 I``; at zero its gradient vanishes.
+    trainable : bool
+        Whether ``Z_alpha`` is a parameter.
+    """
+    if natural:
+        fail(
+            "natural",
+            "False for decoupled(): its mean and covariance have no natural parameters of their own",
+            natural,
+            "Use ngp.guides.orthogonal(Z_gamma, natural=True), which is as large and better conditioned.",
+        )
+    start_scale(scale)
+    points, columns = _check_points("Z_alpha", Z_alpha, columns)
+    return partial(_decoupled, points=points, columns=columns, scale=scale, trainable=trainable)
+
+
+def _decoupled(name: str, prior: Any, *, points: Any, columns: int | None, scale: float, trainable: bool) -> Decoupled:
+    inputs = _inputs(name, prior, "Z_alpha", points, trainable)
+    a = _zeros(f"{name}/a", prior, len(points))
+    eye = scale * jnp.eye(prior.event_shape[-1], dtype=prior.dtype)
+    factor = numpyro.param(f"{name}/B_tril", jnp.broadcast_to(eye, prior.event_shape + eye.shape[-1:]))
+    return Decoupled(inputs, a, jnp.tril(factor), _draw(name, columns, len(points)))
+
+
+def hybrid(
+    Z_gamma: ArrayLike,
+    columns: int | None = None,
+    *,
+    natural: bool = False,
+    scale: float = 1.0,
+    trainable: bool = False,
+) -> Recipe:
+    """A coupled belief with further mean points, in unorthogonalised coordinates: `Hybrid` (math.md section 2.3).
+
+    Parameters as in `orthogonal`. ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
+    fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
+    is a plain parameter.
+    """
+    start_scale(scale)
+    points, columns = _check_points("Z_gamma", Z_gamma, columns)
+    return partial(
+        _hybrid, points=points, columns=columns, beta=coupled(natural=natural, scale=scale), trainable=trainable
+    )
+
+
+def _hybrid(name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, trainable: bool) -> Hybrid:
+    inputs = _inputs(name, prior, "Z_gamma", points, trainable)
+    a, own = _zeros(f"{name}/a", prior, len(points)), beta(name, prior)
+    return Hybrid(inputs, a, own.mean, own.scale_tril, _draw(name, columns, len(points)))
+
+
+def orthogonal(
+    Z_gamma: ArrayLike,
+    columns: int | None = None,
+    *,
+    natural: bool = False,
+    gamma: str = "adaptive",
+    gamma_step: float = 1.0,
+    eps: float | None = None,
+    trainable: bool = False,
+    scale: float = 1.0,
+    start: Orthogonal | None = None,
+) -> Recipe:
+    """A coupled belief with further, orthogonalised mean points: `Orthogonal` (math.md section 2.4).
+
+    Parameters
+    ----------
+    Z_gamma : array (M_gamma, D)
+        Points of the mean alone; the site's own inducing inputs carry the covariance.
+    columns : int, optional
+        Number of rows of ``H a`` drawn anew in every step, independently of the data batch, for the quadratic
+        term of the KL: unbiased, ``O(columns M_gamma)`` instead of ``O(M_gamma^2)``. None is exact.
+    natural : bool
+        Natural parameters for ``(m, C)``, for `ngp.optim.natural_gradient`.
+    gamma : str
+        What becomes of the coefficients ``a``:
+
+        - ``"adaptive"``: parameter ``b`` with ``a = b / (diag(H) + eps)`` for the ordinary optimiser, such as Adam.
+          ``diag(H)`` is that of the kernel with which the guide is initialised and is kept among the
+          parameters (``gamma_scale``, never changed): only the speed of training depends on it.
+        - ``"diagonal"``, ``"exact"``: natural steps ``a + rho Q^-1 grad`` with ``Q = diag(H) + eps`` or ``Q = H``
+          (eq. 16a and 17), ``O(M_gamma M^2)`` and ``O(M_gamma^3)`` in each step. They diverge unless
+          ``rho < 2 / max eig(Q^-1 (H + F Lambda F^T))``, a limit of order ``1/N``.
+        - ``"newton"``: ``Q = H + F Lambda F^T``, the curvature of the batch: damped Newton, safe up to ``rho = 1``
+          for log-concave likelihoods and full data; ``O(M_gamma^3 + N M_gamma^2)``, for moderate ``M_gamma``.
+    gamma_step : float
+        Of the three natural routes: ``rho`` is ``gamma_step`` times the step of `natural_gradient`.
+    eps : float, optional
+        Added to ``diag(H)`` or to the diagonal of ``Q``, in units of the kernel's variance. None is 0.01 for the
+        diagonal routes and the library's relative jitter for the others.
+    trainable : bool
+        Whether ``Z_gamma`` is a parameter.
+    scale : float
+        Standard deviation of the whitened values at the start.
+    start : Orthogonal, optional
+        Belief to start from, such as that of `ngp.beliefs.orthogonal_optimum`; instead of ``scale``.
+
+    Examples
+    --------
+    >>> import jax, numpyro, optax, numpyro_gp as ngp
+    >>> def model(X, y):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.3), X[::4])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> X = jax.numpy.linspace(0.0, 1.0, 16)[:, None]
+    >>> guide = ngp.AutoGP(model, {"f": orthogonal(X[1::4], natural=True)})
+    >>> optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), 0.5)
+    >>> svi = numpyro.infer.SVI(model, guide, optimiser, numpyro.infer.Trace_ELBO())
+    >>> result = ngp.fit(jax.random.key(0), svi, 50, X, jax.numpy.sin(6 * X[:, 0]), progress=False)
+    >>> bool(result.losses[-1] < result.losses[0])
+    True
+    """
+    check_choice("gamma", gamma, ROUTES)
+    check_positive("gamma_step", gamma_step)
+    if eps is not None:
+        check_nonnegative("eps", eps)
+    start_scale(scale)
+    points, columns = _check_points("Z_gamma", Z_gamma, columns)
+    beta = coupled(natural=natural, scale=scale) if start is None else partial(_beta_from, start=start, natural=natural)
+    if start is not None and start.a.shape[-1] != len(points):
+        fail("start", f"a belief on the {len(points)} rows of Z_gamma", f"one on {start.a.shape[-1]}", "Use the same.")
+    route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
+    if gamma != "adaptive":
+        route = partial(route, kind=gamma, step=gamma_step)
+    return partial(_orthogonal, points=points, columns=columns, beta=beta, route=route, trainable=trainable)
+
+
+def _orthogonal(
+    name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, route: Any, trainable: bool
+) -> Orthogonal:
+    inputs = _inputs(name, prior, "Z_gamma", points, trainable)
+    own, drawn = beta(name, prior), _draw(name, columns, len(points))
+    a, probe = route(name, prior, points)
+    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, probe)
+
+
+def _adaptive(name: str, prior: Any, points: Any, *, eps: float | None, start: Orthogonal | None) -> Any:
+    """``a = b / (diag(H) + eps)``, the divisor computed once and kept with the parameters."""
+    value = DIAGONAL_EPS if eps is None else eps
+
+    def initial(key: Array) -> Array:  # noqa: ARG001
+        return gamma_scale(prior.basis, jnp.asarray(points, prior.dtype), value)
+
+    width = lax.stop_gradient(numpyro.param(f"{name}/gamma_scale", initial))
+    zeros = jnp.zeros(prior.event_shape[:-1] + width.shape, prior.dtype)
+    lead = (None,) * (zeros.ndim - 1)
+    b = numpyro.param(f"{name}/gamma", zeros if start is None else start.a / width[lead])
+    return b * width[lead], None
+
+
+def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
+    """``1 / (diag(H) + eps)``, ``(M_gamma,)``, with ``diag(H)_i = k_ii - |R_i|^2`` (math.md section 2.7)."""
+    cross = basis.features(points)
+    return 1 / (jnp.maximum(basis.diagonal(points) - jnp.sum(cross**2, axis=0), 0) + eps)
+
+
+def _natural_route(
+    name: str, prior: Any, points: Any, *, kind: str, step: float, eps: float | None, start: Orthogonal | None
+) -> Any:
+    """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
+    zeros = jnp.zeros((*prior.event_shape[:-1], len(points)), prior.dtype)
+    stored = numpyro.param(f"{name}/natural_gamma", zeros if start is None else start.a)
+    a, weight, covariance = natural_coefficients(stored, kind, step, eps)
+    return a, Probe(weight, covariance, kind == "newton")
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def natural_coefficients(
+    a: Array,
+    kind: str,
+    step: float,  # noqa: ARG001
+    eps: float | None,  # noqa: ARG001
+) -> tuple[Array, Array, Array]:
+    """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
+
+    Math.md section 2.7.
+
+    The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
+    NumPyro's particles, for example), so the backward rule has ``Q`` for the kernel of the moment and keeps
+    ``c`` out of it: a loss twice as large takes a step twice as long, as for every other natural parameter.
+    """
+    size = () if kind == "diagonal" else a.shape[-1:]
+    return a, jnp.zeros((), a.dtype), jnp.zeros(a.shape + size, a.dtype)
+
+
+def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None) -> Any:
+    return natural_coefficients(a, kind, step, eps), None
+
+
+def _coefficients_backward(kind: str, step: float, eps: float | None, _: Any, cotangents: Any) -> tuple[Array]:
+    slope, weight, half = cotangents
+    curvature = 2 * half / weight
+    if kind == "diagonal":
+        return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
+    if eps is None:
+        metric, _ = jittered(curvature, None)
+    else:
+        metric = curvature + eps * jnp.broadcast_to(jnp.eye(slope.shape[-1], dtype=slope.dtype), curvature.shape)
+    _, inverse = factorise(metric)
+    return (step * jnp.einsum("...ji,...j->...i", inverse, jnp.einsum("...ij,...j->...i", inverse, slope)),)
+
+
+natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
+
+
+def _beta_from(name: str, prior: Any, *, start: Orthogonal, natural: bool) -> Any:
+    """Parameters of ``(m, C)`` that start at those of a belief."""
+    mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
+    if mean.shape != prior.event_shape:
+        fail("start", f"over whitened values of shape {prior.event_shape}", f"shape {mean.shape}", "Use the same site.")
+    if not natural:
+        center = numpyro.param(f"{name}/mean", mean)
+        return Coupled(center, numpyro.param(f"{name}/scale_tril", factor, constraint=constraints.lower_cholesky))
+    invert = lambda C: solve_lower(C, jnp.eye(C.shape[-1], dtype=C.dtype))  # noqa: E731
+    inverse = invert(factor) if factor.ndim == 2 else jnp.stack([invert(C) for C in factor])
+    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+    shift = numpyro.param(f"{name}/natural_shift", jnp.einsum("...ij,...j->...i", precision, mean))
+    return Coupled(*natural_to_mean(shift, numpyro.param(f"{name}/natural_precision", precision)))
+
+
+def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Array, int | None]:
+    points = check_points(name, value)
+    if columns is None:
+        return points, None
+    columns = check_count("columns", columns)
+    if columns > len(points):
+        fail(
+            "columns", f"at most {len(points)}, the rows of {name}", columns, "Pass None for the exact quadratic term."
+        )
+    return points, columns
+
+
+def _inputs(name: str, prior: Any, label: str, points: Array, trainable: bool) -> Array:
+    """The mean's inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
+    if not isinstance(prior.basis, Basis):
+        fail(
+            f"the site {name!r} of a recipe with {label}",
+            "a single Gaussian process, made by gp()",
+            f"one with a {type(prior.basis).__name__}",
+            "For an additive site use ngp.guides.coupled() or one of the additive recipes.",
+            TypeError,
+        )
+    check_points(f"{label} of the recipe for {name!r}", points, prior.basis.inducing.shape[-1])
+    inputs = jnp.asarray(points, prior.dtype)
+    return numpyro.param(f"{name}/{label}", inputs) if trainable else inputs
+
+
+def _zeros(name: str, prior: Any, size: int) -> Array:
+    return numpyro.param(name, jnp.zeros((*prior.event_shape[:-1], size), prior.dtype))
+
+
+def _draw(name: str, columns: int | None, size: int) -> Array | None:
+    """Draw the rows of this step with a key of their own, so that they do not depend on the data batch."""
+    if columns is None:
+        return None
+    key = numpyro.prng_key()
+    if key is None:
+        fail(
+            f"the guide of site {name!r}",
+            "run under numpyro.handlers.seed: its recipe draws columns",
+            "no random key",
+            "Use SVI or ngp.fit, or pass columns=None.",
+        )
+    return jax.random.choice(key, size, (columns,), replace=False)
