@@ -1,6 +1,32 @@
 """Variational posteriors as values: pytrees with marginals, a joint covariance and a KL divergence."""
 
+from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.additive_optimum import AdditiveOptimum, additive_optimum
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, Point, Process
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
 
-__all__ = ["AbstractBasis", "AbstractBelief", "Basis", "Coupled", "Joint", "Marginals", "MeanField", "Point", "Process"]
+__all__ = [
+    "Decoupled",
+    "Hybrid",
+    "Orthogonal",
+    "coupled_optimum",
+    "orthogonal_optimum",
+    "AdditiveBasis",
+    "AdditiveOptimum",
+    "BlockDiagonal",
+    "BlockLowRank",
+    "Structured",
+    "additive_optimum",
+    "AbstractBasis",
+    "AbstractBelief",
+    "Basis",
+    "Coupled",
+    "Joint",
+    "Marginals",
+    "MeanField",
+    "Point",
+    "Process",
+]
