@@ -167,20 +167,24 @@ class FunctionMean:
 
 
 def as_mean(mean: Any) -> Callable[[ArrayLike], Array]:
-    """Return a mean function of this module as it is, wrap any other callable; None is :class:`Zero`.
+    """Return a mean function of this module as it is, wrap any other callable; None is :class:`Zero`, a number a level.
 
     Raises
     ------
     TypeError
-        For numbers and arrays, whose shape would not say what they are, for classes, and for what cannot be called.
+        For arrays with axes, whose shape would not say what they are, for classes, and for what cannot be called.
     """
     if mean is None:
         return Zero()
     if isinstance(mean, (Zero, Constant, Linear, Projection, FunctionMean)):
         return mean
+    is_number = isinstance(mean, (int, float)) and not isinstance(mean, bool)
+    if is_number or (not callable(mean) and getattr(mean, "shape", None) == ()):
+        return Constant(mean)
     if isinstance(mean, type) or not callable(mean):
         got = f"the class {mean.__name__}" if isinstance(mean, type) else f"a {type(mean).__name__}"
-        fail("mean", "a function of the inputs", got, "For a level pass numpyro_gp.means.Constant(value).", TypeError)
+        cure = "For one level for each output pass numpyro_gp.means.Constant(values)."
+        fail("mean", "a number or a function of the inputs", got, cure, TypeError)
     return FunctionMean(mean)
 
 

@@ -1,4 +1,10 @@
-"""Settings of every test: float64, no implicit rank promotion, CPU-safe; warnings are errors (pyproject.toml)."""
+"""Settings of every test: float64, no implicit rank promotion, quick compilation; warnings are errors (pyproject.toml)."""
+
+import os
+
+# Tests compile thousands of small programs that run for microseconds: optimise them as little as possible.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
 import numpy as np

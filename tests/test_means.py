@@ -104,6 +104,8 @@ def test_linear_projection_picks_by_the_number_of_outputs():
 
 
 def test_as_mean_keeps_ours_and_wraps_functions():
+    np.testing.assert_array_equal(as_mean(1.5)(np.zeros((3, 2))), np.full(3, 1.5))
+    np.testing.assert_array_equal(as_mean(jnp.asarray(1.5))(np.zeros((3, 2))), np.full(3, 1.5))
     mean = Constant(1.0)
     assert as_mean(mean) is mean
     assert isinstance(as_mean(None), Zero)
@@ -118,7 +120,7 @@ def test_as_mean_keeps_ours_and_wraps_functions():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: as_mean(1.0), TypeError, r"mean must be a function of the inputs, but got a float.*Constant\(value\)"),
+        (lambda: as_mean(np.ones(2)), TypeError, r"mean must be a number or a function of the inputs, but got a ndarray.*Constant\(values\)"),
         (lambda: as_mean(Zero), TypeError, "but got the class Zero"),
         (lambda: as_mean(lambda X: jnp.sum(X))(X), ValueError, r"of shape \(6,\) or \(6, 'P'\), but got shape \(\)"),
         (lambda: Zero(0), ValueError, "outputs must be at least 1"),
