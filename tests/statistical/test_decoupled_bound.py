@@ -1,0 +1,113 @@
+"""Properties of decoupled bounds at random parameters: below the evidence, and a KL that is the dense one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from numpyro_gp.beliefs import Basis
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
+from numpyro_gp.kernels import Matern52
+from numpyro_gp.likelihoods import Gaussian
+from tests.oracles import oracle
+
+SIZES = {"X": 7, "gamma": 4, "beta": 3}
+problems = st.builds(
+    dict,
+    seed=st.integers(0, 2**20),
+    variance=st.floats(0.2, 4.0),
+    lengthscale=st.floats(0.3, 1.5),
+    noise=st.floats(0.05, 1.0),
+    spread=st.sampled_from([0.0, 1e-2, 0.1, 1.0]),
+    shared=st.booleans(),
+)
+
+
+def points(rng, variance, lengthscale, noise, shared):
+    """Well separated inputs in a random order, and targets drawn from the model."""
+    total = sum(SIZES.values())
+    grid = np.linspace(-2, 2, total)[:, None] + rng.uniform(-0.05, 0.05, (total, 1))
+    X, gamma, beta = np.split(rng.permutation(grid), [SIZES["X"], SIZES["X"] + SIZES["gamma"]])
+    if shared:
+        gamma = np.concatenate([beta[:1], gamma[1:]])
+    kern = {"name": "matern52", "variance": variance, "lengthscale": np.array([lengthscale])}
+    covariance = oracle.gram(kern, X) + noise * np.eye(len(X))
+    return X, gamma, beta, kern, rng.multivariate_normal(np.zeros(len(X)), covariance), covariance
+
+
+@jax.jit
+def near_optimum(variance, lengthscale, noise, gamma, beta, X, y, spread, normals):
+    """Beliefs of the three kinds around the optimum, with their KLs and bounds."""
+    kernel = Matern52(variance, lengthscale)
+    basis = Basis.build(kernel, beta, 1e-9)
+    best, _ = orthogonal_optimum(kernel, gamma, beta, X, y, noise, jitter=1e-9)
+    a = best.a + spread * normals[0]
+    mean = best.mean + spread * normals[1]
+    factor = best.scale_tril @ jnp.tril(jnp.eye(len(beta)) + 0.3 * spread * normals[2])
+    factor = factor * jnp.sign(jnp.diagonal(factor))[None]
+    projected = basis.inverse @ kernel.matrix(beta, gamma) @ a
+    beliefs = (
+        Decoupled(gamma, a, jnp.tril(normals[2])),
+        Hybrid(gamma, a, mean - projected, factor),
+        Orthogonal(gamma, a, mean, factor),
+    )
+    found = []
+    for belief in beliefs:
+        kl = belief.kl(basis)
+        expected = Gaussian(jnp.sqrt(noise)).expected_log_prob(y, *belief.marginals(basis, X)).sum()
+        found.append((kl, expected - kl))
+    return beliefs, found
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems)
+def test_bounds_stay_below_the_evidence_and_the_kl_is_the_dense_one(problem):
+    """At and around the optimum, where there is little room."""
+    rng = np.random.default_rng(problem["seed"])
+    given_ = [problem[name] for name in ("variance", "lengthscale", "noise")]
+    X, gamma, beta, kern, y, covariance = points(rng, *given_, problem["shared"])
+    normals = rng.normal(size=4), rng.normal(size=3), rng.normal(size=(3, 3))
+    arrays = [jnp.asarray(value) for value in (gamma, beta, X, y)]
+    beliefs, found = near_optimum(*given_, *arrays, problem["spread"], tuple(map(jnp.asarray, normals)))
+    evidence = stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
+    union = np.unique(np.concatenate([gamma, beta]), axis=0)
+    decoupled, hybrid, orthogonal = beliefs
+    root = np.linalg.cholesky(oracle.gram(kern, beta))
+    whole = {"a": np.asarray(hybrid.a), "m": root @ hybrid.mean, "o": root @ orthogonal.mean}
+    S = root @ np.asarray(orthogonal.scale_tril @ orthogonal.scale_tril.T) @ root.T
+    B = np.asarray(decoupled.B_tril @ decoupled.B_tril.T)
+    processes = [
+        oracle.decoupled(kern, gamma, whole["a"], beta, B),
+        oracle.hybrid(kern, gamma, beta, whole["a"], whole["m"], S),
+    ]
+    if not problem["shared"]:  # the oracle's primal construction needs disjoint points
+        processes.append(oracle.orthogonal(kern, gamma, beta, whole["a"], whole["o"], S))
+    for (kl, _), q in zip(found, processes):
+        np.testing.assert_allclose(kl, oracle.process_kl(kern, q, union), rtol=1e-5, atol=1e-5)
+    for kl, bound in found:
+        assert kl > -1e-9
+        assert bound <= evidence + 1e-6 * (1 + abs(evidence))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_basis_of_posterior_covariances_would_exceed_the_evidence(seed):
+    """The variant of math.md section 2.4 with ``Z_beta = X``: ours attains the evidence, that one passes it.
+
+    Its mean of ``v`` is ``m + S t`` at a surrogate KL of ``(t^T S t + |m|^2) / 2``; ``m = t = (I + S)^-1 m*`` has the
+    optimal mean ``m*`` and costs ``m*^T (I + S)^-1 m* / 2`` instead of ``|m*|^2 / 2``.
+    """
+    rng = np.random.default_rng(seed)
+    X, _, _, _, y, covariance = points(rng, 1.3, 0.8, 0.2, False)
+    kernel = Matern52(1.3, 0.8)
+    belief, bound = coupled_optimum(kernel, X, X, y, 0.2, jitter=0.0)
+    evidence = stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
+    np.testing.assert_allclose(bound, evidence, rtol=1e-9)
+    S, m = np.asarray(belief.scale_tril @ belief.scale_tril.T), np.asarray(belief.mean)
+    gain = 0.5 * (m @ m - m @ np.linalg.solve(np.eye(len(m)) + S, m))
+    assert gain > 1e-3
+    wide = Orthogonal(jnp.asarray(X), jnp.asarray(rng.normal(size=len(X))), belief.mean, belief.scale_tril)
+    np.testing.assert_allclose(wide.kl(Basis.build(kernel, jnp.asarray(X), 0.0)), belief.kl(None), rtol=1e-7)
