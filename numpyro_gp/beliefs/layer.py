@@ -1,0 +1,136 @@
+"""The belief of decoupled deep Gaussian processes: mean and covariance on two sets of points (math.md section 3)."""
+
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
+from numpyro_gp.beliefs.coupled import check_factor, covariance_kl, joint_covariance, marginal_variance
+from numpyro_gp.beliefs.decoupled import inverse_covariance
+from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, no_whitened_draws, single
+from numpyro_gp.checks import check_choice, check_floating, check_points, fail, known
+from numpyro_gp.linalg import factorise
+
+__all__ = ["DecoupledLayer"]
+
+
+@value_type(static=("mean",))
+class DecoupledLayer(AbstractBelief):
+    """Mean on ``Z_mean`` and covariance on the inducing inputs ``Z_b`` (Havasi et al. 2018; math.md section 3.1).
+
+    The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
+    (section 3.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
+    ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
+
+    Parameters
+    ----------
+    Z_mean : Array (M_a, D)
+    mean_parameter : Array (M_a,) or (P, M_a)
+        ``mean="gpcent"``: ``m'`` with mean ``K_Xa L_a^-T m'`` and norm ``|m'|^2``, the best conditioned; ``"gp"``:
+        ``m`` with ``K_Xa L_a^-T L_a^-1 m`` and ``|L_a^-1 m|^2``; ``"cb"``: ``a`` with ``K_Xa a`` and ``a^T K_aa a``.
+    mean : {"gpcent", "gp", "cb"}
+    scale_tril : Array (M_b, M_b) or (P, M_b, M_b), optional
+        Whitened lower factor ``C`` of the covariance of section 1.1.
+    B_tril : Array, same shape, optional
+        Lower triangular ``L_B`` of the covariance of section 2.2. Exactly one of the two is given.
+
+    Notes
+    -----
+    Its whitened mean depends on the kernel, so the array this value looks like holds zeros.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> Z_mean = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> DecoupledLayer(Z_mean, jnp.zeros((2, 5)), scale_tril=jnp.stack([jnp.eye(3)] * 2)).shape
+    (2, 3)
+    """
+
+    Z_mean: Array
+    mean_parameter: Array
+    mean: str = "gpcent"
+    scale_tril: Array | None = None
+    B_tril: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("mean", self.mean, ("gpcent", "gp", "cb"))
+        points = check_points("Z_mean", self.Z_mean)
+        parameter = check_coefficients("mean_parameter", self.mean_parameter, "Z_mean", points)
+        if (self.scale_tril is None) == (self.B_tril is None):
+            got = "both" if self.B_tril is not None else "neither"
+            fail("scale_tril or B_tril", "given, exactly one of them", got, "scale_tril is the usual choice.")
+        object.__setattr__(self, "Z_mean", points)
+        object.__setattr__(self, "mean_parameter", parameter)
+        name = "scale_tril" if self.B_tril is None else "B_tril"
+        factor = check_floating(name, getattr(self, name))
+        if factor.ndim != parameter.ndim + 1 or factor.shape[:-2] != parameter.shape[:-1]:
+            shape = f"{parameter.shape[:-1]} + (M, M)"
+            fail(name, f"of shape {shape}", f"shape {factor.shape}", "One factor for each output.")
+        if name == "scale_tril":
+            check_factor(name, factor, factor[..., 0])
+        concrete = known(factor)
+        if name == "B_tril" and concrete is not None and np.any(np.triu(concrete, 1) != 0):
+            fail(name, "lower triangular", "non-zero entries above the diagonal", "Pass jnp.tril(B_tril).")
+        object.__setattr__(self, name, factor)
+
+    @property
+    def whitened_mean(self) -> Array:
+        factor = self.scale_tril if self.scale_tril is not None else self.B_tril
+        assert factor is not None
+        return jnp.zeros_like(factor[..., 0])
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
+        no_whitened_draws(self)
+
+    def _inverse_factor(self, basis: Basis) -> Array:
+        """``L_a^-1``, with the jitter of the covariance basis."""
+        gram = basis.kernel.matrix(self.Z_mean)
+        return factorise(gram + basis.jitter * jnp.eye(gram.shape[0], dtype=gram.dtype))[1]
+
+    def coefficients(self, basis: Basis) -> Array:
+        """``a`` of the mean ``K_Xa a``, ``(M_a,)`` or ``(P, M_a)``: once, so that data cost ``N M_a``."""
+        if self.mean == "cb":
+            return self.mean_parameter
+        inverse = self._inverse_factor(basis)
+        white = self.mean_parameter if self.mean == "gpcent" else self.mean_parameter @ inverse.T
+        return white @ inverse
+
+    def _mean(self, basis: Any, X: Array) -> Array:
+        return self.coefficients(basis) @ single(self, basis).kernel.matrix(self.Z_mean, X)
+
+    def _reduction(self, basis: Basis, X: Array) -> Array:
+        gram = basis.kernel.matrix(basis.inducing)
+        return inverse_covariance(gram, self.B_tril).projection @ basis.kernel.matrix(basis.inducing, X)
+
+    def marginals(self, basis: Basis, X: Array) -> Marginals:
+        """Mean on ``Z_mean``, variance on ``Z_b``."""
+        prior = single(self, basis).diagonal(X)
+        mean = self._mean(basis, X)
+        if self.B_tril is None:
+            return Marginals(mean, marginal_variance(basis.features(X), prior, self.scale_tril))
+        full = jnp.broadcast_to(prior, mean.shape)
+        return Marginals(mean, positive(full - jnp.sum(self._reduction(basis, X) ** 2, axis=-2), full))
+
+    def joint(self, basis: Basis, X: Array) -> Joint:
+        """The same with full covariance."""
+        mean, prior = self._mean(basis, X), basis.matrix(X)
+        if self.B_tril is None:
+            return Joint(mean, joint_covariance(basis.features(X), prior, self.scale_tril))
+        reduction = self._reduction(basis, X)
+        explained = jnp.swapaxes(reduction, -1, -2) @ reduction
+        return Joint(mean, jnp.broadcast_to(prior, explained.shape) - explained)
+
+    def kl(self, basis: Basis) -> Array:
+        """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""
+        kernel = single(self, basis).kernel
+        if self.mean == "cb":
+            norm = mean_norm(kernel, self.Z_mean, self.mean_parameter)
+        elif self.mean == "gpcent":
+            norm = jnp.sum(self.mean_parameter**2)
+        else:
+            norm = jnp.sum((self.mean_parameter @ self._inverse_factor(basis).T) ** 2)
+        if self.B_tril is None:
+            return 0.5 * norm + covariance_kl(self.scale_tril)
+        return 0.5 * norm + inverse_covariance(kernel.matrix(basis.inducing), self.B_tril).kl

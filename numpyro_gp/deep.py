@@ -1,0 +1,101 @@
+"""Where a deep Gaussian process starts: mean functions, inducing inputs and mixing matrices of each layer.
+
+Layers are ordinary calls of `gp` and ``.draw`` in the user's model; these helpers return the values to put there.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_floating, check_key, check_points, fail
+from numpyro_gp.means import Projection, linear_projection
+
+__all__ = ["INNER_SCALE", "Layer", "initial_layers", "latent_columns", "mix", "principal_directions"]
+
+# Whitened standard deviation of inner layers at the start: samples then pass them nearly unchanged (math.md 3.4).
+INNER_SCALE = 1e-2
+
+
+class Layer(NamedTuple):
+    """Values for one layer of a deep Gaussian process.
+
+    Attributes
+    ----------
+    inducing : Array (M, D_in)
+    mean : Projection or None
+        Fixed linear mean of an inner layer; None, which is zero, for the last.
+    scale : float
+        Whitened standard deviation for the recipe: ``coupled(scale=...)``.
+    """
+
+    inducing: Array
+    mean: Projection | None
+    scale: float
+
+
+def initial_layers(
+    X: ArrayLike, inducing: ArrayLike, widths: Sequence[int], *, inner_scale: float = INNER_SCALE
+) -> list[Layer]:
+    """Layers with linear means and the inducing inputs pushed through them (math.md section 3.4).
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Standardised inputs: the principal directions are theirs.
+    inducing : array (M, D)
+        Inducing inputs of the first layer.
+    widths : sequence of int
+        Outputs of each inner layer; ``[]`` gives a single layer.
+
+    Returns
+    -------
+    list of Layer
+        ``len(widths) + 1`` layers; the last has zero mean and starts at its prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> [layer.inducing.shape for layer in initial_layers(X, X[:10], widths=[4, 2])]
+    [(10, 4), (10, 4), (10, 2)]
+    """
+    inputs = check_points("X", X)
+    points = check_points("inducing", inducing, columns=inputs.shape[1])
+    layers = []
+    for width in widths:
+        mean = linear_projection(inputs, check_count("widths", width))
+        layers.append(Layer(points, mean, inner_scale))
+        inputs, points = mean(inputs), mean(points)
+    return [*layers, Layer(points, None, 1.0)]
+
+
+def latent_columns(key: Array, inducing: ArrayLike, dim: int = 1) -> Array:
+    """Inducing inputs for a layer above `latent_inputs`: columns drawn from the prior ``N(0, I)`` appended."""
+    points = check_points("inducing", inducing)
+    extra = jax.random.normal(check_key("key", key), (points.shape[0], check_count("dim", dim)), points.dtype)
+    return jnp.concatenate([points, extra], axis=-1)
+
+
+def principal_directions(X: ArrayLike, outputs: int) -> Array:
+    """Mixing matrix ``P`` ``(D, outputs)``: the top right-singular vectors of X (math.md section 3.4).
+
+    A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``.
+    """
+    array = check_points("X", X)
+    return (
+        linear_projection(array, outputs).weights
+        if outputs < array.shape[1]
+        else jnp.eye(array.shape[1], check_count("outputs", outputs), dtype=array.dtype)
+    )
+
+
+def mix(values: ArrayLike, mixing: ArrayLike) -> Array:
+    """``g P^T`` over any leading axes: values ``(..., P)`` of independent functions, mixing matrix ``(D, P)``."""
+    g, P = check_floating("values", values), check_points("mixing", mixing)
+    if g.ndim < 1 or g.shape[-1] != P.shape[1]:
+        required = f"with {P.shape[1]} columns, one for each column of mixing {P.shape}"
+        fail("values", required, f"shape {g.shape}", "Draw from a gp(..., outputs=P).")
+    return jnp.tensordot(g, P.T, axes=1, precision=jax.lax.Precision.HIGHEST)

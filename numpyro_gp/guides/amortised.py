@@ -1,0 +1,126 @@
+"""Recipes for latent inputs whose guide is a network: ``q(w_n) = N(a, diag b^2)``, ``(a, log b) = enc(x_n, y_n)``.
+
+The network sees the rows of the minibatch only, so its guide has no parameter for each datum.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.contrib.module import eqx_module, flax_module
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.guides.recipes import Recipe
+
+__all__ = ["amortised", "encoder", "equinox_network", "flax_network"]
+
+# network(name, inputs (N, D + P), outputs) -> (N, outputs); it declares its parameters under ``name``.
+Network = Callable[[str, Array, int], Array]
+Data = Callable[..., tuple[Any, Any]]
+
+
+def amortised(network: Network | None = None, *, data: Data | None = None, start_log_scale: float = -3.0) -> Recipe:
+    """Latent inputs read off the data by a network (math.md section 9.1).
+
+    Parameters
+    ----------
+    network : callable ``(name, inputs, outputs) -> (N, outputs)``, optional
+        Maps ``[x_n, y_n]`` to location and log scale of ``w_n`` (``outputs = 2 dim`` numbers) and declares its own
+        parameters. Default `encoder`; `flax_network` and `equinox_network` make one from a module.
+    data : callable, optional
+        Arguments of the model to its ``(X, y)``; the default takes those called X and y, or else the first two.
+    start_log_scale : float
+        Added to the network's log scale: ``q(w)`` starts narrow.
+
+    Examples
+    --------
+    >>> recipe = amortised(encoder((20, 20)))
+    """
+    network = encoder() if network is None else network
+    if not callable(network) or isinstance(network, type):
+        cure = "Use ngp.guides.encoder(), flax_network(module), equinox_network(module) or a function."
+        fail("network", "a function (name, inputs, outputs) -> (N, outputs)", f"{network!r:.60}", cure, TypeError)
+    if data is not None and not callable(data):
+        fail("data", "a function of the model's arguments", f"{data!r:.60}", "E.g. lambda X, y: (X, y).", TypeError)
+    return partial(_amortised, network=network, data=_first_two if data is None else data, shift=start_log_scale)
+
+
+def _first_two(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    rest = list(args)
+    X = kwargs["X"] if "X" in kwargs else (rest.pop(0) if rest else None)
+    y = kwargs["y"] if "y" in kwargs else (rest.pop(0) if rest else None)
+    return X, y
+
+
+def _amortised(name: str, prior: Any, *, network: Network, data: Data, shift: float) -> dist.Distribution:
+    X, y = data(*prior.arguments, **prior.keywords)
+    if X is None or y is None:
+        cure = "Call the guide with the observations; name them with amortised(network, data=...)."
+        fail(f"the data of the guide at site {name!r}", "inputs and observations", "None", cure)
+    X, y = jnp.asarray(X, prior.dtype), jnp.asarray(y, prior.dtype)
+    targets = y[:, None] if y.ndim == 1 else y
+    rows, dim = prior.full_shape[0], prior.event_shape[-1]
+    inputs = jnp.concatenate([X, targets], axis=-1)
+    # Whole data: take the rows of the minibatch. A user who passes minibatches to the model has taken them.
+    if inputs.shape[0] == rows:
+        inputs = numpyro.subsample(inputs, event_dim=1)
+    parts = jnp.asarray(network(f"{name}/encoder", inputs, 2 * dim))
+    if parts.shape != (inputs.shape[0], 2 * dim):
+        cure = f"Return location and log scale of {dim} latent inputs in the columns."
+        fail("network(name, inputs, outputs)", f"of shape {(inputs.shape[0], 2 * dim)}", f"shape {parts.shape}", cure)
+    return dist.Normal(parts[:, :dim], jnp.exp(parts[:, dim:] + shift)).to_event(1)
+
+
+def encoder(hidden: Sequence[int] = (20, 20)) -> Network:
+    """A small network: tanh layers, each with a skip connection, and a linear layer that starts near zero."""
+    return partial(_encoder, hidden=tuple(check_count("hidden", width) for width in hidden))
+
+
+def _encoder(name: str, inputs: Array, outputs: int, *, hidden: tuple[int, ...]) -> Array:
+    value = inputs
+    for number, width in enumerate((*hidden, outputs)):
+        last = number == len(hidden)
+        columns = value.shape[-1]
+        start = partial(_start_weights, shape=(columns, width), scale=0.1 if last else 1.0, dtype=inputs.dtype)
+        weights = numpyro.param(f"{name}/weights_{number}", start)
+        bias = numpyro.param(f"{name}/bias_{number}", jnp.zeros(width, inputs.dtype))
+        linear = value @ weights + bias[None, :]
+        value = linear if last else jnp.tanh(linear) + _skip(value, width)
+    return value
+
+
+def _skip(value: Array, width: int) -> Array:
+    """The first ``width`` columns of the previous layer, padded with zeros."""
+    kept = value[:, :width]
+    return jnp.pad(kept, ((0, 0), (0, width - kept.shape[1])))
+
+
+def _start_weights(key: Array, *, shape: tuple[int, int], scale: float, dtype: Any) -> Array:
+    return scale * jax.random.normal(key, shape, dtype) / jnp.sqrt(jnp.asarray(shape[0], dtype))
+
+
+def flax_network(module: Any) -> Network:
+    """A flax (linen) module from ``(N, D + P)`` to ``(N, 2 dim)``, by ``numpyro.contrib.module.flax_module``."""
+    if not (hasattr(module, "init") and hasattr(module, "apply")):
+        fail("module", "a flax.linen module", f"a {type(module).__name__}", "Pass Encoder(), an instance.", TypeError)
+    return partial(_flax, module=module)
+
+
+def _flax(name: str, inputs: Array, outputs: int, *, module: Any) -> Array:  # noqa: ARG001
+    return flax_module(name, module, input_shape=inputs.shape)(inputs)
+
+
+def equinox_network(module: Any) -> Network:
+    """An equinox module from one ``(D + P,)`` row to ``(2 dim,)``, by ``numpyro.contrib.module.eqx_module``."""
+    if not callable(module) or isinstance(module, type):
+        fail("module", "an equinox module", f"{module!r:.60}", "Pass an instance, such as eqx.nn.MLP(...).", TypeError)
+    return partial(_equinox, module=module)
+
+
+def _equinox(name: str, inputs: Array, outputs: int, *, module: Any) -> Array:  # noqa: ARG001
+    return jax.vmap(eqx_module(name, module))(inputs)

@@ -1,0 +1,70 @@
+"""Recipe of the decoupled layer (math.md section 3)."""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.beliefs.layer import DecoupledLayer
+from numpyro_gp.checks import check_choice, check_points
+from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
+
+__all__ = ["decoupled_layer"]
+
+
+def decoupled_layer(
+    Z_mean: ArrayLike,
+    mean: str = "gpcent",
+    covariance: str = "gp",
+    *,
+    scale: float = 1.0,
+    train_inputs: bool = True,
+) -> Recipe:
+    """Mean on ``Z_mean``, covariance on the site's inducing inputs: `DecoupledLayer`, for any layer of a deep model.
+
+    Parameters
+    ----------
+    Z_mean : array (M_a, D)
+        Mean inducing inputs at the start.
+    mean : {"gpcent", "gp", "cb"}
+    covariance : {"gp", "cb"}
+    scale : float
+        Standard deviation of the whitened values at the start, as for ``coupled``: 1e-2 or less in inner layers. With
+        ``covariance="cb"``, whose start ``B = 0`` would be stationary, 1 means nearly the prior.
+    train_inputs : bool
+        Whether ``Z_mean`` is a parameter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> recipe = decoupled_layer(np.linspace(0.0, 1.0, 20)[:, None], scale=0.01)
+    """
+    points = check_points("Z_mean", Z_mean)
+    check_choice("mean", mean, ("gpcent", "gp", "cb"))
+    check_choice("covariance", covariance, ("gp", "cb"))
+    start_scale(scale)
+    return partial(
+        _decoupled_layer, Z_mean=points, mean=mean, covariance=covariance, scale=scale, train_inputs=train_inputs
+    )
+
+
+def _decoupled_layer(
+    name: str, prior: Any, *, Z_mean: Any, mean: str, covariance: str, scale: float, train_inputs: bool
+) -> DecoupledLayer:
+    shape, dtype = prior.event_shape, prior.dtype
+    points = jnp.asarray(Z_mean, dtype)
+    if train_inputs:
+        points = numpyro.param(f"{name}/inducing_mean", points)
+    parameter = numpyro.param(f"{name}/mean", jnp.zeros(shape[:-1] + points.shape[:1], dtype))
+    if covariance == "gp":
+        start = identity_factor(shape, scale, dtype)
+        factor = numpyro.param(f"{name}/scale_tril", start, constraint=constraints.lower_cholesky)
+        return DecoupledLayer(points, parameter, mean, scale_tril=factor)
+    # One observation of precision b^2 at each inducing input leaves about 1 / (1 + b^2) of its variance.
+    root = max(0.01, math.sqrt(max(scale**-2 - 1, 0.0)))
+    lower = jnp.tril(numpyro.param(f"{name}/B_tril", identity_factor(shape, root, dtype)))
+    return DecoupledLayer(points, parameter, mean, B_tril=lower)

@@ -1,0 +1,350 @@
+"""The importance-weighted bound for models with latent inputs (math.md section 9).
+
+Everything local to one datum except the noise of function draws is sampled K times; the noise is
+sampled once, by the model itself, in the shape that it has there: ``(N,)`` below a layer of latent
+inputs, ``(K, N)`` jointly over K above it. That is what makes the result a bound.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.infer import ELBO
+from numpyro.primitives import Messenger
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.sites import role, unwrap
+
+__all__ = ["ImportanceWeightedELBO", "WeightedSamples", "importance_weighted_bound", "weighted_samples"]
+
+Trace = Mapping[str, Any]
+
+
+def importance_weighted_bound(log_weights_kn: Array) -> Array:
+    """``log (1/K) sum_k r_nk`` of each datum, shape ``(N,)``, from ``log r`` ``(K, N)`` (equation 11 of the paper)."""
+    return logsumexp(log_weights_kn, axis=0) - math.log(log_weights_kn.shape[0])
+
+
+class WeightedSamples(NamedTuple):
+    """K samples of the local sites with their weights, from one draw of everything else.
+
+    Attributes
+    ----------
+    log_weights : Array (K, N_b), or (N_b,) where nothing in the model has K samples
+        ``log r_nk = l_n(w_k, F) + log p(w_k) - log q(w_k)``.
+    values : dict
+        Values ``(K, N_b, ...)`` of the local latent sites.
+    remainder : Array ()
+        Minus the KL divergences of beliefs, plus ``log p - log q`` of the other global sites.
+    scale : float
+        ``N / N_b``.
+    """
+
+    log_weights: Array
+    values: dict[str, Array]
+    remainder: Array
+    scale: Any
+
+
+class ImportanceWeightedELBO(ELBO):
+    """The bound ``sum_n E log (1/K) sum_k r_nk - KL`` with K samples of each datum's latent inputs (math.md 9.1).
+
+    ``r_nk = exp(E_q(f) log p(y_n | f)) p(w_nk) / q(w_nk)``, with the last layer analytic and one draw of every
+    inner function shared by the K samples of a datum (section 9.2). K = 1 is the usual bound (then
+    `numpyro.infer.TraceMeanField_ELBO` has the lower variance); it does not decrease with K. A model
+    without latent inputs has the usual bound for every K.
+
+    Noise sites of function draws come from their prior; what a guide says about them is ignored.
+
+    Parameters
+    ----------
+    num_samples : int
+        Number K of samples of the local sites.
+    plate : str
+        Name of the data plate. It must be the rightmost, and hold every observed and local site.
+    num_particles : int
+        Independent estimates that are averaged.
+    doubly_reparametrised : bool
+        Estimate the gradient of the guide's local parameters by the squared weights (Tucker et al. 2019, section
+        9.3), which keeps its noise small for large K. Only the gradient changes, not its mean. Refused where
+        it would be biased: with a sampled layer above the latent inputs.
+    vectorize_particles
+        As in NumPyro's ``ELBO``.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro_gp as ngp
+    >>> from numpyro.infer import SVI
+    >>> def model(X, Z, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> X, Z = jax.numpy.zeros((4, 1)), jax.numpy.eye(2)
+    >>> svi = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.01), ImportanceWeightedELBO(5))
+    >>> state = svi.init(jax.random.key(0), X, Z, y=X[:, 0])
+    >>> bool(svi.evaluate(state, X, Z, y=X[:, 0]) > 0)
+    True
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        plate: str = "data",
+        num_particles: int = 1,
+        *,
+        doubly_reparametrised: bool = False,
+        vectorize_particles: Any = True,
+    ) -> None:
+        self.num_samples = check_count("num_samples", num_samples)
+        if not isinstance(plate, str):
+            fail("plate", "the name of the data plate", f"{plate!r:.40}", 'Pass a string, such as "data".', TypeError)
+        self.plate = plate
+        self.doubly_reparametrised = doubly_reparametrised
+        super().__init__(check_count("num_particles", num_particles), vectorize_particles)
+
+    def loss_with_mutable_state(
+        self,
+        rng_key: Array,
+        param_map: dict[str, Any],
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Minus the bound, estimated with one draw for each particle."""
+
+        def one(key: Array) -> Array:
+            drawn = weighted_samples(
+                key,
+                param_map,
+                model,
+                guide,
+                args,
+                kwargs,
+                num_samples=self.num_samples,
+                plate=self.plate,
+                doubly_reparametrised=self.doubly_reparametrised,
+            )
+            terms = drawn.log_weights
+            terms = importance_weighted_bound(terms) if terms.ndim == 2 else terms
+            return drawn.scale * jnp.sum(terms) + drawn.remainder
+
+        if self.num_particles == 1:
+            return {"loss": -one(rng_key), "mutable_state": None}
+        keys = jax.random.split(rng_key, self.num_particles)
+        return {"loss": -jnp.mean(self.vectorize_particles_fn(one, keys)), "mutable_state": None}
+
+
+def weighted_samples(
+    key: Array,
+    params: Mapping[str, Any],
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    num_samples: int,
+    plate: str = "data",
+    doubly_reparametrised: bool = False,
+) -> WeightedSamples:
+    """Run guide and model once, with K samples of the local sites, and weigh them."""
+    key_model, key_guide = jax.random.split(key)
+    sampler = handlers.substitute(_Samples(handlers.seed(guide, key_guide), plate, num_samples), data=dict(params))
+    proposal = handlers.trace(sampler).get_trace(*args, **kwargs)
+
+    def run(proposal: Trace) -> WeightedSamples:
+        scored = handlers.substitute(_FromGuide(handlers.seed(model, key_model), proposal), data=dict(params))
+        trace = handlers.trace(scored).get_trace(*args, **kwargs)
+        _check_model(trace, proposal, plate)
+        if doubly_reparametrised:
+            _check_separable(trace, proposal, plate)
+        return _weigh(trace, proposal, plate)
+
+    drawn = run(proposal)
+    if doubly_reparametrised and drawn.log_weights.ndim == 2:
+        # The second run repeats the first one's arithmetic, so that the compiler merges the two.
+        weights = lax.stop_gradient(jax.nn.softmax(drawn.log_weights, axis=0))
+        return run(_scale_paths(proposal, plate, weights))
+    return drawn
+
+
+# ------------------------------------------------------------------------------ handlers
+
+
+class _Samples(Messenger):
+    """Gives every sample site of a guide inside the data plate K values instead of one."""
+
+    def __init__(self, fn: Callable[..., Any], plate: str, num_samples: int) -> None:
+        self.plate, self.num_samples = plate, num_samples
+        super().__init__(fn)
+
+    def process_message(self, message: dict[str, Any]) -> None:
+        if message["type"] != "sample" or message["is_observed"] or not _in_plate(message, self.plate):
+            return
+        batch = tuple(message["fn"].batch_shape)
+        # A site computed from other local sites (a Delta of a transformed sample) has its K values already.
+        if role(message) == "noise" or len(batch) != 1:
+            return
+        if message["value"] is None:
+            keys = jax.random.split(message["kwargs"]["rng_key"], self.num_samples)
+            message["value"] = jax.vmap(message["fn"].sample)(keys)
+        else:
+            shape = (self.num_samples, *message["fn"].shape())
+            message["value"] = jnp.broadcast_to(message["value"], shape)
+
+
+class _FromGuide(Messenger):
+    """Gives the model the guide's values, except for noise sites, which it samples in their own shape."""
+
+    def __init__(self, fn: Callable[..., Any], proposal: Trace) -> None:
+        self.proposal = proposal
+        super().__init__(fn)
+
+    def process_message(self, message: dict[str, Any]) -> None:
+        if message["type"] not in ("sample", "plate") or message["name"] not in self.proposal:
+            return
+        if message["type"] == "plate" or (
+            not message["is_observed"] and role(message) != "noise" and message["value"] is None
+        ):
+            message["value"] = self.proposal[message["name"]]["value"]
+
+
+# ------------------------------------------------------------------------------- weights
+
+
+def _in_plate(site: Trace, plate: str) -> bool:
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
+
+
+def _samples(trace: Trace) -> dict[str, Any]:
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+
+
+def _log_prob(fn: Any, value: Any) -> Array:
+    """``log p`` where either the value or the distribution has the axis of K samples."""
+    if not isinstance(value, jax.Array):
+        return fn.log_prob(value)
+    extra = value.ndim - len(fn.shape())
+    if extra == 1:
+        return jax.vmap(fn.log_prob)(value)
+    return fn.log_prob(jnp.broadcast_to(value, fn.shape()) if extra < 0 else value)
+
+
+def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
+    """Collect ``log r`` of each datum and the terms that belong to no datum."""
+    terms, scales, values = [], {}, {}
+    remainder: Any = 0.0
+    ignored = {name for name, site in _samples(trace).items() if role(site) == "noise"}
+    for sign, sites in ((1, _samples(trace)), (-1, _samples(proposal))):
+        for name, site in sites.items():
+            if name in ignored or (sign < 0 and site["is_observed"]):
+                continue
+            density = _log_prob(site["fn"], site["value"])
+            if not _in_plate(site, plate):
+                scale = 1 if site["scale"] is None else site["scale"]
+                remainder = remainder + sign * jnp.sum(scale * density)
+                continue
+            terms.append(sign * _check_local(name, site, density))
+            scales[name] = 1.0 if site["scale"] is None else site["scale"]
+            if sign > 0 and not site["is_observed"]:
+                values[name] = site["value"]
+    total = jnp.broadcast_shapes(*[term.shape for term in terms])
+    log_weights = sum(jnp.broadcast_to(term, total) for term in terms)
+    return WeightedSamples(log_weights, values, remainder, _common_scale(scales))
+
+
+def _common_scale(scales: dict[str, Any]) -> Any:
+    """``N / N_b``, which all local sites share; it multiplies the logarithm and not the weights inside it."""
+    numbers = list(scales.values())
+    traced = [name for name, scale in scales.items() if isinstance(scale, jax.core.Tracer)]
+    if traced or any(float(number) != float(numbers[0]) for number in numbers):
+        fail(
+            "the scales of sites in the data plate",
+            "one number that they share, N / N_b",
+            f"{dict.fromkeys(traced, 'a traced value') or scales}",
+            "Take handlers.scale off single sites (it would temper the weights), subsample guide and model alike.",
+        )
+    return float(numbers[0])
+
+
+def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
+    """Multiply the gradient of each local value by its weight, and hold the parameters inside ``log q`` fixed."""
+    changed = dict(proposal)
+    for name, site in _samples(proposal).items():
+        if _in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
+            value, event = site["value"], site["fn"].event_dim
+            fixed = lax.stop_gradient(value)
+            value = fixed + weights.reshape(weights.shape + (1,) * event) * (value - fixed)
+            changed[name] = {**site, "value": value, "fn": jax.tree.map(lax.stop_gradient, site["fn"])}
+    return changed
+
+
+# -------------------------------------------------------------------------------- checks
+
+
+def _check_local(name: str, site: Trace, density: Array) -> Array:
+    frames = site["cond_indep_stack"]
+    if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
+        fail(
+            f"site {name!r}",
+            "inside the data plate alone, the plate on the last axis, with one term for each datum",
+            f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}",
+            "Make further axes part of the event with .to_event, and let K samples be the only batch axis.",
+        )
+    return density
+
+
+def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
+    """Refuse models whose bound would not be the one that is documented."""
+    plates = [name for name, site in trace.items() if site["type"] == "plate"]
+    if plate not in plates:
+        fail("plate", f"a plate of the model: {plates}", repr(plate), 'Pass plate="name" of the data plate.')
+    for name, site in [*_samples(trace).items(), *_samples(proposal).items()]:
+        kind = role(site) or ("observed" if site["is_observed"] else None)
+        local, others = _in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
+        if kind in ("observed", "latent") and not local and name in trace:
+            fail(
+                f"the {kind} site {name!r}",
+                f"inside the data plate {plate!r}",
+                f"inside {others or 'no plate'}",
+                "The bound is a sum over one plate: put it there, or use Trace_ELBO.",
+            )
+        if kind == "noise" and others:
+            fail(f"the noise site {name!r}", f"in no plate but {plate!r}", f"inside {others}", "Use one data plate.")
+        if local and not site["is_observed"] and site["fn"].is_discrete:
+            fail(f"the local site {name!r}", "continuous", "a discrete one", "Sum it out in the likelihood.")
+        if name not in proposal and kind not in ("observed", "noise"):
+            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP.")
+    if not any(site["is_observed"] for site in _samples(trace).values()):
+        fail("the model", "called with data", "no observed site", "Pass the observations.")
+    mutable = [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]
+    if mutable:
+        fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
+
+
+def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
+    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (math.md section 9.3)."""
+    for name, site in _samples(trace).items():
+        if role(site) == "noise" and len(site["fn"].batch_shape) > 1:
+            fail(
+                "doubly_reparametrised",
+                "False for a model that samples a layer above its latent inputs",
+                f"True with the noise site {name!r} drawn jointly over the samples",
+                "Its gradient would be biased: use the ordinary one.",
+            )
+    for name, site in _samples(proposal).items():
+        local = _in_plate(site, plate) and role(site) != "noise"
+        if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):
+            fail(
+                "doubly_reparametrised",
+                "False unless the guide samples each local site by reparametrisation",
+                f"True with {type(unwrap(site['fn'])).__name__} at site {name!r}",
+                "Use ngp.guides.free_latent or amortised, or the ordinary gradient.",
+            )

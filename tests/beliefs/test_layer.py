@@ -1,0 +1,180 @@
+"""The decoupled layer against the dense oracle: six combinations of mean and covariance, alone and in a deep model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import handlers
+from numpyro.infer import Trace_ELBO
+from scipy import special
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Coupled
+from numpyro_gp.beliefs.layer import DecoupledLayer
+from numpyro_gp.objectives import ImportanceWeightedELBO
+from tests.oracles.build import basis_of, kernel_of
+from tests.oracles.vectors import cases
+
+TOLERANCE = 1e-9  # a missing 1/2, or the KL at Z_a or Z_b alone, is off by more than 1e-2
+
+
+def layer_of(case, mean, covariance, dtype=jnp.float64):
+    factor = {"gp": {"scale_tril": case["S_chol"]}, "cb": {"B_tril": case["B_chol"]}}[covariance]
+    factor = {name: jnp.asarray(value, dtype) for name, value in factor.items()}
+    return DecoupledLayer(jnp.asarray(case["Z_a"], dtype), jnp.asarray(case[f"mean_par_{mean}"], dtype), mean, **factor)
+
+
+@pytest.mark.parametrize("covariance", ["gp", "cb"])
+@pytest.mark.parametrize("mean", ["gpcent", "gp", "cb"])
+@pytest.mark.parametrize("case", cases("havasi"))
+def test_six_layers(case, mean, covariance):
+    basis, belief, tag = basis_of(case, "Z_b"), layer_of(case, mean, covariance), f"{mean}_{covariance}"
+    marginals, joint = belief.marginals(basis, jnp.asarray(case["Xs"])), belief.joint(basis, jnp.asarray(case["Xs"]))
+    np.testing.assert_allclose(marginals.mean, case[f"{tag}/mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(marginals.variance, case[f"{tag}/var"], atol=TOLERANCE)
+    np.testing.assert_allclose(joint.mean, case[f"{tag}/mean"], atol=TOLERANCE)
+    np.testing.assert_allclose(np.diag(joint.covariance), case[f"{tag}/var"], atol=TOLERANCE)
+    np.testing.assert_allclose(belief.kl(basis), case[f"{tag}/kl"], atol=TOLERANCE)
+    mean_x, var_x = belief.marginals(basis, jnp.asarray(case["X"]))
+    fit = -0.5 * (np.log(2 * np.pi * case["noise"]) + ((case["y"] - mean_x) ** 2 + var_x) / case["noise"])
+    np.testing.assert_allclose(fit.sum() - belief.kl(basis), case[f"{tag}/elbo_gaussian"], atol=10 * TOLERANCE)
+
+
+@pytest.mark.parametrize("covariance", ["gp", "cb"])
+def test_float32(covariance):
+    case = cases("havasi")[1]
+    basis = basis_of(case, "Z_b", jitter=1e-6, dtype=jnp.float32)
+    mean, variance = layer_of(case, "gpcent", covariance, jnp.float32).marginals(
+        basis, jnp.asarray(case["Xs"], jnp.float32)
+    )
+    assert mean.dtype == variance.dtype == jnp.float32
+    np.testing.assert_allclose(mean, case[f"gpcent_{covariance}/mean"], atol=2e-2)
+    np.testing.assert_allclose(variance, case[f"gpcent_{covariance}/var"], atol=2e-2)
+
+
+def test_same_points_for_both_is_the_coupled_belief(rng):
+    case = cases("svgp")[0]
+    basis, X = basis_of(case), jnp.asarray(case["Xs"])
+    layer = DecoupledLayer(basis.inducing, jnp.asarray(case["m"]), scale_tril=jnp.asarray(case["S_chol"]))
+    coupled = Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    for got, wanted in zip(layer.marginals(basis, X), coupled.marginals(basis, X), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=TOLERANCE)
+    np.testing.assert_allclose(layer.kl(basis), coupled.kl(basis), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["scale_tril", "B_tril"])
+def test_outputs_are_stacked(rng, name):
+    case = cases("havasi")[0]
+    basis, X = basis_of(case, "Z_b"), jnp.asarray(case["Xs"])
+    means, factors = rng.normal(size=(2, 6)), np.stack([case["S_chol"], case["S_chol"] + np.eye(4)])
+    both = DecoupledLayer(case["Z_a"], means, "gp", **{name: factors})
+    singles = [DecoupledLayer(case["Z_a"], means[p], "gp", **{name: factors[p]}) for p in range(2)]
+    np.testing.assert_allclose(both.kl(basis), sum(one.kl(basis) for one in singles), rtol=1e-12)
+    for p, one in enumerate(singles):
+        for got, wanted in zip(both.marginals(basis, X), one.marginals(basis, X), strict=True):
+            np.testing.assert_allclose(got[p], wanted, rtol=1e-10)
+        for got, wanted in zip(both.joint(basis, X), one.joint(basis, X), strict=True):
+            np.testing.assert_allclose(got[p], wanted, rtol=1e-10)
+
+
+# ---------------------------------------------------------------------------------- two layers
+
+
+def deep_model(case):
+    def model(X, y=None):
+        weight, X = jnp.asarray(case["layer0/mean_weight"]), jnp.asarray(X)
+        inner = ngp.gp(
+            "inner", kernel_of(case, "layer0/"), case["layer0/Z_b"], mean=lambda x: x @ weight, outputs=2, jitter=0.0
+        )
+        outer = ngp.gp("outer", kernel_of(case, "layer1/"), case["layer1/Z_b"], jitter=0.0)
+        with numpyro.plate("data", X.shape[0]):
+            hidden = inner.draw("e", X)
+            ngp.observe("y", outer(hidden), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
+
+    return model
+
+
+def deep_beliefs(case):
+    def layer(i, pick):
+        mean = pick(jnp.asarray(case[f"layer{i}/m"]).T)
+        return DecoupledLayer(case[f"layer{i}/Z_a"], mean, scale_tril=pick(jnp.asarray(case[f"layer{i}/S_chol"])))
+
+    return {"inner": layer(0, lambda a: a), "outer": layer(1, lambda a: a[0])}
+
+
+@pytest.mark.parametrize("case", cases("deep"))
+def test_two_decoupled_layers(case):
+    """Forward pass, bound and predictive density at the oracle's noise; a sample of the last layer would be random."""
+    beliefs, y = deep_beliefs(case), jnp.asarray(case["y"])
+    model = deep_model(case)
+    bounds, densities = [], []
+
+    def guide(X, y=None):
+        for name, belief in beliefs.items():
+            numpyro.sample(name, ngp.Belief(belief))
+
+    for s, noise in enumerate(jnp.asarray(case["eps"])):
+        fixed = handlers.substitute(model, {**beliefs, "e": noise})
+        site = handlers.trace(handlers.seed(fixed, 0)).get_trace(case["X"], y)["y"]["fn"]
+        np.testing.assert_allclose(site.mean_latent, case["mean"][s, :, 0], atol=TOLERANCE)
+        np.testing.assert_allclose(site.variance_latent, case["var"][s, :, 0], atol=TOLERANCE)
+        densities.append(site.predictive_log_prob(y))
+        with_noise = handlers.substitute(model, {"e": noise})
+
+        objective = ImportanceWeightedELBO(1)
+        bounds.append(-objective.loss(jax.random.key(0), {}, with_noise, guide, case["X"], y))
+    np.testing.assert_allclose(np.mean(bounds), case["elbo_gaussian"], atol=10 * TOLERANCE)
+    mixture = special.logsumexp(densities, axis=0) - np.log(len(densities))
+    np.testing.assert_allclose(mixture, case["log_predictive"], atol=TOLERANCE)
+
+
+def test_one_layer_equals_svgp():
+    case = cases("svgp")[1]
+
+    def model(X, y):
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
+
+    layer = DecoupledLayer(case["Z"], case["m"], scale_tril=case["S_chol"])
+    guide = lambda X, y: numpyro.sample("f", ngp.Belief(layer))  # noqa: E731
+    loss = Trace_ELBO().loss(jax.random.key(0), {}, model, guide, case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
+
+
+def test_whitened_draws_are_refused():
+    with pytest.raises(ValueError, match="DecoupledLayer"):
+        layer_of(cases("havasi")[0], "gpcent", "gp").draw_whitened(jax.random.key(0))
+
+
+Z, EYE = np.arange(3.0)[:, None], np.eye(2)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: DecoupledLayer(Z, np.zeros(3)), "exactly one of them, but got neither"),
+        (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=EYE, B_tril=EYE), "exactly one of them, but got both"),
+        (lambda: DecoupledLayer(Z, np.zeros(2), scale_tril=EYE), "mean_parameter must be of shape"),
+        (lambda: DecoupledLayer(Z, np.zeros(3), "other", scale_tril=EYE), "mean must be one of 'gpcent', 'gp', 'cb'"),
+        (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=-EYE), "positive diagonal"),
+        (
+            lambda: DecoupledLayer(Z, np.zeros((2, 3)), scale_tril=EYE),
+            r"scale_tril must be of shape \(2,\) \+ \(M, M\)",
+        ),
+        (lambda: DecoupledLayer(Z, np.zeros(3), B_tril=np.ones((2, 2))), "B_tril must be lower triangular"),
+    ],
+)
+def test_bad_layers(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_round_trip_as_a_pytree():
+    """The pytree has the form of the mean as structure, so that jit keys on it."""
+    case = cases("havasi")[0]
+    layer = layer_of(case, "cb", "cb")
+    copy = jax.tree.map(lambda leaf: leaf, layer)
+    assert copy.mean == "cb"
+    assert copy.scale_tril is None

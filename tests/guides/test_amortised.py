@@ -1,0 +1,111 @@
+"""Amortised guides of latent inputs: rows of the minibatch, any network, the same numbers as the network by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI
+
+import numpyro_gp as ngp
+from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, flax_network
+from numpyro_gp.objectives import ImportanceWeightedELBO
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
+Y = jnp.asarray(np.random.default_rng(1).normal(size=6))
+
+
+def model(X, y=None, batch=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(3))
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        f_w = f(ngp.latent_inputs("w", X[idx]))
+        ngp.observe("y", f_w, ngp.likelihoods.Gaussian(0.5), obs=None if y is None else y[idx])
+
+
+def linear(name, inputs, outputs):
+    """Location ``y - x_0`` and log scale ``x_1``."""
+    return jnp.stack([inputs[:, 2] - inputs[:, 0], inputs[:, 1]], axis=1)[:, :outputs]
+
+
+def guide_site(recipe, batch=None, plate=None):
+    guide = ngp.AutoGP(model, {"w": recipe})
+    with handlers.seed(rng_seed=0), handlers.substitute(data={} if plate is None else {"data": plate}):
+        return handlers.trace(guide).get_trace(X, Y, batch=batch)["w"]["fn"]
+
+
+def test_the_network_sees_each_datum():
+    fn = guide_site(amortised(linear))
+    np.testing.assert_allclose(fn.mean[:, 0], Y - X[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(jnp.sqrt(fn.variance)[:, 0], jnp.exp(X[:, 1] - 3.0), rtol=1e-12)
+
+
+def test_the_network_sees_the_rows_of_the_minibatch():
+    rows = jnp.array([4, 1])
+    fn = guide_site(amortised(linear), batch=2, plate=rows)
+    np.testing.assert_allclose(fn.mean[:, 0], (Y - X[:, 0])[rows], rtol=1e-12)
+
+
+def test_arguments_can_be_named():
+    fn = guide_site(amortised(linear, data=lambda X, y, batch: (-X, y)))
+    np.testing.assert_allclose(fn.mean[:, 0], Y + X[:, 0], rtol=1e-12)
+
+
+def test_encoder_starts_narrow_and_near_the_prior_mean():
+    fn = guide_site(amortised(encoder((20, 5))))
+    assert jnp.all(jnp.abs(fn.mean) < 2)
+    assert jnp.all(jnp.sqrt(fn.variance) < 0.3)
+    assert np.unique(fn.mean).size == 6
+
+
+def train(recipe, steps=3):
+    svi = SVI(model, ngp.AutoGP(model, {"w": recipe}), optax.adam(0.01), ImportanceWeightedELBO(3))
+    state = svi.init(jax.random.key(0), X, Y, batch=4)
+    start = svi.get_params(state)
+    update = jax.jit(lambda state: svi.update(state, X, Y, batch=4))
+    for _ in range(steps):
+        state, loss = update(state)
+    assert jnp.isfinite(loss)
+    return start, svi.get_params(state)
+
+
+def test_encoder_trains():
+    start, end = train(amortised())
+    names = [name for name in start if name.startswith("w/encoder/")]
+    assert len(names) == 6
+    for name in names:
+        assert float(jnp.max(jnp.abs(end[name] - start[name]))) > 1e-4, name
+
+
+def test_equinox_module_trains():
+    eqx = pytest.importorskip("equinox", reason="equinox is not installed here; 2026-11")
+    start, end = train(amortised(equinox_network(eqx.nn.MLP(3, 2, 5, 1, key=jax.random.key(0)))))
+    name = next(name for name in start if "encoder" in name)
+    changes = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), start[name], end[name])
+    assert max(jax.tree.leaves(changes)) > 1e-4
+
+
+def test_flax_module_trains():
+    nn = pytest.importorskip("flax.linen", reason="flax is not installed here; 2026-11")
+    start, end = train(amortised(flax_network(nn.Dense(2))))
+    name = next(name for name in start if "encoder" in name)
+    changes = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), start[name], end[name])
+    assert max(jax.tree.leaves(changes)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: amortised(3), r"network must be a function \(name, inputs, outputs\)"),
+        (lambda: amortised(data=3), "data must be a function of the model's arguments"),
+        (lambda: encoder((0,)), "hidden must be at least 1"),
+        (lambda: flax_network(3), "module must be a flax.linen module"),
+        (lambda: equinox_network(3), "module must be an equinox module"),
+        (lambda: guide_site(amortised(lambda name, inputs, outputs: inputs)), r"must be of shape \(6, 2\)"),
+        (lambda: guide_site(amortised(data=lambda X, y, batch: (X, None))), "inputs and observations, but got None"),
+    ],
+)
+def test_bad_arguments(build, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        build()

@@ -1,0 +1,442 @@
+"""The importance-weighted bound against the dense oracle, with its draws given, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.primitives import Messenger
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Coupled
+from numpyro_gp.objectives import ImportanceWeightedELBO, importance_weighted_bound, weighted_samples
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+TOLERANCE = 1e-9  # the classic bug (independent inner draws) and a forgotten log K are off by more than 1e-2
+KEY = jax.random.key(0)
+
+
+class Inject(Messenger):
+    """Local samples ``loc + scale * eps`` with given standard normal draws ``eps`` (K, N)."""
+
+    def __init__(self, fn, eps):
+        self.eps = eps
+        super().__init__(fn)
+
+    def process_message(self, message):
+        if message["type"] == "sample" and message["name"] in self.eps:
+            normal = message["fn"].base_dist
+            eps = self.eps[message["name"]][..., None]
+            message["value"] = jnp.broadcast_to(normal.loc, eps.shape)
+            message["value"] += jnp.broadcast_to(normal.scale, eps.shape) * eps
+
+
+def latent_model(case):
+    def model(X, y=None, batch=None):
+        X, y = jnp.asarray(X), None if y is None else jnp.asarray(y)
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+            f_w = f(ngp.latent_inputs("w", X[idx]))
+            ngp.observe("y", f_w, ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=None if y is None else y[idx])
+
+    return model
+
+
+def latent_guide(case, beliefs):
+    def guide(X, y=None, batch=None):
+        for name, belief in beliefs.items():
+            numpyro.sample(name, ngp.Belief(belief))
+        loc = numpyro.param("loc", jnp.asarray(case["q_mu"])[:, None])
+        log_scale = numpyro.param("log_scale", jnp.log(jnp.asarray(case["q_sd"]))[:, None])
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+            numpyro.sample("w", dist.Normal(loc[idx], jnp.exp(log_scale[idx])).to_event(1))
+
+    return guide
+
+
+def shallow_beliefs(case):
+    return {"f": Coupled(jnp.asarray(case["m"]), jnp.linalg.cholesky(jnp.asarray(case["S"])))}
+
+
+def shallow(case, samples):
+    eps = jnp.asarray(case["eps"])[:, :samples].T
+    return latent_model(case), Inject(latent_guide(case, shallow_beliefs(case)), {"w": eps})
+
+
+def local_params(case):
+    return {"loc": jnp.asarray(case["q_mu"])[:, None], "log_scale": jnp.log(jnp.asarray(case["q_sd"]))[:, None]}
+
+
+@pytest.mark.parametrize("samples", [1, 5, 50])
+@pytest.mark.parametrize("case", cases("iw"))
+def test_bound_with_given_draws(case, samples):
+    model, guide = shallow(case, samples)
+    objective = ImportanceWeightedELBO(samples)
+    loss = objective.loss(KEY, {}, model, guide, case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case[f"bound_given_eps_{samples}"], atol=TOLERANCE)
+    drawn = weighted_samples(KEY, {}, model, guide, (case["X"], case["y"]), {}, num_samples=samples)
+    np.testing.assert_allclose(drawn.log_weights.T, case["log_weights"][:, :samples], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", cases("iw"))
+def test_one_sample_is_the_usual_bound(case):
+    model, guide = shallow(case, 1)
+    flat = Inject(latent_guide(case, shallow_beliefs(case)), {"w": jnp.asarray(case["eps"])[:, 0]})
+    loss = Trace_ELBO().loss(KEY, {}, model, flat, case["X"], case["y"])
+    np.testing.assert_allclose(
+        ImportanceWeightedELBO(1).loss(KEY, {}, model, guide, case["X"], case["y"]), loss, atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("case", cases("iw"))
+@pytest.mark.parametrize(("doubly", "name"), [(False, "grad_standard_5"), (True, "grad_dreg_5")])
+def test_gradients_of_the_local_parameters(case, doubly, name):
+    model, guide = shallow(case, 5)
+    objective = ImportanceWeightedELBO(5, doubly_reparametrised=doubly)
+    loss = lambda params: objective.loss(KEY, params, model, guide, case["X"], case["y"])  # noqa: E731
+    value, gradient = jax.jit(jax.value_and_grad(loss))(local_params(case))
+    np.testing.assert_allclose(-value, case["bound_given_eps_5"], atol=TOLERANCE)
+    found = -np.hstack([gradient["loc"], gradient["log_scale"]])
+    np.testing.assert_allclose(found, case[name], atol=1e-6)
+    assert np.abs(case["grad_standard_5"] - case["grad_dreg_5"]).max() > 1e-3
+
+
+def test_doubly_reparametrised_leaves_all_other_gradients_alone():
+    case = cases("iw")[0]
+    _, guide = shallow(case, 5)
+
+    def model(X, y):
+        noise = numpyro.param("noise", 0.5)
+        f = ngp.gp("f", ngp.kernels.RBF(numpyro.param("variance", 1.0), 1.0), case["Z"])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    start = {"noise": 0.5, "variance": 1.0}
+    gradients = []
+    for doubly in (False, True):
+        objective = ImportanceWeightedELBO(5, doubly_reparametrised=doubly)
+        gradients.append(jax.grad(lambda p: objective.loss(KEY, p, model, guide, case["X"], case["y"]))(start))  # noqa: B023
+    for name in start:
+        np.testing.assert_allclose(gradients[0][name], gradients[1][name], rtol=1e-12)
+
+
+# ------------------------------------------------------------- a sampled layer above the latent inputs
+
+
+def deep_model(case, independent=False):
+    def model(X, y=None):
+        weight = jnp.asarray(case["layer0/mean_weight"])
+        inner = ngp.gp(
+            "inner", kernel_of(case, "layer0/"), case["layer0/Z"], mean=lambda x: (x @ weight)[..., 0], jitter=0.0
+        )
+        outer = ngp.gp("outer", kernel_of(case, "layer1/"), case["layer1/Z"], jitter=0.0)
+        with numpyro.plate("data", X.shape[0]):
+            inputs = ngp.latent_inputs("w", X)
+            if independent:  # the classic bug
+                flat = inner(inputs)
+                e = numpyro.sample("e", dist.Normal(jnp.zeros(inputs.shape[:-1]), 1.0), infer={"numpyro_gp": "noise"})
+                hidden = flat.loc + flat.scale * e
+            else:
+                hidden = inner.draw("e", inputs)
+            ngp.observe("y", outer(hidden[..., None]), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
+
+    return model
+
+
+def deep_beliefs(case):
+    return {
+        name: Coupled(jnp.asarray(case[f"layer{i}/m"]), jnp.asarray(case[f"layer{i}/S_chol"]))
+        for i, name in enumerate(("inner", "outer"))
+    }
+
+
+def deep_guide(case, samples=None):
+    return Inject(latent_guide(case, deep_beliefs(case)), {"w": jnp.asarray(case["eps_w"])[:, :samples].T})
+
+
+@pytest.mark.parametrize("case", cases("iw_deep"))
+def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
+    """Exactly the oracle's bound at its draws; the same draws used independently must give another number."""
+    noise = {"e": jnp.asarray(case["eps_f"]).T}
+    model = handlers.substitute(deep_model(case), noise)
+    # The library adds its relative jitter 1e-6 to the K x K covariance.
+    loss = ImportanceWeightedELBO(3).loss(KEY, {}, model, deep_guide(case), case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["bound_given_eps"], atol=1e-4)
+    wrong = handlers.substitute(deep_model(case, independent=True), noise)
+    bug = ImportanceWeightedELBO(3).loss(KEY, {}, wrong, deep_guide(case), case["X"], case["y"])
+    assert abs(-bug - case["bound_given_eps"]) > 1e-2
+
+
+@pytest.mark.parametrize("case", cases("iw_deep"))
+def test_one_sample_of_a_deep_model(case):
+    model = handlers.substitute(deep_model(case), {"e": jnp.asarray(case["eps_f"]).T[:1]})
+    loss = ImportanceWeightedELBO(1).loss(KEY, {}, model, deep_guide(case, 1), case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["vi_given_eps_sampled"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", cases("iw_deep"))
+def test_noise_in_a_hand_written_guide_is_ignored(case):
+    """Its value 3 and its density, which would change the bound by more than 1, enter nowhere."""
+
+    def guide(X, y=None):
+        deep_guide(case)(X)
+        with numpyro.plate("data", len(X)):
+            numpyro.sample("e", dist.Normal(3.0, 0.1))
+
+    model = handlers.substitute(deep_model(case), {"e": jnp.asarray(case["eps_f"]).T})
+    loss = ImportanceWeightedELBO(3).loss(KEY, {}, model, guide, case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["bound_given_eps"], atol=1e-4)
+
+
+def test_layer_below_the_latent_inputs_is_drawn_once_and_tiled():
+    """GP-LV-GP: one noise value for each datum whatever K; the samples share what lies below them."""
+    X, y = jnp.linspace(-1, 1, 6)[:, None], jnp.sin(jnp.linspace(-3, 3, 6))
+    Z = X[:3]
+    shapes = []
+
+    def model(X, y):
+        g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z], 1))
+        with numpyro.plate("data", len(X)):
+            below = g.draw("below", X)
+            shapes.append(below.shape)
+            ngp.observe("y", f(ngp.latent_inputs("w", below[:, None])), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    guide = ngp.AutoGP(model)
+    svi = SVI(model, guide, optax.adam(0.01), ImportanceWeightedELBO(4, num_particles=2))
+    state = svi.init(KEY, X, y)
+    state, loss = jax.jit(svi.update)(state, X, y)
+    assert jnp.isfinite(loss)
+    assert set(shapes) == {(6,)}
+    gradient = jax.grad(lambda p: svi.loss.loss(KEY, p, model, guide, X, y))(svi.get_params(state))
+    assert all(bool(jnp.all(jnp.isfinite(g))) for g in jax.tree.leaves(gradient))
+
+
+# ----------------------------------------------------------------------- minibatches, guides, engines
+
+
+@pytest.mark.parametrize("case", cases("iw"))
+def test_minibatch_bound_is_unbiased(case):
+    """The average over all batches of two of three data is the full bound; no N/N_b is off by a third."""
+    eps = jnp.asarray(case["eps"])[:, :5].T
+    full = -ImportanceWeightedELBO(5).loss(KEY, {}, *shallow(case, 5), case["X"], case["y"])
+    bounds = []
+    for pair in ((0, 1), (0, 2), (1, 2)):
+        batch = jnp.asarray(pair)
+        guide = Inject(latent_guide(case, shallow_beliefs(case)), {"w": eps[:, batch]})
+        guide = handlers.substitute(guide, {"data": batch})
+        bounds.append(
+            -ImportanceWeightedELBO(5).loss(KEY, {}, latent_model(case), guide, case["X"], case["y"], batch=2)
+        )
+    np.testing.assert_allclose(np.mean(bounds), full, atol=TOLERANCE)
+    assert np.std(bounds) > 1e-3
+
+
+def test_natural_step_on_the_last_layer_uses_the_weights():
+    """Section 1.2 with (w g, w lambda) typed in NumPy, against one step of the recipe; unweighted is off by > 1e-2."""
+    case = cases("iw")[0]
+    rho, noise, eps = 0.4, case["noise"], np.asarray(case["eps"])[:, :5]
+    w = case["q_mu"][:, None] + case["q_sd"][:, None] * eps
+    inputs = np.stack([np.broadcast_to(case["X"], w.shape), w], -1).reshape(-1, 2)
+    kernel, Z = kernel_of(case), jnp.asarray(case["Z"])
+    A = np.linalg.solve(np.linalg.cholesky(kernel.matrix(Z)), np.asarray(kernel.matrix(Z, jnp.asarray(inputs))))
+    variance = case["variance"] - (A**2).sum(0) + (A**2).sum(0)  # the start is the prior
+    log_r = -0.5 * np.log(2 * np.pi * noise) - (np.repeat(case["y"], 5) ** 2 + variance) / (2 * noise)
+    log_r = log_r.reshape(3, 5) - 0.5 * w**2 + 0.5 * eps**2 + np.log(case["q_sd"])[:, None]
+    weights = np.exp(log_r - log_r.max(1, keepdims=True))
+    weights = (weights / weights.sum(1, keepdims=True)).ravel()
+    precision = np.eye(4) + rho * (A * weights / noise) @ A.T
+    shift = rho * A @ (weights * np.repeat(case["y"], 5) / noise)
+
+    recipe = ngp.guides.coupled(natural=True)
+
+    def guide(X, y=None, batch=None):
+        prior = handlers.trace(handlers.seed(handlers.block(latent_model(case), hide=["data"]), 0))
+        with handlers.block():
+            site = prior.get_trace(X, y)["f"]
+        numpyro.sample("f", ngp.Belief(recipe("f", site["fn"])))
+        with numpyro.plate("data", 3):
+            numpyro.sample("w", dist.Normal(case["q_mu"][:, None], case["q_sd"][:, None]).to_event(1))
+
+    injected = Inject(guide, {"w": jnp.asarray(eps).T})
+    svi = SVI(latent_model(case), injected, optax.sgd(rho), ImportanceWeightedELBO(5))
+    params = {"f/natural_shift": jnp.zeros(4), "f/natural_precision": jnp.eye(4)}
+    gradient = jax.grad(lambda p: svi.loss.loss(KEY, p, svi.model, injected, case["X"], case["y"]))(params)
+    np.testing.assert_allclose(jnp.eye(4) - rho * gradient["f/natural_precision"], precision, atol=1e-8)
+    np.testing.assert_allclose(-rho * gradient["f/natural_shift"], shift, atol=1e-8)
+
+
+def toy(X, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(-1.0, 0.1))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(scale), obs=y)
+
+
+def test_user_sites_in_the_plate_are_local_too():
+    """A positive local site under AutoNormal: its transformed samples and their Jacobian enter the weights.
+
+    Conjugate: the guide at the prior makes every weight the likelihood; typed out in NumPy from the drawn values.
+    """
+
+    def model(y):
+        with numpyro.plate("data", 4):
+            z = numpyro.sample("z", dist.LogNormal(0.2, 0.7))
+            numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    y = jnp.arange(4.0)
+    guide = AutoNormal(model)
+    with handlers.seed(rng_seed=0):
+        guide(y)
+    params = {"z_auto_loc": jnp.full(4, 0.2), "z_auto_scale": jnp.full(4, 0.7)}
+    drawn = weighted_samples(KEY, params, model, guide, (y,), {}, num_samples=6)
+    z = np.asarray(drawn.values["z"])
+    assert z.shape == (6, 4)
+    assert np.unique(z).size == 24
+    np.testing.assert_allclose(drawn.log_weights, -0.5 * (np.arange(4.0) - z) ** 2 - 0.5 * np.log(2 * np.pi), atol=1e-9)
+    np.testing.assert_allclose(
+        importance_weighted_bound(drawn.log_weights), np.log(np.mean(np.exp(drawn.log_weights), 0)), atol=1e-12
+    )
+
+
+def test_global_sites_are_drawn_once_with_their_own_terms():
+    case = cases("iw")[0]
+    guide = ngp.AutoGP(toy, rest=AutoNormal)
+    svi = SVI(toy, guide, optax.adam(0.01), ImportanceWeightedELBO(3))
+    state = svi.init(KEY, case["X"], case["y"])
+    params = svi.get_params(state)
+    drawn = weighted_samples(KEY, params, toy, guide, (case["X"], case["y"]), {}, num_samples=3)
+    assert set(drawn.values) == {"w"}
+    assert drawn.log_weights.shape == (3, 3)
+    assert drawn.remainder.shape == ()
+
+
+def test_no_latent_inputs_gives_the_usual_bound():
+    case = cases("svgp")[0]
+
+    def model(X, y=None):
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
+
+    guide = lambda X, y=None: numpyro.sample("f", ngp.Belief(Coupled(case["m"], case["S_chol"])))  # noqa: E731
+    loss = ImportanceWeightedELBO(7).loss(KEY, {}, model, guide, case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
+
+
+def test_float32_without_x64():
+    """NumPyro's Normal draws in the default precision, so a float32 run is one without x64."""
+    with jax.enable_x64(False):
+        X, y = jnp.zeros((3, 1)), jnp.ones(3)
+
+        def model(X, y):
+            g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2), outputs=1)
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2)[:, :1])
+            with numpyro.plate("data", 3):
+                hidden = g.draw("e", ngp.latent_inputs("w", X))
+                ngp.observe("y", f(hidden), ngp.likelihoods.Gaussian(0.5), obs=y)
+
+        svi = SVI(model, ngp.AutoGP(model), optax.adam(0.01), ImportanceWeightedELBO(4))
+        state, loss = svi.update(svi.init(jax.random.key(0), X, y), X, y)
+        assert loss.dtype == jnp.float32
+        assert jnp.isfinite(loss)
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(svi.get_params(state)))
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+def evaluate(model, guide=None, **options):
+    X, y = jnp.zeros((3, 1)), jnp.zeros(3)
+    guide = guide or ngp.AutoGP(model)
+    objective = ImportanceWeightedELBO(2, **options)
+    with handlers.seed(rng_seed=0):
+        guide(X, y)
+    return objective.loss(KEY, {}, model, handlers.seed(guide, 0), X, y)
+
+
+def without_plate(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    inputs = ngp.latent_inputs("w", X)
+    with numpyro.plate("data", 3):
+        ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+
+def observed_outside(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    with numpyro.plate("data", 3):
+        inputs = ngp.latent_inputs("w", X)
+    ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+
+def two_plates(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    with numpyro.plate("other", 3):
+        inputs = ngp.latent_inputs("w", X)
+    with numpyro.plate("data", 3):
+        ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+
+def nested_plates(X, y=None):
+    with numpyro.plate("outer", 2, dim=-2), numpyro.plate("data", 3, dim=-1):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+def nested_guide(X, y=None):
+    with numpyro.plate("outer", 2, dim=-2), numpyro.plate("data", 3, dim=-1):
+        numpyro.sample("z", dist.Normal(0.0, 1.0))
+
+
+def discrete(X, y=None):
+    with numpyro.plate("data", 3):
+        z = numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(1.0 * z, 1.0), obs=y)
+
+
+def discrete_guide(X, y=None):
+    with numpyro.plate("data", 3):
+        numpyro.sample("z", dist.Bernoulli(0.5))
+
+
+def tempered(X, y=None):
+    with numpyro.plate("data", 3):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        with handlers.scale(scale=0.5):
+            numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+def sampled_above(X, y=None):
+    g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2)[:, :1])
+    with numpyro.plate("data", 3):
+        hidden = g.draw("e", ngp.latent_inputs("w", X))
+        ngp.observe("y", f(hidden[..., None]), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: ImportanceWeightedELBO(0), "num_samples must be at least 1"),
+        (lambda: ImportanceWeightedELBO(5, num_particles=0), "num_particles must be at least 1"),
+        (lambda: evaluate(toy, plate="rows"), r"plate must be a plate of the model: \['data'\], but got 'rows'"),
+        (lambda: evaluate(without_plate), "the latent site 'w' must be inside the data plate 'data'"),
+        (lambda: evaluate(observed_outside), "the observed site 'y' must be inside the data plate 'data'"),
+        (lambda: evaluate(two_plates), "the latent site 'w' must be inside the data plate 'data'"),
+        (lambda: evaluate(nested_plates, nested_guide), "inside the data plate alone"),
+        (lambda: evaluate(discrete, discrete_guide), "the local site 'z' must be continuous"),
+        (lambda: evaluate(tempered, AutoNormal(tempered)), "one number that they share"),
+        (lambda: evaluate(toy, lambda X, y=None: None), "one for every latent site of the model"),
+        (lambda: evaluate(sampled_above, doubly_reparametrised=True), "drawn jointly over the samples"),
+        (lambda: evaluate(tempered, ngp.AutoGP(tempered), doubly_reparametrised=True), "False unless the guide"),
+    ],
+)
+def test_refusals(run, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run()
