@@ -299,3 +299,27 @@ def test_columns_need_a_key():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def float32_model(X, y, Z, batch):
+    one = jnp.float32(1.0)
+    f = ngp.gp("f", ngp.kernels.RBF(one, one), Z)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as index:
+        ngp.observe("y", f(X[index]), Gaussian(one), obs=y[index])
+
+
+def test_memory_of_a_step_with_twenty_thousand_mean_points():
+    """Below 2 GiB with all gradients, Z_gamma's too; the exact quadratic term alone would hold 1.5 GiB (1.6e9 bytes)."""
+    points = np.random.default_rng(0).normal(size=(20000, 8)).astype(np.float32)
+    used = {}
+    for columns in (64, None):
+        recipe = orthogonal(points, columns, natural=True, trainable=True)
+        guide = ngp.AutoGP(float32_model, {"f": recipe})
+        svi = SVI(float32_model, guide, ngp.optim.natural_gradient(optax.adam(1e-3), 0.1), Trace_ELBO())
+        data = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4096, 8), (4096,), (300, 8))]
+        state = jax.eval_shape(lambda *a, svi=svi: svi.init(*a, 1024), jax.random.key(0), *data)
+        step = jax.jit(lambda *a, svi=svi: svi.update(*a, 1024))
+        memory = step.lower(state, *data).compile().memory_analysis()
+        used[columns] = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+    assert used[64] < 2**30  # half of what is allowed; 0.26 GiB measured
+    assert used[None] > 1.4e9
