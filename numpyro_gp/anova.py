@@ -1,0 +1,297 @@
+"""ANOVA models from a data set: mapped inputs, zero-mean kernels, main effects, chosen interactions, and a constant.
+
+``f(x) = c + sum_d f_d(x_d) + sum_(d,e) f_de(x_d, x_e)`` where every component but the constant averages to zero over
+the range of its inputs (uniformly; over the observed frequencies for categories). This is deterministic centring:
+the components are identified whatever the likelihood and the minibatches, and Sobol indices exist (math.md section 5).
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
+from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern52, Uniform, ZeroMean, ZeroMeanCategory
+from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+
+__all__ = ["Design", "Input", "design"]
+
+FAMILIES = (RBF, Matern12, Matern32, Matern52)
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    levels: tuple[float, ...] = ()
+    frequencies: tuple[float, ...] = ()
+
+    @property
+    def is_category(self) -> bool:
+        """Whether the column holds categories."""
+        return bool(self.levels)
+
+    def map(self, x: Array) -> Array:
+        """Numbers to ``[0, 1]``, levels to codes 0, 1, …; a level that the design has not seen becomes NaN."""
+        if not self.is_category:
+            return (x - self.low) / (self.high - self.low)
+        equal = x[..., None] == jnp.asarray(self.levels, x.dtype)[(None,) * x.ndim]
+        codes = jnp.argmax(equal, axis=-1).astype(x.dtype)
+        return jnp.where(jnp.any(equal, axis=-1), codes, jnp.nan)
+
+    def grid(self, size: int) -> np.ndarray:
+        """Mapped values at which inducing inputs stand: an even grid, or all codes."""
+        return np.arange(len(self.levels), dtype=float) if self.is_category else np.linspace(0.0, 1.0, size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """An ANOVA model's inputs and components: what `design` builds.
+
+    Attributes
+    ----------
+    inputs : tuple of Input
+    components : dict of tuple of int
+        Columns of each component, by name; the constant has none.
+    family : type
+        Class of the one-dimensional kernels.
+    num_inducing, pair_inducing : int
+        Grid size of main effects, and on each axis of interactions.
+    """
+
+    inputs: tuple[Input, ...]
+    components: dict[str, tuple[int, ...]]
+    family: type
+    num_inducing: int
+    pair_inducing: int
+
+    def map(self, X: ArrayLike) -> Array:
+        """Inputs ``(..., N, D)`` as the kernels read them: numbers on [0, 1], categories as codes."""
+        inputs = check_points("X", X, len(self.inputs), leading=True)
+        mapped = jnp.stack([one.map(inputs[..., d]) for d, one in enumerate(self.inputs)], axis=-1)
+        values = known(mapped)
+        if values is not None and np.isnan(values).any():
+            column = int(np.argwhere(np.isnan(values))[0][-1])
+            levels = list(self.inputs[column].levels)
+            fail(
+                f"input {self.inputs[column].name!r}",
+                f"one of the levels {levels}",
+                "another",
+                "Build it from all data.",
+            )
+        return mapped
+
+    @property
+    def slots(self) -> tuple[tuple[str, int], ...]:
+        """The lengthscales of the model: one for each component and number that it reads."""
+        return tuple(
+            (name, d) for name, columns in self.components.items() for d in columns if not self.inputs[d].is_category
+        )
+
+    def kernels(self, variances: Any, lengthscales: ArrayLike, constant: ArrayLike = 100.0) -> dict[str, Kernel]:
+        """Kernels by component.
+
+        Parameters
+        ----------
+        variances : array (number of components that are not constant,)
+        lengthscales : array (number of `slots`,)
+            In units of the range of each input.
+        constant : float
+            Prior variance of the constant.
+        """
+        dtype, free = jnp.result_type(lengthscales), iter(range(len(self.components)))
+        at = {slot: number for number, slot in enumerate(self.slots)}
+        kernels: dict[str, Kernel] = {}
+        for name, columns in self.components.items():
+            if not columns:
+                kernels[name] = Constant(jnp.asarray(constant, dtype))
+                continue
+            kernel: Any = None
+            for d in columns:
+                own = self._one(d, lengthscales[at[name, d]] if (name, d) in at else None, dtype).on(d)
+                kernel = own if kernel is None else kernel * own
+            kernels[name] = variances[next(free)] * kernel
+        return kernels
+
+    def _one(self, column: int, lengthscale: Any, dtype: Any) -> Kernel:
+        one, unit = self.inputs[column], jnp.ones((), dtype)
+        if one.is_category:
+            return ZeroMeanCategory(unit, jnp.asarray(one.frequencies, dtype))
+        return ZeroMean(self.family(unit, lengthscale), Uniform(0 * unit, unit))
+
+    def inducing(self, dtype: Any = None) -> dict[str, Array]:
+        """Grids of mapped inputs by component, ``(M_c, D)``, zero in the columns that a component does not read."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        found = {}
+        for name, columns in self.components.items():
+            size = self.num_inducing if len(columns) == 1 else self.pair_inducing
+            axes = np.meshgrid(*[self.inputs[d].grid(size) for d in columns], indexing="ij")
+            points = np.zeros((axes[0].size if axes else 1, len(self.inputs)))
+            for d, axis in zip(columns, axes, strict=True):
+                points[:, d] = axis.ravel()
+            found[name] = jnp.asarray(points, dtype)
+        return found
+
+    def process(self, name: str = "f", *, scale: ArrayLike = 1.0, mean: Any = None, dtype: Any = None) -> AdditiveGP:
+        """Sample the hyper-parameters from their priors and open the additive site: call it at **mapped** inputs.
+
+        Sites: ``{name}_scale`` (half-normal standard deviations of the components' kernels) and
+        ``{name}_lengthscale`` (log-normal around half the range of an input).
+
+        Parameters
+        ----------
+        name : str
+        scale : float
+            Scale of the half-normal priors: about the standard deviation of ``f`` that is plausible.
+        mean : as for `additive_gp`
+        dtype : optional
+            Floating point type; JAX's default.
+        """
+        check_positive("scale", scale)
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        count = sum(bool(columns) for columns in self.components.values())
+        size = jnp.asarray(scale, dtype)
+        spread = numpyro.sample(f"{name}_scale", dist.HalfNormal(size).expand([count]).to_event(1))
+        lengthscales: Any = jnp.ones((0,), dtype)
+        if self.slots:
+            center, width = jnp.asarray(np.log(0.5), dtype), jnp.asarray(0.7, dtype)
+            prior = dist.LogNormal(center, width).expand([len(self.slots)]).to_event(1)
+            lengthscales = numpyro.sample(f"{name}_lengthscale", prior)
+        # NumPyro draws in the default type, whatever the parameters are.
+        spread, lengthscales = spread.astype(dtype), lengthscales.astype(dtype)
+        kernels = self.kernels(spread**2, lengthscales, (10 * size) ** 2)
+        return additive_gp(name, kernels, self.inducing(dtype), mean=mean)
+
+    def model(self, likelihood: Callable[[], Any], *, scale: ArrayLike = 1.0, mean: Any = None) -> Callable[..., None]:
+        """A NumPyro model ``model(X, y=None, batch=None)`` of raw inputs.
+
+        ``likelihood`` is called inside the model, so it can sample its own parameters:
+        ``lambda: ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.HalfNormal(1.0)))``. Sites: "f", "y".
+        """
+        if not callable(likelihood):
+            cure = "E.g. lambda: ngp.likelihoods.Poisson()."
+            fail(
+                "likelihood",
+                "a function without arguments that returns a likelihood",
+                f"{likelihood!r:.60}",
+                cure,
+                TypeError,
+            )
+        return _Model(self, likelihood, scale, mean)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """A model function as a value, so that guides which hold it can be pickled."""
+
+    design: Design
+    likelihood: Callable[[], Any]
+    scale: Any
+    mean: Any
+
+    def __call__(self, X: ArrayLike, y: ArrayLike | None = None, batch: int | None = None) -> None:
+        inputs = self.design.map(X)
+        f = self.design.process("f", scale=self.scale, mean=self.mean, dtype=inputs.dtype)
+        likelihood = self.likelihood()
+        with numpyro.plate("data", inputs.shape[0], subsample_size=batch) as rows:
+            observe("y", f(inputs[rows]), likelihood, obs=None if y is None else y[rows])
+
+
+def design(
+    X: ArrayLike,
+    *,
+    names: Sequence[str] | None = None,
+    categorical: Sequence[int | str] = (),
+    pairs: str | Sequence[tuple[int | str, int | str]] = (),
+    constant: bool = True,
+    family: type = RBF,
+    num_inducing: int = 16,
+    pair_inducing: int = 4,
+) -> Design:
+    """Read the ranges and levels of a data set and lay out an ANOVA model for it.
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Raw inputs. Numbers are mapped to [0, 1] by their range, categories (any distinct numbers) to codes.
+    names : sequence of str, optional
+        Names of the columns; ``x0``, ``x1``, ….
+    categorical : sequence of column numbers or names
+    pairs : "all" or a sequence of pairs
+        Interactions, by column numbers or names.
+    constant : bool
+        Whether there is a constant component, "constant".
+    family : kernel class
+        RBF, Matern12, Matern32 or Matern52.
+    num_inducing, pair_inducing : int
+        Inducing inputs of a main effect; of an interaction, on each axis.
+
+    Returns
+    -------
+    Design
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[10.0, 1.0], [20.0, 2.0], [40.0, 1.0]])
+    >>> layout = design(X, names=["age", "sex"], categorical=["sex"], pairs="all")
+    >>> layout.components
+    {'constant': (), 'age': (0,), 'sex': (1,), 'age:sex': (0, 1)}
+    """
+    data = np.asarray(check_points("X", X))
+    columns = data.shape[1]
+    labels = tuple(names) if names is not None else tuple(f"x{d}" for d in range(columns))
+    if len(labels) != columns or len(set(labels)) < columns or "constant" in labels:
+        fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", "One for each column.")
+    if family not in FAMILIES:
+        fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", "Pass the class itself.", TypeError)
+    chosen = {_column(one, labels) for one in categorical}
+    inputs = tuple(_input(labels[d], data[:, d], d in chosen) for d in range(columns))
+    components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
+    components |= {labels[d]: (d,) for d in range(columns)}
+    for first, second in _pairs(pairs, labels):
+        components[f"{labels[first]}:{labels[second]}"] = (first, second)
+    sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
+    return Design(inputs, components, family, *sizes)
+
+
+def _column(column: Any, labels: tuple[str, ...]) -> int:
+    if column in labels:
+        return labels.index(column)
+    if isinstance(column, (int, np.integer)) and 0 <= column < len(labels):
+        return int(column)
+    fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
+
+
+def _pairs(pairs: Any, labels: tuple[str, ...]) -> list[tuple[int, int]]:
+    if isinstance(pairs, str):
+        if pairs != "all":
+            fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'E.g. [("age", "income")].')
+        return list(combinations(range(len(labels)), 2))
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'E.g. [("age", "income")].')
+        first, second = sorted(_column(one, labels) for one in pair)
+        if first == second or (first, second) in found:
+            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Main effects are there already.")
+        found.append((first, second))
+    return found
+
+
+def _input(name: str, values: np.ndarray, is_category: bool) -> Input:
+    levels, counts = np.unique(values, return_counts=True)
+    if len(levels) < 2:
+        fail(f"input {name!r}", "a column that varies", f"the constant {levels[0]:.6g}", "Leave the column out.")
+    if not is_category:
+        return Input(name, float(levels[0]), float(levels[-1]))
+    return Input(name, levels=tuple(levels.tolist()), frequencies=tuple((counts / counts.sum()).tolist()))
