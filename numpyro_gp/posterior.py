@@ -1,20 +1,27 @@
 """``Posterior``: one object after the fit, whichever engine made it, and the predictions it gives."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.chunks import predict_chunks
+from numpyro_gp.draws import TrainingDraws, training_draws
+from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
+from numpyro_gp.primitives.gp import recorded_processes
 from numpyro_gp.sites import Observation, role, unwrap
+from numpyro_gp.storage import read_arrays, write_arrays
 
 __all__ = ["Posterior"]
 
@@ -42,7 +49,7 @@ class Posterior:
         self,
         model: Callable[..., Any],
         kind: str,
-        draw: Draw,
+        draw: Draw | None,
         num_draws: int | None,
         *,
         deterministic: bool = False,
@@ -59,15 +66,15 @@ class Posterior:
         if missing:
             fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
         params = dict(params)
+        draw: Draw | None = None
+        deterministic = isinstance(guide, AutoDelta)
         if isinstance(guide, AutoGP):
-            draw: Draw = lambda key, index: guide.global_values(key, params)  # noqa: ARG005, E731
+            draw = lambda key, index: guide.global_values(key, params)  # noqa: ARG005, E731
             deterministic = guide.rest is None or isinstance(guide.rest, AutoDelta)
-            return cls(model, "svi", draw, None, deterministic=deterministic)
-        if isinstance(guide, AutoGuide):
+        elif isinstance(guide, AutoGuide):
             draw = lambda key, index: guide.sample_posterior(key, params)  # noqa: ARG005, E731
-            return cls(model, "svi", draw, None, deterministic=isinstance(guide, AutoDelta))
-        posterior = cls(model, "svi", lambda key, index: {}, None)  # noqa: ARG005
-        posterior._guide, posterior._params = guide, params
+        posterior = cls(model, "svi", draw, None, deterministic=deterministic)
+        posterior.guide, posterior.params = guide, params
         return posterior
 
     @classmethod
@@ -82,6 +89,8 @@ class Posterior:
         draw: Draw = lambda key, index: jax.tree.map(lambda leaf: leaf[index], samples)  # noqa: ARG005, E731
         posterior = cls(model, "mcmc", draw, next(iter(sizes.values())))
         posterior.samples = samples
+        if not isinstance(mcmc, Mapping):
+            posterior.num_chains, posterior.extra_fields = mcmc.num_chains, dict(mcmc.get_extra_fields())
         return posterior
 
     @classmethod
@@ -101,8 +110,10 @@ class Posterior:
         return posterior
 
     samples: dict[str, Any] | None = None
-    _guide: Callable[..., Any] | None = None
-    _params: dict[str, Any] | None = None
+    guide: Callable[..., Any] | None = None
+    params: dict[str, Any] | None = None
+    num_chains: int = 1
+    extra_fields: Mapping[str, Any] = MappingProxyType({})
 
     def predict(
         self,
@@ -154,14 +165,145 @@ class Posterior:
         chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
         return Prediction(chunks, chunks.sizes, key)
 
+    def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
+        """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.
+
+        ``args`` and ``kwargs`` are the arguments of the model, data included. The log likelihood is on the
+        true predictive density, not the bound: ``log E_{p(f_n | v)} p(y_n | f_n)`` at drawn whitened values
+        ``v`` (from the belief, the chain or the particle) and hyper-parameters. Beliefs that whitened values
+        do not describe (decoupled ones) give ``log p(y_n | f_n)`` at drawn ``f_n``.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            All stored draws, or 1000 from a guide. Of chains, as many of each.
+        """
+        bound = _bind(self.model, args, kwargs)
+        index = self._spread_draws(num_samples)
+        keys = jax.random.split(check_key("key", key), index.size)
+        return training_draws(self.model, self.training_values, (keys, jnp.asarray(index)), bound)
+
+    def _spread_draws(self, num_samples: int | None) -> Any:
+        if num_samples is not None:
+            check_count("num_samples", num_samples)
+        if self.num_draws is None:
+            return np.arange(num_samples or 1000)
+        return spread_draws(min(num_samples or self.num_draws, self.num_draws), self.num_draws, self.num_chains)
+
+    def to_arviz(
+        self,
+        key: Array,
+        *args: Any,
+        num_samples: int | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """ArviZ's container (``InferenceData``, or a tree from ArviZ 1 on) of this posterior at the data of the fit.
+
+        Groups: posterior, posterior predictive, log likelihood (see `draws` for what it is), observed data,
+        constant data, and what NUTS recorded. For ``plot_energy`` run it with
+        ``extra_fields=("energy", "diverging")``. The attribute ``sampling`` says what the draws are: those of
+        a guide and particles are no chains.
+
+        LOO of a container estimates the leave-one-out density of the model under this posterior. With
+        ``inducing`` inputs at all data it agrees with exact leave-one-out; with fewer it is that of the
+        sparse model ``p(y_n | v)``, whose terms are independent given ``v``.
+
+        Parameters
+        ----------
+        key : PRNG key
+        *args, **kwargs
+            Arguments of the model as in the fit, data included.
+        num_samples : int, optional
+            As for `draws`.
+        coords, dims : dict, optional
+            Values along named dimensions, and names of the dimensions of a site or argument where the
+            names of plates do not do.
+        """
+        found = self.draws(key, *args, num_samples=num_samples, **kwargs)
+        arguments = _bind(self.model, args, kwargs).arguments
+        constant = {
+            name: np.asarray(value)
+            for name, value in arguments.items()
+            if _is_data(value) and not any(_is_same(value, seen) for seen in found.observed.values())
+        }
+        stats = sample_stats(self.extra_fields, self._spread_draws(num_samples), self.num_chains)
+        return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
+
+    def function_draws(
+        self, key: Array, X: Array, *args: Any, gp: str | None = None, num_samples: int | None = None, **kwargs: Any
+    ) -> Array:
+        """Functions drawn jointly at the rows of ``X``: ``(S, N)``, or ``(S, N, P)`` for several outputs.
+
+        One function for each posterior draw, from `GaussianProcess.joint`: curves to plot, extrema and
+        integrals to compute, where the marginals of `predict` do not do. ``O(N^3)`` for each draw.
+
+        Parameters
+        ----------
+        key : PRNG key
+        X : array (N, D)
+            Inputs of the process; not chunked.
+        *args, **kwargs
+            Arguments that the model needs to run; ``X`` alone by default.
+        gp : str, optional
+            Name of the process, where the model has several (`gp_regression`: the name of its data).
+        num_samples : int, optional
+            All stored draws, or 100 from a guide.
+        """
+        bound = _bind(self.model, args or (X,), kwargs)
+        count = self._number_of_draws(num_samples, is_random=True)
+        order = jnp.arange(count) if self.num_draws is None else _spread(count, self.num_draws)
+
+        def one(pair: tuple[Array, Array]) -> Array:
+            with recorded_processes() as found:
+                self._trace(*pair, bound)
+            process = _only(found, gp)
+            drawn = process.joint(X).sample(jax.random.fold_in(pair[0], 1))
+            return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
+
+        return jax.jit(lambda pairs: jax.lax.map(one, pairs))((jax.random.split(check_key("key", key), count), order))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""
+        groups = {"samples": self.samples or {}, "params": self.params or {}, "extra_fields": dict(self.extra_fields)}
+        groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if _is_data(x)}
+        write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike, model: Callable[..., Any], guide: Any = None, *args: Any, **kwargs: Any
+    ) -> "Posterior":
+        """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
+
+        A guide that was not run yet in this process is set up on ``args`` and ``kwargs``, the arguments of
+        the model in the fit.
+        """
+        kind, groups, notes = read_arrays(path)
+        if kind == "svi":
+            if guide is None:
+                fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
+            if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
+                with handlers.block(), handlers.seed(rng_seed=0):
+                    guide(*args, **kwargs)
+            return cls.from_svi(model, guide, groups["params"])
+        posterior = cls.from_mcmc(model, groups["samples"])
+        posterior.kind, posterior.num_chains = kind, notes["num_chains"]
+        posterior.extra_fields = groups.get("extra_fields", {})
+        return posterior
+
     # ------------------------------------------------------------------------------- pieces
 
     def values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Values of the global sites for one draw."""
-        if self._guide is None:
+        return self.training_values(key, index, *args, **kwargs) if self._draw is None else self._draw(key, index)
+
+    def training_values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Values of all latent sites for one draw, those of the training data in ``args`` included."""
+        if self.guide is None:
             return self._draw(key, index)
-        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self._params):
-            trace = handlers.trace(self._guide).get_trace(*args, **kwargs)
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self.params):
+            trace = handlers.trace(self.guide).get_trace(*args, **kwargs)
         return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
     def _trace(self, key: Array, index: Array, call: inspect.BoundArguments) -> dict[str, Any]:
@@ -225,6 +367,19 @@ class _Global:
         # A value with one entry for each training row cannot serve new rows.
         fits = value is None or jnp.shape(value) == tuple(site["fn"].shape())
         return value if fits else None
+
+
+def _only(found: Mapping[str, Any], name: str | None) -> Any:
+    """The process of a name, or the only one."""
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name not in found:
+        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
+    return found[name]
+
+
+def _is_same(value: Any, seen: Any) -> bool:
+    return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))
 
 
 def _is_data(value: Any) -> bool:

@@ -21,7 +21,6 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, check_belief
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
-from numpyro_gp.likelihoods.base import Latent, latent_factor
 
 __all__ = ["Belief", "InducingPrior", "Latents", "Observation", "role", "standard_normal", "unwrap"]
 
@@ -276,12 +275,15 @@ class Observation(dist.Distribution):
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw ``f`` from its marginals, then ``y`` given ``f``."""
         key_latent, key_data = jax.random.split(key)
+        return self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
+
+    def draw_latent(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw the latent functions at each datum from their marginals."""
         shape = sample_shape + self.mean_latent.shape
-        noise = jax.random.normal(key_latent, shape, self.mean_latent.dtype)
+        noise = jax.random.normal(key, shape, self.mean_latent.dtype)
         if self.covariance_latent is None:
             spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
         else:
-            factor = latent_factor(Latent(self.mean_latent, self.variance_latent, self.covariance_latent))
+            factor = jnp.linalg.cholesky(self.covariance_latent)
             spread = jnp.einsum("...ij,...j->...i", jnp.broadcast_to(factor, shape + shape[-1:]), noise)
-        latent = jnp.broadcast_to(self.mean_latent, shape) + spread
-        return self.likelihood.conditional(latent).sample(key_data)
+        return jnp.broadcast_to(self.mean_latent, shape) + spread

@@ -26,13 +26,14 @@ LAYERS = [
     ["guides"],
     ["checkpoints"],
     ["faults"],
-    ["objectives", "optim", "stein", "fit", "inducing"],
+    ["objectives", "deep", "optim", "stein", "fit", "inducing"],
     ["staging"],
     ["chunks", "prediction", "arviz"],
-    ["draws"],
-    ["storage"],
+    ["draws", "storage"],
+    ["groups"],
     ["posterior", "metrics"],
-    ["compare", "plots", "sobol", "anova", "diagnose"],
+    ["compare", "conditional_density", "plots", "sobol", "anova", "diagnose"],
+    ["effect_plots"],
 ]
 LEVEL = {module: number for number, layer in enumerate(LAYERS) for module in layer}
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

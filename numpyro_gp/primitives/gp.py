@@ -1,6 +1,9 @@
 """``gp``: one Gaussian process as one sample site, and the predictor that it returns."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -16,7 +19,21 @@ from numpyro_gp.linalg import default_jitter, small_cholesky
 from numpyro_gp.means import as_mean
 from numpyro_gp.sites import InducingPrior, standard_normal
 
-__all__ = ["GaussianProcess", "check_name", "gp"]
+__all__ = ["GaussianProcess", "check_name", "gp", "recorded_processes"]
+
+
+_recorded: ContextVar[dict[str, "GaussianProcess"] | None] = ContextVar("_recorded", default=None)
+
+
+@contextmanager
+def recorded_processes() -> Iterator[dict[str, "GaussianProcess"]]:
+    """Collect by name the processes that a model makes inside the block."""
+    found: dict[str, GaussianProcess] = {}
+    token = _recorded.set(found)
+    try:
+        yield found
+    finally:
+        _recorded.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +66,11 @@ class GaussianProcess:
     columns: int
     inputs: Any
     jitter: float | None = None
+
+    def __post_init__(self) -> None:
+        found = _recorded.get()
+        if found is not None:
+            found[self.name] = self
 
     def __call__(self, X: ArrayLike) -> dist.Distribution:
         """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
