@@ -1,0 +1,27 @@
+"""Stein variational gradient descent: particles over a model's latent sites, in unconstrained coordinates.
+
+`SVGD` takes the place of ``numpyro.contrib.einstein.SVGD``, with the same calls. It targets the
+posterior itself: the log-Jacobian of constrained sites is counted.
+"""
+
+from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
+from numpyro_gp.stein.kernels import IMQ, RBF, Groups, PerSite, forces, svgd_direction
+from numpyro_gp.stein.plots import plot_paths, plot_spread
+from numpyro_gp.stein.start import Around
+from numpyro_gp.stein.svgd import SVGD
+
+__all__ = [
+    "SVGD",
+    "Around",
+    "RBF",
+    "IMQ",
+    "PerSite",
+    "Groups",
+    "svgd_direction",
+    "forces",
+    "ksd",
+    "Paths",
+    "particle_paths",
+    "plot_paths",
+    "plot_spread",
+]

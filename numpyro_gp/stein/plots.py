@@ -1,0 +1,62 @@
+"""Figures of particles: their paths, and their spread beside a reference such as NUTS."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.checks import fail
+from numpyro_gp.stein.diagnostics import Paths
+
+__all__ = ["plot_paths", "plot_spread"]
+
+# Okabe and Ito's colours, told apart with any kind of colour vision.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+
+
+def _new_axes(ax: Any) -> Any:
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def plot_paths(paths: Paths, site: str, ax: Any = None) -> Any:
+    """Value of a scalar site over the steps, one line for each particle; returns the axes."""
+    values = np.asarray(_site(paths.particles, site, 2))
+    ax = _new_axes(ax)
+    ax.plot(np.asarray(paths.steps), values, color=COLOURS[0], alpha=0.5, linewidth=1)
+    ax.set(xlabel="step", ylabel=site, title=f"Paths of {values.shape[1]} particles")
+    return ax
+
+
+def plot_spread(
+    particles: Mapping[str, ArrayLike], site: str, references: Mapping[str, Any] | None = None, ax: Any = None
+) -> Any:
+    """Particles of a scalar site as marks on a row, over rows of reference draws; returns the axes.
+
+    ``references`` maps a label, such as "NUTS", to a dictionary of draws with the draws first. Each
+    reference row shows its median, its middle 50% (thick) and its middle 90% (thin).
+    """
+    values = np.asarray(_site(particles, site, 1))
+    ax, rows = _new_axes(ax), [f"{len(values)} particles"]
+    ax.plot(values, np.zeros_like(values), "|", color=COLOURS[0], markersize=18, markeredgewidth=1.5)
+    for row, (label, draws) in enumerate((references or {}).items(), start=1):
+        low, first, middle, third, high = np.quantile(np.asarray(_site(draws, site, 1)), [0.05, 0.25, 0.5, 0.75, 0.95])
+        colour = COLOURS[row % len(COLOURS)]
+        ax.plot([low, high], [row, row], color=colour, linewidth=1.5)
+        ax.plot([first, third], [row, row], color=colour, linewidth=5)
+        ax.plot(middle, row, "o", color="white", markeredgecolor=colour)
+        rows.append(label)
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=site, ylim=(-0.6, len(rows) - 0.4))
+    ax.set_title(f"Spread of {site}")
+    return ax
+
+
+def _site(values: Mapping[str, Any], site: str, axes: int) -> Any:
+    if site not in values:
+        fail("site", f"one of {sorted(values)}", repr(site), "Name a latent site.")
+    if np.ndim(values[site]) != axes:
+        cure = "Pass one coordinate: {site: values[site][..., 0]}."
+        fail("site", "a scalar site", f"values of shape {np.shape(values[site])}", cure)
+    return values[site]

@@ -1,0 +1,93 @@
+"""Stein discrepancy against automatic derivatives of its definition; paths against the run they record."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+
+from numpyro_gp.stein import IMQ, RBF, SVGD, PerSite, ksd, particle_paths
+
+KEY = jax.random.key(1)
+
+
+def by_definition(x, s, k):
+    """Mean of s.s' k + s.grad_y k + s'.grad_x k + tr grad_x grad_y k, by automatic differentiation."""
+
+    def pair(a, b, s, t):
+        cross = jnp.trace(jax.jacfwd(jax.grad(k, 0), 1)(a, b))
+        return s @ t * k(a, b) + s @ jax.grad(k, 1)(a, b) + t @ jax.grad(k, 0)(a, b) + cross
+
+    every = jax.vmap(jax.vmap(pair, (None, 0, None, 0)), (0, None, 0, None))
+    return jnp.sqrt(jnp.mean(jax.jit(every)(x, x, s, s)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "k"),
+    [
+        (RBF(0.7), lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2) / 0.7)),
+        (IMQ(1.2, -0.4, 1.5), lambda a, b: (1.44 + jnp.sum((a - b) ** 2) / 1.5) ** -0.4),
+    ],
+    ids=["rbf", "imq"],
+)
+def test_discrepancy_by_definition(kernel, k, rng):
+    x, s = jnp.asarray(rng.normal(size=(2, 4, 3)))
+    np.testing.assert_allclose(ksd(x, s, kernel), by_definition(x, s, k), rtol=1e-8)
+    np.testing.assert_allclose(ksd(x + 1e4, s, kernel), ksd(x, s, kernel), rtol=1e-8)
+
+
+def test_discrepancy_of_blocks_adds_squares(rng):
+    x = {"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(5, 2)))}
+    s = {"a": -x["a"], "b": -x["b"]}
+    parts = [ksd(x["a"][:, None], s["a"][:, None], RBF()), ksd(x["b"], s["b"], RBF())]
+    np.testing.assert_allclose(ksd(x, s, PerSite()), np.hypot(*parts), rtol=1e-10)
+
+
+def test_discrepancy_falls_for_exact_draws_and_not_for_shifted_ones(rng):
+    draws = rng.normal(size=(800, 2))
+    few, many = ksd(draws[:50], -draws[:50]), ksd(draws, -draws)
+    shifted, narrow = ksd(draws + 0.5, -(draws + 0.5)), ksd(0.5 * draws, -0.5 * draws)
+    assert many < 0.5 * few
+    assert shifted > 4 * many
+    assert narrow > 4 * many
+
+
+def model():
+    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+
+
+def test_paths_are_those_of_the_run():
+    def engine():
+        return SVGD(model, optax.adam(0.1), num_stein_particles=3)
+
+    paths = particle_paths(KEY, engine(), 6, every=2)
+    run = engine().run(KEY, 6, progress_bar=False)
+    np.testing.assert_array_equal(paths.steps, [0, 2, 4, 6])
+    assert paths.particles["rate"].shape == (4, 3)
+    np.testing.assert_allclose(paths.particles["rate"][-1], run.params["rate_auto_loc"], rtol=1e-12)
+    np.testing.assert_allclose(paths.forces, run.losses, rtol=1e-12)
+    svgd = engine()
+    start = svgd.particles(svgd.init(KEY))["rate"]
+    np.testing.assert_allclose(paths.particles["rate"][0], start, rtol=1e-12)
+    onward = particle_paths(KEY, svgd, 2, init_state=particle_paths(KEY, svgd, 4).state)
+    np.testing.assert_allclose(onward.particles["rate"][-1], paths.particles["rate"][-1], rtol=1e-10)
+
+
+def test_discrepancy_of_a_run_falls():
+    svgd = SVGD(model, optax.adam(0.1), num_stein_particles=10, init_particles={"rate": jnp.linspace(10.0, 12.0, 10)})
+    paths = particle_paths(KEY, svgd, 200, every=200)
+    first = jnp.log(paths.particles["rate"][0])[:, None]
+    last = svgd.unconstrained(paths.state)["rate"][:, None]
+
+    def score(u):
+        return 4.0 - jnp.exp(u)
+
+    assert ksd(last, score(last)) < 0.1 * ksd(first, score(first))
+    np.testing.assert_allclose(svgd.scores(paths.state)["rate"], score(last)[:, 0], rtol=1e-9)
+
+
+def test_messages():
+    with pytest.raises(ValueError, match="every must be a divisor of the 5 steps, but got 2"):
+        particle_paths(KEY, SVGD(model, optax.adam(0.1)), 5, every=2)

@@ -1,0 +1,65 @@
+"""Where particles start: given values, near a point, and drawn from the prior."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+
+from numpyro_gp.stein import SVGD, Around
+
+
+def model():
+    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    numpyro.sample("w", dist.Beta(jnp.ones(3), 2.0).to_event(1))
+
+
+def started(init_particles, n=400, key=0):
+    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=n, init_particles=init_particles)
+    return svgd.particles(svgd.init(jax.random.key(key)))
+
+
+def test_prior_draws_have_the_moments_of_the_prior():
+    particles = started(None)
+    assert particles["w"].shape == (400, 3)
+    assert abs(particles["rate"].mean() - 4.0) < 4 * 2.0 / 20  # four standard errors
+    assert 3.0 < particles["rate"].var() < 5.2
+
+
+def test_given_values_are_the_start_and_the_rest_is_drawn():
+    given = jnp.linspace(1.0, 3.0, 5)
+    particles = started({"rate": given}, 5)
+    np.testing.assert_allclose(particles["rate"], given, rtol=1e-12)
+    assert len(np.unique(np.asarray(particles["w"][:, 0]))) == 5
+
+
+def test_around_scatters_in_unconstrained_coordinates():
+    particles = started(Around({"rate": 2.0}, 0.1))
+    logs = np.log(np.asarray(particles["rate"]))
+    assert abs(logs.mean() - np.log(2.0)) < 4 * 0.1 / 20
+    assert 0.08 < logs.std() < 0.12
+    np.testing.assert_allclose(started(Around({"rate": 2.0}, 0.0), 3)["rate"], 2.0, rtol=1e-12)
+    inside = started(Around({"w": jnp.array([0.2, 0.3, 0.5])}), 4)["w"]
+    assert inside.shape == (4, 3)
+    assert 0 < inside.min() <= inside.max() < 1
+
+
+def test_messages():
+    with pytest.raises(
+        ValueError, match=r"init_particles must be values of latent sites among \['rate', 'w'\], but got"
+    ):
+        started({"raet": jnp.ones(3)}, 3)
+    with pytest.raises(ValueError, match=r"init_particles\['rate'\] must be of shape \(3,\), the 3 particles"):
+        started({"rate": jnp.ones(2)}, 3)
+    with pytest.raises(ValueError, match=r"must be of shape \(\), one value for all particles, but got shape \(3,\)"):
+        started(Around({"rate": jnp.ones(3)}), 3)
+    with pytest.raises(ValueError, match=r"init_particles\['rate'\] must be finite"):
+        started({"rate": jnp.array([1.0, jnp.nan, 1.0])}, 3)
+    with pytest.raises(TypeError, match="init_particles must be a dictionary of arrays"):
+        started(3.0)
+    with pytest.raises(TypeError, match="values must be a dictionary of site names to values"):
+        Around(3.0)
+    with pytest.raises(ValueError, match="scale must be zero or positive"):
+        Around({}, -1.0)

@@ -1,0 +1,321 @@
+"""The engine: its target, its cost, its calls, what it does with a bad particle."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib import einstein
+from numpyro.infer.util import potential_energy
+
+import numpyro_gp as ngp
+from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Groups, PerSite, svgd_direction
+
+KEY = jax.random.key(3)
+X = jnp.linspace(-1.0, 1.0, 12)[:, None]
+Y = jnp.sin(3 * X[:, 0])
+
+
+def hyper():
+    lengthscale = numpyro.sample("lengthscale", dist.Gamma(2.0, 2.0))
+    weights = numpyro.sample("weights", dist.Beta(jnp.ones(2), 2.0).to_event(1))
+    return lengthscale, weights
+
+
+def gp_model(X, y=None, batch=None):
+    lengthscale, weights = hyper()
+    f = ngp.gp("f", ngp.kernels.Matern32(weights[0], lengthscale), X[::3])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as index:
+        ngp.observe("y", f(X[index]), ngp.likelihoods.Bernoulli(), obs=None if y is None else y[index])
+
+
+LABELS = (Y > 0).astype(float)
+
+
+def state_of(svgd, *args, **kwargs):
+    return jax.tree.map(jnp.asarray, svgd.init(KEY, *args, **kwargs))
+
+
+def test_scores_are_gradients_of_numpyros_potential():
+    """NumPyro's HMC potential holds the Jacobian: an independent statement of the same target."""
+    svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=3)
+    state = state_of(svgd, X, LABELS)
+    free, scores = svgd.unconstrained(state), svgd.scores(state, X, LABELS)
+    assert scores["f"].shape == (3, 4)
+    assert scores["weights"].shape == (3, 2)
+    for number in range(3):
+        one = {name: value[number] for name, value in free.items()}
+        gradient = jax.grad(lambda one: -potential_energy(gp_model, (X, LABELS), {}, one))(one)
+        for name, value in gradient.items():
+            np.testing.assert_allclose(scores[name][number], value, rtol=1e-9, atol=1e-10)
+
+
+def test_the_jacobian_of_a_simplex():
+    """Dirichlet(2, 3, 4) has means 2/9, 3/9, 4/9; without the Jacobian the modes differ: (1, 2, 3) / 6."""
+    with jax.numpy_rank_promotion("allow"):  # NumPyro's stick breaking promotes ranks
+        model = lambda: numpyro.sample("w", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))  # noqa: E731
+        svgd = SVGD(model, optax.adam(0.1), num_stein_particles=30)
+        result = svgd.run(KEY, 300, progress_bar=False)
+    np.testing.assert_allclose(svgd.particles(result.params)["w"].mean(0), np.array([2, 3, 4]) / 9, atol=0.015)
+
+
+@pytest.mark.parametrize("evaluation", ["vmap", "map"])
+def test_a_step_is_the_bare_update(evaluation):
+    kernel = Groups([["lengthscale", "weights"]], IMQ())
+    svgd = SVGD(gp_model, numpyro.optim.SGD(0.05), kernel, 4, evaluation=evaluation)
+    state = state_of(svgd, X, LABELS)
+    free, scores = svgd.unconstrained(state), svgd.scores(state, X, LABELS)
+    phi = svgd_direction(free, scores, kernel)
+    after, force = svgd.update(state, X, LABELS)
+    for name, value in svgd.unconstrained(after).items():
+        np.testing.assert_allclose(value, free[name] + 0.05 * phi[name], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(force, np.sqrt(sum(np.sum(np.square(part)) for part in phi.values())), rtol=1e-10)
+    np.testing.assert_allclose(svgd.evaluate(state, X, LABELS), force, rtol=1e-10)
+
+
+def test_minibatch_is_shared_and_scaled():
+    def model(y, batch):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
+            numpyro.deterministic("index", index)
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
+
+    y = jnp.asarray(2.0 ** np.arange(6))  # any batch is known by its sum
+    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=5)
+    state = state_of(svgd, y, 2)
+    mean, score = svgd.unconstrained(state)["mean"], svgd.scores(state, y, 2)["mean"]
+    # score = -mean + (N / N_b) sum_b (y - mean), with N / N_b = 3
+    batch_sum = (np.asarray(score) + np.asarray(mean)) / 3 + 2 * np.asarray(mean)
+    np.testing.assert_allclose(batch_sum, batch_sum[0], rtol=1e-9)
+    sums = [float(y[i] + y[j]) for i in range(6) for j in range(i)]
+    assert np.min(np.abs(np.array(sums) - batch_sum[0])) < 1e-9
+    following = svgd.update(state, y, 2)[0]
+    assert not np.allclose(svgd.scores(following, y, 2)["mean"], score), "the next step has its own batch"
+
+
+def counting_model(counter, y, batch):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
+        value = numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
+    jax.debug.callback(lambda *_: counter.append(1), mean, jnp.sum(value))
+
+
+def evaluations_of_a_step(engine, batch, n):
+    counter = []
+    svgd = engine(functools.partial(counting_model, counter), numpyro.optim.SGD(0.1), n)
+    state = jax.tree.map(jnp.asarray, svgd.init(KEY, jnp.arange(8.0), batch))
+    step = jax.jit(lambda state: svgd.update(state, jnp.arange(8.0), batch)[0])
+    jax.block_until_ready(step(state))
+    jax.effects_barrier()
+    counter.clear()
+    jax.block_until_ready(step(state))
+    jax.effects_barrier()
+    return len(counter)
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("evaluation", ["vmap", "map"])
+def test_a_step_evaluates_one_score_a_particle(batch, evaluation):
+
+    def engine(model, optim, n):
+        return SVGD(model, optim, RBF(), n, evaluation=evaluation)
+
+    assert evaluations_of_a_step(engine, batch, 20) == 20
+
+
+def test_numpyros_step_evaluates_a_score_a_pair_on_minibatches():
+    """Why the class above exists; if this fails NumPyro has changed for the better."""
+
+    def engine(model, optim, n):
+        return einstein.SVGD(model, optim, einstein.RBFKernel(), n)
+
+    assert evaluations_of_a_step(engine, 4, 20) >= 400
+
+
+def test_one_particle_finds_the_map_of_the_unconstrained_density():
+    svgd = SVGD(lambda: numpyro.sample("rate", dist.Gamma(4.0, 1.0)), optax.adam(0.1), num_stein_particles=1)
+    result = svgd.run(KEY, 300, progress_bar=False)
+    # argmax of 4 u - exp(u): rate 4. Without the Jacobian the maximum is at 3.
+    np.testing.assert_allclose(svgd.particles(result.params)["rate"], [4.0], atol=1e-3)
+
+
+def test_resume_equals_uninterrupted():
+    def engine():
+        return SVGD(gp_model, numpyro.optim.Adagrad(0.2), PerSite(), 3)
+
+    whole = engine().run(KEY, 8, X, LABELS, batch=6, progress_bar=False)
+    first = engine()
+    half = first.run(KEY, 5, X, LABELS, batch=6, progress_bar=False)
+    for svgd in (first, engine()):  # the same object, and one that has seen nothing
+        rest = svgd.run(jax.random.key(99), 3, X, LABELS, batch=6, progress_bar=False, init_state=half.state)
+        for name, value in whole.params.items():
+            np.testing.assert_allclose(rest.params[name], value, rtol=1e-10)
+        np.testing.assert_allclose(rest.losses, whole.losses[5:], rtol=1e-10)
+
+
+def test_same_key_same_particles_and_another_key_others():
+    def run(seed):
+        return SVGD(hyper, optax.adam(0.1), RBF(), 3).run(jax.random.key(seed), 5, progress_bar=False).params
+
+    first, again, other = run(0), run(0), run(1)
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, again[name])
+        assert not np.allclose(value, other[name])
+
+
+def test_fit_runs_and_resumes_it(tmp_path):
+    def engine():
+        return SVGD(gp_model, optax.adam(0.1), PerSite(), 3)
+
+    whole = ngp.fit(KEY, engine(), 6, X, LABELS, batch=6, progress=False)
+    plain = engine().run(KEY, 6, X, LABELS, batch=6, progress_bar=False)
+    ngp.fit(KEY, engine(), 4, X, LABELS, batch=6, progress=False, checkpoint=tmp_path / "s.npz")
+    rest = ngp.fit(KEY, engine(), 6, X, LABELS, batch=6, progress=False, resume=tmp_path / "s.npz")
+    for name, value in whole.params.items():
+        np.testing.assert_array_equal(rest.params[name], value)
+        np.testing.assert_allclose(plain.params[name], value, rtol=1e-10)
+
+
+def guarded(limit):
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.factor("wall", jnp.log(limit - b) - a**2)  # NaN beyond the limit
+
+
+BAD = {"a": jnp.array([0.1, 0.2, 0.3, 0.4]), "b": jnp.array([0.0, -1.0, 9.0, -0.5])}
+
+
+def test_a_bad_particle_is_named_and_does_not_spread():
+    svgd = SVGD(guarded, optax.sgd(0.05), num_stein_particles=4, init_particles=BAD)
+    state = state_of(svgd, 2.0)
+    assert svgd.faults(state, 2.0) == [(2, "b")]
+    with pytest.warns(UserWarning, match="Not finite after 5 steps: particle 2 at 'b'|particle 2 at 'a'"):
+        result = svgd.run(KEY, 5, 2.0, progress_bar=False)
+    keep = np.array([0, 1, 3])
+    without = SVGD(
+        guarded, optax.sgd(0.05), num_stein_particles=3, init_particles={k: v[keep] for k, v in BAD.items()}
+    ).run(KEY, 5, 2.0, progress_bar=False)
+    for name, value in without.params.items():
+        np.testing.assert_allclose(result.params[name][keep], value, rtol=1e-9)
+    assert np.isnan(result.losses).all(), "the loss says that something is wrong"
+    assert not np.isfinite(np.asarray(result.params["b_auto_loc"])[2])
+
+
+def test_fit_stops_at_a_bad_particle_with_its_number_and_site():
+    svgd = SVGD(guarded, optax.sgd(0.05), num_stein_particles=4, init_particles=BAD)
+    with pytest.raises(ngp.NonFiniteLoss, match=r"particle 2\).*'wall'") as caught:
+        ngp.fit(KEY, svgd, 5, 2.0, progress=False)
+    assert caught.value.step == 0
+    assert caught.value.sites == ("wall",)
+
+
+def test_float32_stays_float32_through_run_and_fit():
+    def model(y):
+        one = jnp.float32(1.0)
+        rate = numpyro.sample("rate", dist.Gamma(4 * one, one))
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    y = jnp.asarray([3, 4])
+    for kernel in (RBF(), PerSite(), IMQ()):
+        svgd = SVGD(model, optax.adam(0.1), kernel, 8)
+        run = svgd.run(KEY, 200, y, progress_bar=False)
+        fitted = ngp.fit(KEY, svgd, 200, y, progress=False)
+        for params in (run.params, fitted.params):
+            rate = svgd.particles(params)["rate"]
+            assert rate.dtype == jnp.float32
+            assert abs(float(rate.mean()) - 11 / 3) < 0.15  # Gamma(11, 3)
+
+
+def test_parameters_of_the_model_are_shared_and_climb_the_average():
+    def model(y):
+        shift = numpyro.param("shift", 0.0)
+        mean = numpyro.sample("mean", dist.Normal(0.0, 0.1))
+        numpyro.sample("y", dist.Normal(shift + mean, 1.0), obs=y)
+
+    svgd = SVGD(model, numpyro.optim.SGD(0.5), num_stein_particles=3)
+    state = state_of(svgd, 2.0)
+    mean = svgd.unconstrained(state)["mean"]
+    after = svgd.get_params(svgd.update(state, 2.0)[0])
+    np.testing.assert_allclose(after["shift"], 0.5 * np.mean(2.0 - np.asarray(mean)), rtol=1e-12)
+    assert set(svgd.particles(state)) == {"mean"}
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [einstein.RBFKernel(), einstein.IMQKernel(), einstein.RBFKernel(mode="vector"), einstein.GraphicalKernel()],
+    ids=["rbf", "imq", "vector", "graphical"],
+)
+def test_numpyros_kernels_are_taken(theirs):
+    svgd = SVGD(hyper, optax.adam(0.1), theirs, 4)
+    result = svgd.run(KEY, 3, progress_bar=False)
+    assert all(np.isfinite(value).all() for value in result.params.values())
+
+
+def test_numpyros_imq_kernel_gives_our_direction():
+    def step(kernel):
+        return SVGD(hyper, numpyro.optim.SGD(0.1), kernel, 4).run(KEY, 1, progress_bar=False).params
+
+    theirs, ours = step(einstein.IMQKernel()), step(IMQ(bandwidth=1.0))
+    for name, value in ours.items():
+        np.testing.assert_allclose(theirs[name], value, rtol=1e-10)
+
+
+def test_static_keywords_reach_the_model_from_the_start():
+    """NumPyro's class forgets them when it places the particles."""
+    svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 2, y=LABELS, batch=6)
+    assert np.isfinite(svgd.run(KEY, 2, X, progress_bar=False).losses).all()
+
+
+def test_gp_regression_particles_are_hyper_parameters():
+    def model(X, y=None, sparse=False):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        noise = numpyro.sample("noise", dist.LogNormal(-2.0, 1.0))
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), X, noise, obs=y, inducing=X[::2] if sparse else None)
+
+    for sparse in (False, True):
+        svgd = SVGD(model, optax.adam(0.1), PerSite(), 5, init_particles=Around({"lengthscale": 0.5, "noise": 0.1}))
+        result = svgd.run(KEY, 60, X, Y, sparse=sparse, progress_bar=False)
+        assert result.losses[-1] < 0.3 * result.losses[0]
+        assert set(svgd.particles(result.params)) == {"lengthscale", "noise"}
+
+
+def test_posterior_mixes_the_particles():
+    def model(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-2.0, 0.5))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    svgd = SVGD(model, optax.adam(0.1), PerSite(), 4)
+    result = svgd.run(KEY, 20, X, Y, progress_bar=False)
+    posterior = ngp.Posterior.from_stein(model, svgd, result.params)
+    again = ngp.Posterior.from_stein(model, svgd, result.state)
+    assert posterior.kind == "stein"
+    assert posterior.num_draws == 4
+    prediction = posterior.predict(KEY, X)
+    f = svgd.particles(result.params)
+    gram = np.exp(-((np.asarray(X) - np.asarray(X).T) ** 2) / (2 * 0.25))
+    means = np.asarray(f["f"]) @ np.linalg.cholesky(gram + 1e-6 * np.eye(12)).T
+    np.testing.assert_allclose(prediction.mean, means.mean(0), atol=1e-5)
+    np.testing.assert_allclose(prediction.variance, np.mean(f["noise"] ** 2) + means.var(0), atol=1e-5)
+    np.testing.assert_array_equal(again.predict(KEY, X).mean, prediction.mean)
+
+
+def test_messages():
+    with pytest.raises(TypeError, match=r"kernel_fn must be a kernel such as ngp\.stein\.RBF"):
+        SVGD(hyper, optax.adam(0.1), RBF)
+    with pytest.raises(TypeError, match=r"optim must be a NumPyro or optax optimiser, but got 0\.1"):
+        SVGD(hyper, 0.1)
+    with pytest.raises(ValueError, match="evaluation must be one of 'vmap', 'map'"):
+        SVGD(hyper, optax.adam(0.1), evaluation="loop")
+    with pytest.raises(ValueError, match="num_stein_particles must be at least 1"):
+        SVGD(hyper, optax.adam(0.1), num_stein_particles=0)
+    svgd = SVGD(hyper, optax.adam(0.1))
+    with pytest.raises(RuntimeError, match="svgd must be initialised"):
+        svgd.particles({})
+    with pytest.raises(TypeError, match="init_state must be the state of an earlier run, but got a dict"):
+        svgd.run(KEY, 1, init_state={}, progress_bar=False)
