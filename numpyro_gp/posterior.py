@@ -13,6 +13,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.calls import bind, check_rows, is_data, row_names
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.chunks import predict_chunks
 from numpyro_gp.draws import TrainingDraws, training_draws
@@ -147,13 +148,13 @@ class Posterior:
         """
         check_key("key", key)
         check_count("chunk_size", chunk_size)
-        bound = _bind(self.model, args, kwargs)
-        names = _row_names(bound, rows)
-        _check_rows(bound, names)
+        bound = bind(self.model, args, kwargs)
+        names = row_names(bound, rows)
+        check_rows(bound, names)
         site, is_random = self._inspect(key, bound, site)
         draws = self._number_of_draws(num_samples, is_random)
-        static = {name: value for name, value in bound.arguments.items() if not _is_data(value)}
-        arrays = {name: value for name, value in bound.arguments.items() if _is_data(value)}
+        static = {name: value for name, value in bound.arguments.items() if not is_data(value)}
+        arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
         order = jnp.arange(draws) if self.num_draws is None else _spread(draws, self.num_draws)
         row_free = {name: value for name, value in arrays.items() if name not in names}
 
@@ -178,7 +179,7 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
-        bound = _bind(self.model, args, kwargs)
+        bound = bind(self.model, args, kwargs)
         index = self._spread_draws(num_samples)
         keys = jax.random.split(check_key("key", key), index.size)
         return training_draws(self.model, self.training_values, (keys, jnp.asarray(index)), bound)
@@ -222,11 +223,11 @@ class Posterior:
             names of plates do not do.
         """
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
-        arguments = _bind(self.model, args, kwargs).arguments
+        arguments = bind(self.model, args, kwargs).arguments
         constant = {
             name: np.asarray(value)
             for name, value in arguments.items()
-            if _is_data(value) and not any(_is_same(value, seen) for seen in found.observed.values())
+            if is_data(value) and not any(_is_same(value, seen) for seen in found.observed.values())
         }
         stats = sample_stats(self.extra_fields, self._spread_draws(num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
@@ -251,7 +252,7 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 100 from a guide.
         """
-        bound = _bind(self.model, args or (X,), kwargs)
+        bound = bind(self.model, args or (X,), kwargs)
         count = self._number_of_draws(num_samples, is_random=True)
         order = jnp.arange(count) if self.num_draws is None else _spread(count, self.num_draws)
 
@@ -267,7 +268,7 @@ class Posterior:
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""
         groups = {"samples": self.samples or {}, "params": self.params or {}, "extra_fields": dict(self.extra_fields)}
-        groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if _is_data(x)}
+        groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
 
     @classmethod
@@ -382,43 +383,6 @@ def _is_same(value: Any, seen: Any) -> bool:
     return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))
 
 
-def _is_data(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
 def _spread(count: int, available: int) -> Array:
     """Indices of ``count`` draws spread evenly over those available."""
     return jnp.round(jnp.linspace(0, available - 1, count)).astype(int)
-
-
-def _bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    try:
-        bound = inspect.signature(model).bind(*args, **kwargs)
-    except TypeError as error:
-        fail(
-            "args and kwargs",
-            "arguments of the model",
-            str(error),
-            "Call predict(key, ...) as you call the model.",
-            TypeError,
-        )
-    return bound
-
-
-def _row_names(bound: inspect.BoundArguments, rows: Sequence[str] | None) -> tuple[str, ...]:
-    names = (next(iter(bound.arguments)),) if rows is None else tuple(rows)
-    unknown = [name for name in names if name not in bound.arguments or not _is_data(bound.arguments[name])]
-    if unknown:
-        fail(
-            "rows",
-            f"names of array arguments among {list(bound.arguments)}",
-            f"{unknown}",
-            "Name them as the model does.",
-        )
-    return names
-
-
-def _check_rows(bound: inspect.BoundArguments, names: tuple[str, ...]) -> None:
-    sizes = {name: bound.arguments[name].shape[0] for name in names}
-    if len(set(sizes.values())) != 1 or 0 in sizes.values():
-        fail("rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each.")

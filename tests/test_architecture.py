@@ -27,7 +27,7 @@ LAYERS = [
     ["checkpoints"],
     ["faults"],
     ["objectives", "deep", "optim", "stein", "fit", "inducing"],
-    ["staging"],
+    ["staging", "calls"],
     ["chunks", "prediction", "arviz"],
     ["draws", "storage"],
     ["groups"],
