@@ -24,6 +24,14 @@ pytestmark = pytest.mark.benchmark
 BATCH, BETA, INPUTS = 1024, 300, 8
 
 
+@pytest.fixture(autouse=True)
+def single_precision():
+    """NumPyro's constraint of triangular matrices refuses float32 while float64 is enabled."""
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
 def model(X, y, Z):
     one = jnp.float32(1.0)
     f = ngp.gp("f", ngp.kernels.Matern52(one, jnp.full(INPUTS, 2.0, jnp.float32)), Z)
