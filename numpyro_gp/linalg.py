@@ -87,7 +87,7 @@ def small_cholesky(matrix: Array) -> Array:
         for previous in columns:
             column = column - previous[..., j:] * previous[..., j : j + 1]
         column = column / jnp.sqrt(column[..., :1])
-        columns.append(jnp.concatenate([jnp.zeros(matrix.shape[:-2] + (j,), matrix.dtype), column], axis=-1))
+        columns.append(jnp.concatenate([jnp.zeros((*matrix.shape[:-2], j), matrix.dtype), column], axis=-1))
     return jnp.stack(columns, axis=-1)
 
 

@@ -9,7 +9,7 @@ every NumPyro ELBO is the sparse variational bound and every sampler sees the sp
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ class InducingPrior(dist.Distribution):
 
     pytree_data_fields = ("basis",)
     pytree_aux_fields = ("name",)
-    reparametrized_params: list[str] = []
+    reparametrized_params: ClassVar[list[str]] = []
 
     def __init__(self, name: str, basis: Any, shape: tuple[int, ...], *, validate_args: bool | None = None) -> None:
         self.name = name
@@ -100,7 +100,7 @@ class Belief(dist.Distribution):
     """
 
     pytree_data_fields = ("value",)
-    reparametrized_params = ["value"]
+    reparametrized_params: ClassVar[list[str]] = ["value"]
 
     def __init__(self, value: AbstractBelief, *, validate_args: bool | None = None) -> None:
         if not isinstance(value, AbstractBelief):
@@ -190,13 +190,13 @@ class Latents:
 class Observation(dist.Distribution):
     """Data ``y`` seen through a likelihood: the site that `observe` opens.
 
-    Its ``log_prob(y)`` is the variational expectation ``E_q(f) log p(y | f)``, shape of the batch: what every
-    engine of this library needs. The true predictive density is `predictive_log_prob`.
+    Its ``log_prob(y)`` is the variational expectation ``E_q(f) log p(y | f)``, shape of the batch: what every engine
+    needs. The true predictive density is `predictive_log_prob`.
     """
 
     pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood")
     pytree_aux_fields = ("several",)
-    reparametrized_params: list[str] = []
+    reparametrized_params: ClassVar[list[str]] = []
 
     def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         latents = Latents(f)

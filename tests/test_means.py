@@ -120,7 +120,11 @@ def test_as_mean_keeps_ours_and_wraps_functions():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: as_mean(np.ones(2)), TypeError, r"mean must be a number or a function of the inputs, but got a ndarray.*Constant\(values\)"),
+        (
+            lambda: as_mean(np.ones(2)),
+            TypeError,
+            r"mean must be a number or a function of the inputs, but got a ndarray.*Constant\(values\)",
+        ),
         (lambda: as_mean(Zero), TypeError, "but got the class Zero"),
         (lambda: as_mean(lambda X: jnp.sum(X))(X), ValueError, r"of shape \(6,\) or \(6, 'P'\), but got shape \(\)"),
         (lambda: Zero(0), ValueError, "outputs must be at least 1"),

@@ -18,8 +18,8 @@ from jax.scipy.special import logsumexp
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known
-from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.likelihoods.closures import Closure
+from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
 
 __all__ = ["Latent", "Likelihood", "CallableLikelihood", "as_likelihood", "like", "latent_factor"]

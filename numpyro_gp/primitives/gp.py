@@ -155,9 +155,9 @@ class GaussianProcess:
         at_rows = features.T.reshape(batch + features.shape[:1])
         values = self.process.v
         if self.outputs is None:
-            mean = jnp.einsum("...m,...m->...", *_same_rank(values, at_rows, 1))
+            mean = jnp.einsum("...m,...m->...", *_same_rank(values, at_rows))
         else:
-            left, right = _same_rank(jnp.moveaxis(values, -2, -1), at_rows[..., None], 2)
+            left, right = _same_rank(jnp.moveaxis(values, -2, -1), at_rows[..., None])
             mean = jnp.sum(left * right, axis=-2)
         point = Point(jnp.zeros(features.shape[0], features.dtype)).marginals(self.basis, rows)
         variance = point.variance.reshape(prior.shape[:0] + batch)
@@ -193,7 +193,7 @@ class GaussianProcess:
         return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, self.outputs)
 
 
-def _same_rank(first: Array, second: Array, event: int) -> tuple[Array, Array]:
+def _same_rank(first: Array, second: Array) -> tuple[Array, Array]:
     """Pad batch axes on the left so that both arrays have as many axes."""
     rank = max(first.ndim, second.ndim)
     return tuple(array.reshape((1,) * (rank - array.ndim) + array.shape) for array in (first, second))

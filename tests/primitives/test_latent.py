@@ -23,7 +23,7 @@ def test_leading_axes_broadcast(left_x, left_w):
     X, w = jnp.ones((*left_x, 3, 2)), jnp.zeros((*left_w, 3, 1))
     with handlers.substitute(data={"w": w}), handlers.seed(rng_seed=0):
         widened = ngp.latent_inputs("w", X)
-    assert widened.shape == np.broadcast_shapes((*left_x, 3, 1), w.shape)[:-1] + (3,)
+    assert widened.shape == (*np.broadcast_shapes((*left_x, 3, 1), w.shape)[:-1], 3)
 
 
 def test_bad_input():

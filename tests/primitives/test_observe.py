@@ -89,9 +89,9 @@ def test_bad_data(obs, error, message):
 
 
 def test_data_outside_the_likelihood_are_refused():
-    with pytest.raises(ValueError, match="0 or 1|labels|0, 1"):
+    with pytest.raises(ValueError, match=r"0 or 1|labels|0, 1"):
         ngp.observe("y", NORMAL, ngp.likelihoods.Bernoulli(), obs=jnp.array([0.0, 2.0, 1.0]))
-    with pytest.raises(ValueError, match="count|whole"):
+    with pytest.raises(ValueError, match=r"count|whole"):
         ngp.observe("y", NORMAL, ngp.likelihoods.Poisson(), obs=jnp.array([0.0, -2.0, 1.0]))
 
 

@@ -104,9 +104,9 @@ def test_gradient_in_the_hyper_parameters_matches_finite_differences():
     case = cases("collapsed")[2]
 
     def evidence(log_noise, Z):
-        model = lambda: ngp.gp_regression(
-            "y", kernel_of(case), case["X"], jnp.exp(log_noise), inducing=Z, obs=case["y"]
-        )
+        def model():
+            ngp.gp_regression("y", kernel_of(case), case["X"], jnp.exp(log_noise), inducing=Z, obs=case["y"])
+
         return log_density(model, (), {}, {})[0]
 
     for Z in (None, case["Z"]):
