@@ -1,0 +1,106 @@
+"""Particles against posteriors known exactly, beside NUTS, NumPyro's SVGD and a normal guide.
+
+SVGD is deterministic after its start: 50 particles in kernels of one site each hold the mean to 1.5% and fall
+short of the variance by up to 15%, whichever key placed them (measured on keys 0-2); the tolerances are twice that.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib import einstein
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.stein import RBF, SVGD, PerSite
+
+KEY = jax.random.key(0)
+TRUTH = {"gamma": stats.gamma(4.0), "lognormal": stats.lognorm(0.5, scale=np.exp(0.5)), "beta": stats.beta(2, 5)}
+
+
+def constrained():
+    numpyro.sample("gamma", dist.Gamma(4.0, 1.0))
+    numpyro.sample("lognormal", dist.LogNormal(0.5, 0.5))
+    numpyro.sample("beta", dist.Beta(2.0, 5.0))
+
+
+def settled(n, kernel):
+    svgd = SVGD(constrained, optax.adam(0.05), kernel, n)
+    return svgd.particles(ngp.fit(KEY, svgd, 1500, progress=False).params)
+
+
+@pytest.mark.statistical
+def test_constrained_sites_have_their_true_moments():
+    few, many = settled(10, PerSite()), settled(50, PerSite())
+    mcmc = MCMC(NUTS(constrained), num_warmup=300, num_samples=2000, progress_bar=False)
+    mcmc.run(KEY)
+    for site, truth in TRUTH.items():
+        assert abs(float(many[site].mean()) / truth.mean() - 1) < 0.03
+        ratio, before = (float(p[site].var()) / truth.var() for p in (many, few))
+        assert 0.7 < ratio < 1.05, f"{site}: variance {ratio:.3f} of the true one"
+        assert before < ratio, "few particles understate the variance more"
+        draws = mcmc.get_samples()[site]
+        assert abs(float(draws.mean()) - truth.mean()) < 4.5 * truth.std() / np.sqrt(400)  # 400: a low estimate of ESS
+
+
+@pytest.mark.statistical
+def test_numpyros_class_misses_them():
+    """The reason for ours: without the log-Jacobian Gamma(4, 1) becomes Gamma(3, 1)."""
+    svgd = einstein.SVGD(constrained, numpyro.optim.Adam(0.05), einstein.RBFKernel(), 20)
+    params = ngp.fit(KEY, svgd, 1500, progress=False).params
+    assert abs(float(params["gamma_auto_loc"].mean()) - 3.0) < 0.1
+    assert float(params["beta_auto_loc"].mean()) < 0.23  # Beta(1, 4): 0.2, the true mean is 2/7
+    assert float(params["lognormal_auto_loc"].mean()) < 1.55  # true mean 1.868
+
+
+# ------------------------------------------------------------------------------------ two modes
+
+X = np.linspace(-4, 4, 25)
+Y = 1.39 * np.sin(0.55 * X + 3.0) + 0.164 * np.sin(5.35 * X + 0.8)
+BETWEEN = 0.3  # log lengthscale: the ripple is signal below it and noise above
+
+
+def ambiguous(X, y):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    noise = numpyro.sample("noise", dist.LogNormal(-2.0, 1.5))
+    ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), X, noise**2, obs=y)
+
+
+def mass_of_long_lengthscales():
+    """By a grid over (log lengthscale, log noise), typed in NumPy."""
+    logs, noises = np.linspace(-3, 3, 61), np.linspace(-8.5, 1.5, 81)
+    table = np.zeros((61, 81))
+    for row, log_lengthscale in enumerate(logs):
+        values, vectors = np.linalg.eigh(np.exp(-((X[:, None] - X) ** 2) / (2 * np.exp(2 * log_lengthscale))))
+        spectrum = np.maximum(values, 0)[None, :] + np.exp(2 * noises)[:, None]
+        table[row] = -0.5 * (np.log(spectrum) + (vectors.T @ Y) ** 2 / spectrum).sum(1)
+    table += stats.norm.logpdf(logs, 0, 1)[:, None] + stats.norm.logpdf(noises, -2, 1.5)
+    weights = np.exp(table - table.max())
+    return weights[logs > BETWEEN].sum() / weights.sum()
+
+
+@pytest.mark.statistical
+def test_particles_cover_both_modes_where_one_chain_and_a_normal_guide_do_not():
+    data = (jnp.asarray(X)[:, None], jnp.asarray(Y))
+    assert 0.4 < mass_of_long_lengthscales() < 0.7
+
+    svgd = SVGD(ambiguous, optax.adam(0.05), RBF(), 20)
+    particles = svgd.particles(ngp.fit(KEY, svgd, 500, *data, progress=False).params)
+    share = float((jnp.log(particles["lengthscale"]) > BETWEEN).mean())
+    assert 0.15 <= share <= 0.85, "both modes"  # their weights are those of the start: SVGD does not carry mass across
+
+    mcmc = MCMC(NUTS(ambiguous), num_warmup=300, num_samples=500, progress_bar=False)
+    mcmc.run(KEY, *data)
+    long = float((jnp.log(mcmc.get_samples()["lengthscale"]) > BETWEEN).mean())
+    assert long in (0.0, 1.0), "a chain that crosses is no counter-example"
+
+    guide = AutoNormal(ambiguous)
+    svi = SVI(ambiguous, guide, optax.adam(0.02), Trace_ELBO(num_particles=4))
+    fitted = guide.sample_posterior(KEY, ngp.fit(KEY, svi, 1000, *data, progress=False).params, sample_shape=(500,))
+    long = float((jnp.log(fitted["lengthscale"]) > BETWEEN).mean())
+    assert long < 0.02 or long > 0.98
