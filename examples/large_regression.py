@@ -128,8 +128,8 @@ def main(argv=None):
         writer.writerows(rows)
     last = rows[-1]
     print(
-        f"Diagnosis: noise {last['noise']:.3f}, test error {last['rmse']:.3f}. What is called noise also holds what the "
-        "inducing inputs cannot explain: where more of them lower it, they still help."
+        f"Diagnosis: noise {last['noise']:.3f}, test error {last['rmse']:.3f}. What is called noise also holds what "
+        "the inducing inputs cannot explain: where more of them lower it, they still help."
     )
 
 
