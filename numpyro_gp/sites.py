@@ -180,7 +180,7 @@ class Latents:
         else:
             fail(
                 "f",
-                "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over latent functions",
+                "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions",
                 f"a {type(f).__name__}",
                 "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs).",
                 TypeError,
