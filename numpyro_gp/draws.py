@@ -15,9 +15,18 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import factorise
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
-from numpyro_gp.sites import Observation, unwrap
+from numpyro_gp.sites import Observation, role, unwrap
 
-__all__ = ["TrainingDraws", "WHITENED", "draw_points", "leave_one_out", "log_likelihood", "training_draws"]
+__all__ = [
+    "TrainingDraws",
+    "WHITENED",
+    "draw_points",
+    "hyperparameter_draws",
+    "is_hyperparameter",
+    "leave_one_out",
+    "log_likelihood",
+    "training_draws",
+]
 
 # Beliefs that are no more than a distribution of the whitened values: a draw of these is a point of the model.
 WHITENED = (Coupled, MeanField, BlockDiagonal, Structured, BlockLowRank)
@@ -86,6 +95,29 @@ def training_draws(
     latent, terms, copies = run(draws, inputs)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
     return TrainingDraws(latent, terms, copies, observed, dims)
+
+
+def hyperparameter_draws(
+    model: Callable[..., Any],
+    values: Callable[..., dict[str, Any]],
+    draws: tuple[Array, Array],
+    call: inspect.BoundArguments,
+) -> dict[str, Array]:
+    """Draws of the user's own global sites; the arguments are those of `training_draws`."""
+    sites: dict[str, Any] = {}
+
+    def one(draw: tuple[Array, Array]) -> dict[str, Array]:
+        with handlers.block(), handlers.seed(rng_seed=draw[0]):
+            sites.update(handlers.trace(model).get_trace(*call.args, **call.kwargs))
+        found = values(*draw, *call.args, **call.kwargs)
+        return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
+
+    return jax.jit(lambda draws: jax.lax.map(one, draws))(draws)
+
+
+def is_hyperparameter(site: Mapping[str, Any]) -> bool:
+    """Whether a site is the user's own, latent, and outside every plate."""
+    return site["type"] == "sample" and not site["is_observed"] and role(site) is None and not site["cond_indep_stack"]
 
 
 def _trace(

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.calls import bind, check_rows, is_data, row_names
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.chunks import predict_chunks
-from numpyro_gp.draws import TrainingDraws, training_draws
+from numpyro_gp.draws import TrainingDraws, hyperparameter_draws, training_draws
 from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
@@ -183,6 +183,15 @@ class Posterior:
         index = self._spread_draws(num_samples)
         keys = jax.random.split(check_key("key", key), index.size)
         return training_draws(self.model, self.training_values, (keys, jnp.asarray(index)), bound)
+
+    def hyperparameters(
+        self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any
+    ) -> dict[str, Array]:
+        """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
+        index = self._spread_draws(num_samples)
+        keys = jax.random.split(check_key("key", key), index.size)
+        call = bind(self.model, args, kwargs)
+        return hyperparameter_draws(self.model, self.training_values, (keys, jnp.asarray(index)), call)
 
     def _spread_draws(self, num_samples: int | None) -> Any:
         if num_samples is not None:
