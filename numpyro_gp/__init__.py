@@ -3,9 +3,26 @@
 One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
 """
 
-from numpyro_gp import beliefs, guides, inducing, kernels, likelihoods, means, metrics, optim, plots
+from numpyro_gp import (
+    anova,
+    beliefs,
+    conditional_density,
+    deep,
+    guides,
+    inducing,
+    kernels,
+    likelihoods,
+    means,
+    metrics,
+    optim,
+    plots,
+    sobol,
+    stein,
+)
+from numpyro_gp.effect_plots import effects, plot_effects
 from numpyro_gp.fit import FitInterrupted, FitResult, NonFiniteLoss, fit
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess, additive_gp, gp, gp_regression, latent_inputs, observe
@@ -20,11 +37,16 @@ __all__ = [
     "FitInterrupted",
     "FitResult",
     "GaussianProcess",
+    "ImportanceWeightedELBO",
     "NonFiniteLoss",
     "Posterior",
     "Prediction",
     "additive_gp",
+    "anova",
     "beliefs",
+    "conditional_density",
+    "deep",
+    "effects",
     "fit",
     "gp",
     "gp_regression",
@@ -37,5 +59,8 @@ __all__ = [
     "metrics",
     "observe",
     "optim",
+    "plot_effects",
     "plots",
+    "sobol",
+    "stein",
 ]

@@ -18,7 +18,7 @@ from numpyro_gp.checks import check_count, check_points, check_positive, fail
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
-__all__ = ["Effect", "effects", "plot_effects"]
+__all__ = ["Effect", "draw_effects", "effects", "plot_effects"]
 
 LINE, BAND, MAP, RUG = "#0b4f7d", "#9fc5e0", "PuOr_r", "#444444"
 
@@ -64,16 +64,10 @@ def effects(
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)
     call = dict(num_draws=num_draws, site=site, **kwargs)
-    found: list[dict[str, tuple[int, ...]]] = []
-
-    def look(f: AdditiveGP, own: Array) -> Array:  # noqa: ARG001
-        found.append(_columns(f))
-        return jnp.zeros(())
-
-    jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, X, *args, **call))  # traced, not computed
-    chosen = {name: columns for name, columns in found[0].items() if len(columns) in (1, 2)}
+    layout = _layout(posterior, key, X, *args, **call) if design is None else design.components
+    chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
-        fail("components", "at least one of one or two inputs", f"{found[0]}", "Add a main effect.")
+        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect.")
     grids = {name: _grid(design, data, columns, grid) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.
@@ -94,6 +88,18 @@ def effects(
             chosen[name], axes, np.asarray(mean.mean(0)).reshape(shape), np.sqrt(total).reshape(shape)
         )
     return result
+
+
+def _layout(posterior: Posterior, key: Array, *args: Any, **call: Any) -> dict[str, tuple[int, ...]]:
+    """Columns of each component, from the kernels of the model; traced, not computed."""
+    found: list[dict[str, tuple[int, ...]]] = []
+
+    def look(f: AdditiveGP, own: Array) -> Array:  # noqa: ARG001
+        found.append(_columns(f))
+        return jnp.zeros(())
+
+    jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
+    return found[0]
 
 
 def _grid(
@@ -164,36 +170,60 @@ def plot_effects(
     -------
     matplotlib Figure
     """
-    import matplotlib.pyplot as plt
-
-    check_positive("level", level)
-    if level >= 1:
-        fail("level", "less than 1", level, "E.g. 0.9.")
     data = np.asarray(check_points("X", X))
-    labels = _labels(design, names, data.shape[1])
+    _labels(design, names, data.shape[1])
+    _check_level(level)
     call = dict(num_draws=num_draws, site=site, **kwargs)
     found = effects(posterior, key, X, *args, design=design, grid=grid, **call)
-    panels = len(found) + (1 if indices else 0)
+    drawn = sobol.sample(posterior, key, X, *args, num_samples=num_samples, **call) if indices else None
+    options = dict(design=design, names=names, level=level, truth=truth, title=title, response=response)
+    return draw_effects(found, drawn, X, columns=columns, **options)
+
+
+def draw_effects(
+    effects: dict[str, Effect],
+    indices: sobol.Indices | None,
+    X: ArrayLike,
+    *,
+    design: Design | None = None,
+    names: Any = None,
+    level: float = 0.9,
+    truth: Any = None,
+    title: str = "",
+    response: str = "effect",
+    columns: int = 4,
+) -> Any:
+    """The figure of `plot_effects` from numbers that are there already: `effects` and draws of `sobol.sample`."""
+    import matplotlib.pyplot as plt
+
+    data = np.asarray(check_points("X", X))
+    labels, z = _labels(design, names, data.shape[1]), _check_level(level)
+    panels = len(effects) + (indices is not None)
     width = min(check_count("columns", columns), panels)
     height = math.ceil(panels / width)
     figure, axes = plt.subplots(height, width, figsize=(3.3 * width, 2.7 * height), squeeze=False, layout="constrained")
-    places, z = list(axes.ravel()), float(ndtri(0.5 + level / 2))
-    share = _share_limits(found, z)
-    for axis, (name, effect) in zip(places, found.items(), strict=False):
-        expected = (truth or {}).get(name)
+    places, limits = list(axes.ravel()), _share_limits(effects, z)
+    for axis, (name, effect) in zip(places, effects.items(), strict=False):
         if len(effect.columns) == 1:
-            _draw_line(axis, effect, z, data, design, expected)
-            axis.set(title=name, xlabel=labels[effect.columns[0]], ylabel=response, ylim=share)
+            _draw_line(axis, effect, z, data, design, (truth or {}).get(name))
+            axis.set(title=name, xlabel=labels[effect.columns[0]], ylabel=response, ylim=limits)
         else:
             _draw_map(figure, axis, effect, design, response)
             axis.set(title=name, xlabel=labels[effect.columns[0]], ylabel=labels[effect.columns[1]])
-    if indices:
-        drawn = sobol.sample(posterior, key, X, *args, num_samples=num_samples, **call)
-        _draw_indices(places[len(found)], drawn, level)
+    if indices is not None:
+        _draw_indices(places[len(effects)], indices, level)
     for axis in places[panels:]:
         axis.set_axis_off()
     figure.suptitle(title or f"Additive effects with {100 * level:g} % credible bands")
     return figure
+
+
+def _check_level(level: float) -> float:
+    """Half the width of the credible band in standard deviations."""
+    check_positive("level", level)
+    if level >= 1:
+        fail("level", "less than 1", level, "E.g. 0.9.")
+    return float(ndtri(0.5 + level / 2))
 
 
 def _labels(design: Design | None, names: Any, count: int) -> list[str]:

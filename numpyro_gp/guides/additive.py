@@ -113,7 +113,8 @@ def structured(
         Take natural steps on the mean with `ngp.optim.natural_gradient`. ``W`` has ordinary gradients.
         The step ``rho S (A g - m)`` contracts only where ``S`` is about as small as the data make it
         (``rho`` times the eigenvalues of ``S (I + A diag(lambda) A^T)`` below 2): give ``inputs``, or a ``W`` of
-        an earlier fit. From the random start, ``S`` is near I and the mean diverges on informative data.
+        an earlier fit. From the random start, ``S`` is near I and the mean diverges on informative data; and
+        while kernels move fast, ``W`` lags behind them: take small steps (0.03) until they settle.
     W : array (M, rank), optional
         Where W starts.
     inputs : array (N, D), optional

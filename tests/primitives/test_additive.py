@@ -118,11 +118,11 @@ def prediction_error(posterior):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_svi_with_minibatches(recipe):
-    """The zero function has an error of 0.9."""
+    """The zero function has an error of 0.9. W lags behind the scales, so that steps of 0.1 would diverge at first."""
     X, y = data()
     guide = ngp.AutoGP(model, {"f": RECIPES[recipe](X)}, rest=partial(AutoDelta, init_loc_fn=init_to_median))
     rest = optax.adam(0.03)
-    svi = SVI(model, guide, rest if recipe == "plain" else ngp.optim.natural_gradient(rest, 0.1), Trace_ELBO())
+    svi = SVI(model, guide, rest if recipe == "plain" else ngp.optim.natural_gradient(rest, 0.03), Trace_ELBO())
     result = svi.run(jax.random.key(0), 400, X, y, batch=20, progress_bar=False)
     assert jnp.isfinite(result.losses).all()
     assert prediction_error(ngp.Posterior.from_svi(model, guide, result.params)) < 0.15
