@@ -63,6 +63,10 @@ def latent_posterior(
     check_key("key", key)
     check_count("num_samples", num_samples)
     check_count("num_draws", num_draws)
+    # Models index their data by the traced rows of a minibatch, which NumPy arrays refuse.
+    args, kwargs = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+    )
 
     def one(key: Array) -> tuple[dict[str, Array], Array]:
         key_weights, key_choice = jax.random.split(key)

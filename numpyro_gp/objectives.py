@@ -73,8 +73,8 @@ class ImportanceWeightedELBO(ELBO):
         Independent estimates that are averaged.
     doubly_reparametrised : bool
         Estimate the gradient of the guide's local parameters by the squared weights (Tucker et al. 2019, section
-        9.3), which keeps its noise small for large K. Only the gradient changes, not its mean. Refused where
-        it would be biased: with a sampled layer above the latent inputs.
+        9.3). Only the gradient changes, not its mean; it usually has less noise, by how much depends on the
+        problem. Refused where it would be biased: with a sampled layer above the latent inputs.
     vectorize_particles
         As in NumPyro's ``ELBO``.
 

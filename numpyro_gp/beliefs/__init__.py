@@ -6,10 +6,12 @@ from numpyro_gp.beliefs.additive_optimum import AdditiveOptimum, additive_optimu
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, Point, Process
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
 
 __all__ = [
     "Decoupled",
+    "DecoupledLayer",
     "Hybrid",
     "Orthogonal",
     "coupled_optimum",

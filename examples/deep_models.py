@@ -1,0 +1,87 @@
+"""Deep Gaussian processes by name, for the examples: "GP-GP", "LV-GP", "LV-GP-GP", "GP-LV-GP", ...
+
+A model is an ordinary function: each "GP" but the last is drawn from, each "LV" appends one latent input. Inner layers
+are residual, ``F + g P^T`` with ``P`` the principal directions of the inputs. Hyper-parameters, inducing inputs and
+noise have weak priors and are fitted as points.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from numpyro.infer import SVI, TraceMeanField_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.deep import INNER_SCALE, latent_columns, mix, principal_directions
+
+INNER_WIDTH = 5
+
+
+def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, noise=0.3):
+    """Model and guide of a chain of layers, for data inputs ``X`` ``(N, D)``.
+
+    ``carry_latent`` lets inner layers pass latent inputs on beside the data's; otherwise their mean cuts them off.
+    """
+    kinds = name.split("-")
+    key = jax.random.key(seed)
+    Z = jnp.asarray(ngp.inducing.kmeans(key, X, min(num_inducing, len(X))))
+    starts, mixing, width = [], [], X.shape[1]
+    directions = principal_directions(X, min(INNER_WIDTH, X.shape[1]))
+    for number, kind in enumerate(kinds):
+        if kind == "LV":
+            Z = latent_columns(jax.random.fold_in(key, number), Z)
+            continue
+        starts.append(Z)
+        width = Z.shape[1] if carry_latent else X.shape[1]
+        mixing.append(jnp.eye(width) if carry_latent else directions)
+        Z = Z[:, :width]
+
+    def model(X, y=None, batch=None):
+        scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
+        layers = []
+        for number, start in enumerate(starts):
+            last, columns = number == len(starts) - 1, start.shape[1]
+            length = numpyro.sample(f"length_{number}", dist.LogNormal(jnp.zeros(columns), 1.0).to_event(1))
+            variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
+            points = numpyro.sample(f"Z_{number}", dist.Normal(start, 1.0).to_event(2))
+            outputs = None if last else mixing[number].shape[1]
+            layers.append(ngp.gp(f"f_{number}", ngp.kernels.RBF(variance, length), points, outputs=outputs))
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+            h, number = X[idx], 0
+            for position, kind in enumerate(kinds[:-1]):
+                if kind == "LV":
+                    h = ngp.latent_inputs(f"w_{position}", h)
+                else:
+                    P = mixing[number]
+                    h = h[..., : P.shape[0]] + mix(layers[number].draw(f"e_{number}", h), P)
+                    number += 1
+            ngp.observe("y", layers[-1](h), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
+
+    recipes = {f"f_{number}": ngp.guides.coupled(scale=INNER_SCALE) for number in range(len(starts) - 1)}
+    recipes[f"f_{len(starts) - 1}"] = ngp.guides.coupled(natural=True)
+    network = encoder or ngp.guides.encoder()
+    recipes |= {f"w_{i}": ngp.guides.amortised(network) for i, kind in enumerate(kinds) if kind == "LV"}
+    return model, ngp.AutoGP(model, recipes)
+
+
+def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
+    """Fit with natural gradients on the last layer and Adam elsewhere; returns result and seconds."""
+    step = ngp.optim.ramp(1e-3, natural, min(ramp, max(1, steps // 2)))
+    objective = TraceMeanField_ELBO() if samples == 1 else ngp.ImportanceWeightedELBO(samples)
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(adam), step), objective)
+    start = time.perf_counter()
+    batch = None if batch is None or batch >= len(X) else batch
+    result = ngp.fit(jax.random.key(seed), svi, steps, jnp.asarray(X), jnp.asarray(y), batch=batch, progress=progress)
+    return result, time.perf_counter() - start
+
+
+def score(model, guide, params, X, y, *, num_samples, seed=1):
+    """Prediction, mean test log density and RMSE."""
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    prediction = posterior.predict(jax.random.key(seed), jnp.asarray(X), num_samples=num_samples)
+    density = float(jnp.mean(prediction.log_density(jnp.asarray(y))))
+    return prediction, density, float(np.sqrt(np.mean((np.asarray(prediction.mean) - np.asarray(y)) ** 2)))
