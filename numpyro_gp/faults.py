@@ -39,13 +39,16 @@ def explain(
     if not hasattr(engine, "model") or not hasattr(engine, "guide"):
         return reason, ()
     try:
-        found, where = faulty_sites(engine, state, arrays, merge, gradients=finite_loss)
+        # The loss of a Stein engine is the norm of its scores, which are gradients.
+        is_stein = hasattr(engine, "num_stein_particles")
+        found, where = faulty_sites(engine, state, arrays, merge, gradients=finite_loss or is_stein)
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
     if not found:
         return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
     what = "gradient of its log density" if finite_loss else "log density or value"
+    what += ", or its gradient," if is_stein and not finite_loss else ""
     listed = ", ".join(f"{name!r} ({detail})" for name, detail in found)
     return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", tuple(n for n, _ in found)
 

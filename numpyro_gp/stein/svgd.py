@@ -179,7 +179,13 @@ class SVGD(einstein.SVGD):
 
     def _scores(self, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
         """Scores of all particles, with one key and so one minibatch."""
-        score = jax.grad(lambda x, y: self._log_target(x, y, rng_key, args, kwargs), argnums=(0, 1))
+        both = jax.value_and_grad(lambda x, y: self._log_target(x, y, rng_key, args, kwargs), argnums=(0, 1))
+
+        def score(particle: dict, shared: dict) -> tuple[dict, dict]:
+            # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
+            density, gradients = both(particle, shared)
+            return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
+
         if self.evaluation == "map":
             return lax.map(lambda particle: score(particle, shared), free)
         return jax.vmap(score, in_axes=(0, None))(free, shared)
@@ -264,7 +270,10 @@ class SVGD(einstein.SVGD):
         return self._by_site(scores)
 
     def faults(self, state: SteinVIState, *args: Any, **kwargs: Any) -> list[tuple[int, str]]:
-        """Particles and sites whose position or score is not finite, as ``(particle, site)``."""
+        """Particles and sites whose position or score is not finite, as ``(particle, site)``.
+
+        Where the log density itself is not finite all sites of the particle are listed.
+        """
         lost = _not_finite(self.unconstrained(state))
         return sorted(set(lost) | set(_not_finite(self.scores(state, *args, **kwargs))))
 

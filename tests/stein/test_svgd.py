@@ -180,35 +180,42 @@ def test_fit_runs_and_resumes_it(tmp_path):
         np.testing.assert_allclose(plain.params[name], value, rtol=1e-10)
 
 
-def guarded(limit):
+def guarded(limit, root=False):
     a = numpyro.sample("a", dist.Normal(0.0, 1.0))
     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
-    numpyro.factor("wall", jnp.log(limit - b) - a**2)  # NaN beyond the limit
+    numpyro.factor("wall", (jnp.sqrt if root else jnp.log)(limit - b) - a**2)  # NaN beyond the limit
 
 
 BAD = {"a": jnp.array([0.1, 0.2, 0.3, 0.4]), "b": jnp.array([0.0, -1.0, 9.0, -0.5])}
 
 
+def guarded_engine(keep=slice(None)):
+    start = {name: value[keep] for name, value in BAD.items()}
+    return SVGD(guarded, optax.sgd(0.05), num_stein_particles=len(start["a"]), init_particles=start)
+
+
+def test_faults_are_named_by_particle_and_site():
+    svgd = guarded_engine()
+    state = state_of(svgd, 20.0)
+    assert svgd.faults(state, 20.0) == []
+    assert svgd.faults(state, 2.0) == [(2, "a"), (2, "b")]  # the density of the whole particle is NaN
+    assert svgd.faults(state, 9.0, root=True) == [(2, "b")]  # only the slope of the root, at zero, is infinite
+
+
 def test_a_bad_particle_is_named_and_does_not_spread():
-    svgd = SVGD(guarded, optax.sgd(0.05), num_stein_particles=4, init_particles=BAD)
-    state = state_of(svgd, 2.0)
-    assert svgd.faults(state, 2.0) == [(2, "b")]
-    with pytest.warns(UserWarning, match="Not finite after 5 steps: particle 2 at 'b'|particle 2 at 'a'"):
+    svgd, keep = guarded_engine(), np.array([0, 1, 3])
+    with pytest.warns(UserWarning, match="Not finite after 5 steps: particle 2 at 'a', particle 2 at 'b'"):
         result = svgd.run(KEY, 5, 2.0, progress_bar=False)
-    keep = np.array([0, 1, 3])
-    without = SVGD(
-        guarded, optax.sgd(0.05), num_stein_particles=3, init_particles={k: v[keep] for k, v in BAD.items()}
-    ).run(KEY, 5, 2.0, progress_bar=False)
+    without = guarded_engine(keep).run(KEY, 5, 2.0, progress_bar=False)
     for name, value in without.params.items():
         np.testing.assert_allclose(result.params[name][keep], value, rtol=1e-9)
     assert np.isnan(result.losses).all(), "the loss says that something is wrong"
-    assert not np.isfinite(np.asarray(result.params["b_auto_loc"])[2])
 
 
-def test_fit_stops_at_a_bad_particle_with_its_number_and_site():
-    svgd = SVGD(guarded, optax.sgd(0.05), num_stein_particles=4, init_particles=BAD)
-    with pytest.raises(ngp.NonFiniteLoss, match=r"particle 2\).*'wall'") as caught:
-        ngp.fit(KEY, svgd, 5, 2.0, progress=False)
+@pytest.mark.parametrize("arguments", [{"limit": 2.0}, {"limit": 9.0, "root": True}], ids=["density", "gradient"])
+def test_fit_stops_at_a_bad_particle_with_its_number_and_site(arguments):
+    with pytest.raises(ngp.NonFiniteLoss, match=r"\(particle 2\), in model order: 'wall'") as caught:
+        ngp.fit(KEY, guarded_engine(), 5, progress=False, **arguments)
     assert caught.value.step == 0
     assert caught.value.sites == ("wall",)
 

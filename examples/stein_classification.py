@@ -1,0 +1,161 @@
+"""Stein variational GP classification: particles over whitened values and hyper-parameters, beside VI and NUTS.
+
+    python -m examples.stein_classification                               # two small sets, some minutes
+    python -m examples.stein_classification --data ../shared/data --sets blood breast-cancer hepatitis spectf
+
+One model for the three engines: a GP at inducing inputs (at the training inputs where there are at most ``--inducing``
+of them) with a Bernoulli likelihood. Hyper-parameters and whitened values have a Stein kernel each: in one common
+kernel the many whitened values would drown the hyper-parameters.
+"""
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from examples import datasets
+
+matplotlib.use("Agg")
+PAPER_SETS = "blood breast-cancer fertility hepatitis mammographic spectf"
+
+
+def model(X, y=None, Z=None):
+    """Bernoulli data with a Matern-3/2 process."""
+    lengthscale = numpyro.sample("lengthscale", dist.Gamma(3.0, 1.0))
+    variance = numpyro.sample("variance", dist.Gamma(2.0, 1.0))
+    offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.Matern32(variance, lengthscale), Z, mean=offset)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+
+def stein(key, particles, steps, X, y, Z):
+    kernel = ngp.stein.Groups([["lengthscale", "variance", "offset"]])
+    svgd = ngp.stein.SVGD(model, optax.adam(0.05), kernel, particles)
+    return ngp.Posterior.from_stein(model, svgd, ngp.fit(key, svgd, steps, X, y, Z, progress=False).params)
+
+
+def variational(key, steps, X, y, Z):
+    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.05), 0.5), Trace_ELBO())
+    return ngp.Posterior.from_svi(model, guide, ngp.fit(key, svi, steps, X, y, Z, progress=False).params)
+
+
+def nuts(key, warmup, X, y, Z):
+    mcmc = MCMC(NUTS(model), num_warmup=warmup, num_samples=warmup, progress_bar=False)
+    mcmc.run(key, X, y, Z)
+    return ngp.Posterior.from_mcmc(model, mcmc)
+
+
+def one_split(name, split, options):
+    """Rows of results: one for each engine."""
+    folder = Path(options.data) / "classification"  # fertility is also a regression set
+    X, y, masks = datasets.load(name, folder if folder.is_dir() else options.data)
+    X, test = datasets.standardise(X), masks[:, split]
+    X = X[:, X.std(0) > 0]
+    X, X_test, y, y_test = (jnp.asarray(part) for part in (X[~test], X[test], y[~test] * 1.0, y[test] * 1.0))
+    key = jax.random.key(split)
+    Z = X if X.shape[0] <= options.inducing else ngp.inducing.kmeans(key, X, options.inducing)
+    engines = {f"stein, {n} particles": (lambda n=n: stein(key, n, options.steps, X, y, Z)) for n in options.particles}
+    engines["variational"] = lambda: variational(key, options.steps, X, y, Z)
+    engines["NUTS"] = lambda: nuts(key, options.warmup, X, y, Z)
+    rows = []
+    for engine, run in engines.items():
+        start = time.perf_counter()
+        posterior = run()
+        prediction = posterior.predict(key, X_test, Z=Z)
+        seconds = time.perf_counter() - start
+        rows.append({
+            "dataset": name, "rows": len(test), "split": split, "engine": engine,
+            "accuracy": float(ngp.metrics.accuracy(prediction.mean, y_test).value),
+            "log_density": float(prediction.log_density(y_test).mean()),
+            "calibration_error": float(ngp.metrics.expected_calibration_error(prediction.mean, y_test)),
+            "seconds": round(seconds, 2),
+        })  # fmt: skip
+    return rows
+
+
+METRICS = ("accuracy", "log_density", "calibration_error", "seconds")
+
+
+def summarise(rows):
+    """Mean and standard error over splits, by data set and engine."""
+    table = {}
+    for row in rows:
+        table.setdefault((row["dataset"], row["engine"]), []).append([row[metric] for metric in METRICS])
+    return {
+        where: (np.mean(v, 0), np.std(v, 0, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.full(4, np.nan))
+        for where, v in table.items()
+    }
+
+
+def figure(table, path):
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(name for name, _ in table))
+    fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    marks = dict(zip(dict.fromkeys(engine for _, engine in table), "osD^v*", strict=False))
+    colours = dict(zip(marks, ["#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"], strict=False))
+    for ax, column in zip(axes, (1, 2), strict=True):
+        for (name, engine), (mean, error) in table.items():
+            place = names.index(name) + 0.12 * (list(marks).index(engine) - len(marks) / 2)
+            bar = 0 if np.isnan(error[column]) else error[column]
+            label = engine if name == names[0] else None
+            ax.errorbar(place, mean[column], yerr=bar, fmt=marks[engine], color=colours[engine], label=label)
+        ax.set(xticks=range(len(names)), xticklabels=names, ylabel=METRICS[column].replace("_", " "))
+    axes[0].set_title("test log density (nats), higher is better")
+    axes[1].set_title("calibration error, lower is better")
+    axes[1].legend(fontsize=8)
+    fig.savefig(path, dpi=120)
+    plt.close(fig)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=str(datasets.HERE), help="folder of data sets (../shared/data has all)")
+    parser.add_argument("--sets", nargs="+", default=["fertility", "blood"], help=f"any of {PAPER_SETS}")
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--warmup", type=int, default=300, help="NUTS warm-up steps, and as many draws")
+    parser.add_argument("--particles", type=int, nargs="+", default=[5, 20])
+    parser.add_argument("--inducing", type=int, default=60)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    if options.smoke:
+        options.sets, options.splits, options.steps, options.warmup, options.inducing = ["fertility"], 1, 20, 10, 10
+        options.particles = [5]
+    jax.config.update("jax_enable_x64", True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for name in options.sets:
+        for split in range(options.splits):
+            rows += one_split(name, split, options)
+            print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
+    with open(options.out / "stein_classification.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    table = summarise(rows)
+    print(f"{'data set':14s} {'engine':20s}" + "".join(f"{metric:>24s}" for metric in METRICS))
+    for (name, engine), (mean, error) in table.items():
+        print(f"{name:14s} {engine:20s}" + "".join(f"{m:14.3f} +- {e:6.3f}" for m, e in zip(mean, error, strict=True)))
+    figure(table, options.out / "stein_classification.png")
+    for name in dict.fromkeys(name for name, _ in table):
+        gap = table[name, f"stein, {max(options.particles)} particles"][0] - table[name, "NUTS"][0]
+        print(f"{name}: particles minus NUTS: {gap[0]:+.3f} accuracy, {gap[1]:+.3f} nats, {gap[3]:+.1f} seconds.")
+    print("Distrust the particles where they and NUTS differ by more than the standard errors above.")
+
+
+if __name__ == "__main__":
+    main()
