@@ -209,7 +209,7 @@ def in_sample(
         row.update(chain_diagnostics(small, chains))
     for name, draws in small.items():
         for label, own in _entries(name, draws):
-            row[label] = Estimate(float(own.mean()), float(own.std()))
+            row[label] = Estimate(float(own.mean()), float(own.std()) if np.ptp(own) > 0 else 0.0)
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
     return row, remarks

@@ -106,12 +106,15 @@ def hyperparameter_draws(
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
     sites: dict[str, Any] = {}
 
-    def one(draw: tuple[Array, Array]) -> dict[str, Array]:
-        with handlers.block(), handlers.seed(rng_seed=draw[0]):
+    def trace() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
             sites.update(handlers.trace(model).get_trace(*call.args, **call.kwargs))
+
+    def one(draw: tuple[Array, Array]) -> dict[str, Array]:
         found = values(*draw, *call.args, **call.kwargs)
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
+    jax.eval_shape(trace)
     return jax.jit(lambda draws: jax.lax.map(one, draws))(draws)
 
 
