@@ -119,7 +119,7 @@ def label_task(options):
         "coupled": ngp.guides.coupled(natural=True),
         "decoupled": ngp.guides.orthogonal(gamma, natural=True, gamma="newton"),
     }
-    steps = 10 if options.smoke else 60
+    steps = 10 if options.smoke else 200
     optima = {kind: float(trace(belief, 0.5, known, X, y, options, steps)[0][-1]) for kind, belief in exact.items()}
     return f"{options.classification}, Bernoulli", X, y, gamma, beta, known, optima
 

@@ -114,16 +114,16 @@ def test_all_columns_are_the_exact_form():
 
 @pytest.mark.parametrize("case", cases("hybrid"))
 def test_hybrid_is_orthogonal_in_other_coordinates(case):
-    """Sampled rows included (math.md section 2.3); with m in place of m + R a the KL is off by more than 0.1."""
+    """Sampled rows included (math.md section 2.3); m in place of m + R a is seen in the KL."""
     basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
     hybrid = pair_of(Hybrid, case, columns=jnp.array([0, 3]))
     root = np.linalg.cholesky(np.asarray(basis.kernel.matrix(case["Z_beta"])))
     shift = np.linalg.solve(root, basis.kernel.matrix(case["Z_beta"], case["Z_gamma"]) @ case["a_gamma"])
     orthogonal = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean + shift, hybrid.scale_tril, hybrid.columns)
-    np.testing.assert_allclose(hybrid.kl(basis), orthogonal.kl(basis), rtol=1e-9)
-    np.testing.assert_allclose(hybrid.marginals(basis, X).mean, orthogonal.marginals(basis, X).mean, rtol=1e-9)
+    np.testing.assert_allclose(hybrid.kl(basis), orthogonal.kl(basis), rtol=1e-9, atol=TOLERANCE)
+    np.testing.assert_allclose(hybrid.marginals(basis, X).mean, orthogonal.marginals(basis, X).mean, atol=TOLERANCE)
     wrong = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean, hybrid.scale_tril, hybrid.columns)
-    assert abs(wrong.kl(basis) - hybrid.kl(basis)) > 0.1
+    assert abs(wrong.kl(basis) - hybrid.kl(basis)) > 1e4 * TOLERANCE
 
 
 def test_no_extra_mean_is_the_coupled_belief():
