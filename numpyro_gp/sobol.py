@@ -16,11 +16,11 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.components import whitened_blocks
+from numpyro_gp.calls import bind as _bind
 from numpyro_gp.checks import check_count, check_key, check_positive, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.means import as_mean
-from numpyro_gp.calls import bind as _bind
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.sites import InducingPrior, unwrap
