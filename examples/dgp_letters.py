@@ -85,7 +85,7 @@ def main():
     x, y = np.linspace(X.min(), X.max(), 120), np.linspace(-2.2, 2.2, 90)
     results = []
     print(f"{len(data)} points, {test.sum()} held out; {args.steps} steps of {args.batch}, K = {args.samples}")
-    print(f"{'model':14s} {'log density':>12s} {'seconds':>8s} {'ms/step':>8s} {'median W':>9s}")
+    print(f"{'model':14s} {'log density':>12s} {'seconds':>8s} {'ms/step*':>8s} {'median W':>9s}")
     for name in args.models:
         model, guide = deep_models.build(name, jnp.asarray(X[~test]), args.inducing, carry_latent=True)
         samples = args.samples if "LV" in name else 1
@@ -119,6 +119,7 @@ def main():
             share = np.mean(size < 5)
             advice = "fine" if share < 0.2 else "q(w) misses mass: more samples or a wider encoder"
             print(f"  latent inputs: median ESS {np.median(size):.0f} of 50, {share:.0%} below 5: {advice}")
+    print("* with compilation")
     best = max(results, key=lambda r: r["log_density"])
     print(f"\nBest by held-out log density: {best['model']} ({best['log_density']:.3f}).")
     print("Distrust it where bounds of the last steps still rise, or the effective sample size is near 1.")
