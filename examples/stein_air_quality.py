@@ -155,10 +155,11 @@ def report(results, out):
     particles, reference = flat["stein"], {"NUTS": flat["NUTS"]}
     fig, axes = plt.subplots(1, 5, figsize=(15, 2.4), layout="constrained")
     for ax, site in zip(axes, particles, strict=True):
-        ngp.stein.plot_spread(particles, site, reference, ax=ax)
+        ngp.stein.plot_spread(particles, site, reference, ax=ax).set_title("")
         ratio = float(particles[site].std() / reference["NUTS"][site].std())
         apart = float((particles[site].mean() - reference["NUTS"][site].mean()) / reference["NUTS"][site].std())
         print(f"{site}: particles' mean {apart:+.2f} NUTS sd from NUTS' mean, their sd {ratio:.2f} of NUTS'")
+    fig.suptitle("Particles and NUTS: hyper-parameters, standardised units")
     fig.savefig(out / "stein_air_quality_spread.png", dpi=120)
     plt.close(fig)
 

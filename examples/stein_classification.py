@@ -64,7 +64,7 @@ def one_split(name, split, options):
     X, test = datasets.standardise(X), masks[:, split]
     X = X[:, X.std(0) > 0]
     X, X_test, y, y_test = (jnp.asarray(part) for part in (X[~test], X[test], y[~test] * 1.0, y[test] * 1.0))
-    key = jax.random.key(split)
+    key, labels = jax.random.key(split), y_test.astype(int)
     Z = X if X.shape[0] <= options.inducing else ngp.inducing.kmeans(key, X, options.inducing)
     engines = {f"stein, {n} particles": (lambda n=n: stein(key, n, options.steps, X, y, Z)) for n in options.particles}
     engines["variational"] = lambda: variational(key, options.steps, X, y, Z)
@@ -77,9 +77,9 @@ def one_split(name, split, options):
         seconds = time.perf_counter() - start
         rows.append({
             "dataset": name, "rows": len(test), "split": split, "engine": engine,
-            "accuracy": float(ngp.metrics.accuracy(prediction.mean, y_test).value),
+            "accuracy": float(ngp.metrics.accuracy(prediction.mean, labels).value),
             "log_density": float(prediction.log_density(y_test).mean()),
-            "calibration_error": float(ngp.metrics.expected_calibration_error(prediction.mean, y_test)),
+            "calibration_error": float(ngp.metrics.expected_calibration_error(prediction.mean, labels)),
             "seconds": round(seconds, 2),
         })  # fmt: skip
     return rows

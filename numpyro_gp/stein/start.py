@@ -62,8 +62,10 @@ def starting_values(
 
 
 def _checked(site: str, given: Any, drawn: Array, near: bool) -> Array:
-    """A given value with the shape and the type of the drawn ones."""
-    name, value = f"init_particles[{site!r}]", jnp.asarray(given, drawn.dtype)
+    """A given value with the shape of the drawn ones, and its own precision (NumPyro draws in the default one)."""
+    name, value = f"init_particles[{site!r}]", jnp.asarray(given)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        value = value.astype(drawn.dtype)
     wanted = drawn.shape[1:] if near else drawn.shape
     if value.shape != wanted:
         what = "one value for all particles" if near else f"the {drawn.shape[0]} particles on the first axis"

@@ -227,8 +227,9 @@ def test_float32_stays_float32_through_run_and_fit():
         numpyro.sample("y", dist.Poisson(rate), obs=y)
 
     y = jnp.asarray([3, 4])
-    for kernel in (RBF(), PerSite(), IMQ()):
-        svgd = SVGD(model, optax.adam(0.1), kernel, 8)
+    for kernel in (PerSite(), IMQ()):
+        start = {"rate": jnp.linspace(1, 5, 8, dtype=jnp.float32)}
+        svgd = SVGD(model, optax.adam(0.1), kernel, 8, init_particles=start)
         run = svgd.run(KEY, 200, y, progress_bar=False)
         fitted = ngp.fit(KEY, svgd, 200, y, progress=False)
         for params in (run.params, fitted.params):
