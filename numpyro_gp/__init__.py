@@ -8,6 +8,7 @@ from numpyro_gp import (
     beliefs,
     conditional_density,
     deep,
+    diagnose,
     guides,
     inducing,
     kernels,
@@ -19,6 +20,7 @@ from numpyro_gp import (
     sobol,
     stein,
 )
+from numpyro_gp.compare import Comparison, compare
 from numpyro_gp.effect_plots import effects, plot_effects
 from numpyro_gp.fit import FitInterrupted, FitResult, NonFiniteLoss, fit
 from numpyro_gp.guides import AutoGP
@@ -34,6 +36,7 @@ __all__ = [
     "AdditiveGP",
     "AutoGP",
     "Belief",
+    "Comparison",
     "FitInterrupted",
     "FitResult",
     "GaussianProcess",
@@ -44,8 +47,10 @@ __all__ = [
     "additive_gp",
     "anova",
     "beliefs",
+    "compare",
     "conditional_density",
     "deep",
+    "diagnose",
     "effects",
     "fit",
     "gp",

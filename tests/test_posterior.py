@@ -143,3 +143,57 @@ def test_bad_input(call, error, message):
     posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 5))})
     with pytest.raises(error, match=message):
         call(posterior)
+
+
+def test_functions_are_drawn_jointly():
+    """Moments of 4000 draws against the collapsed posterior; independent draws at each row have no correlation."""
+    guide, params = fitted()
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    draws = np.asarray(posterior.function_draws(jax.random.key(1), jnp.asarray(CASE["Xs"]), num_samples=4000))
+    scale = np.sqrt(np.diag(CASE["cov"]))
+    np.testing.assert_allclose(draws.mean(0), CASE["mean"], atol=5 * scale.max() / np.sqrt(4000))
+    error = 5 * np.outer(scale, scale) * np.sqrt(2 / 4000)
+    assert (np.abs(np.cov(draws.T) - CASE["cov"]) < error + 1e-5).all()
+    assert (np.abs(CASE["cov"] - np.diag(np.diag(CASE["cov"]))) > error).any(), "independent draws would pass"
+
+
+def test_functions_of_exact_regression_and_of_several_outputs():
+    def two(X, y=None):
+        ngp.gp("g", kernel_of(CASE), CASE["Z"], outputs=2)
+        f = ngp.gp_regression("y", kernel_of(CASE), CASE["X"], CASE["noise"], obs=CASE["y"])
+        numpyro.deterministic("at", f(X).mean)
+
+    posterior = ngp.Posterior.from_mcmc(two, {"g": jnp.zeros((3000, 2, 5))})
+    X = jnp.asarray(CASE["Xs"])
+    draws = posterior.function_draws(jax.random.key(0), X, gp="y")
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+        two(X)
+    np.testing.assert_allclose(draws.mean(0), trace["at"]["value"], atol=0.1)
+    assert posterior.function_draws(jax.random.key(0), X, gp="g", num_samples=3).shape == (3, 4, 2)
+    with pytest.raises(ValueError, match=r"gp must be the name of one process of the model: \['g', 'y'\]"):
+        posterior.function_draws(jax.random.key(0), X)
+
+
+def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
+    X = jnp.asarray(CASE["Xs"])
+    guide, params = fitted(noisy_model, AutoNormal, steps=2)
+    svi = ngp.Posterior.from_svi(noisy_model, guide, params)
+    draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([0.2, 0.3, 0.4])}
+    mcmc = ngp.Posterior.from_mcmc(noisy_model, draws)
+    mcmc.num_chains, mcmc.extra_fields = 3, {"energy": jnp.arange(3.0)}
+    svi.save(tmp_path / "svi.npz")
+    mcmc.save(tmp_path / "mcmc.npz")
+    new_guide = ngp.AutoGP(noisy_model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal)
+    loaded = {
+        "svi": ngp.Posterior.load(tmp_path / "svi.npz", noisy_model, new_guide, CASE["X"], CASE["y"]),
+        "mcmc": ngp.Posterior.load(tmp_path / "mcmc.npz", noisy_model),
+    }
+    for own, other in ((svi, loaded["svi"]), (mcmc, loaded["mcmc"])):
+        first, second = (p.predict(jax.random.key(1), X, num_samples=3) for p in (own, other))
+        np.testing.assert_array_equal(first.mean, second.mean)
+        np.testing.assert_array_equal(first.variance, second.variance)
+        assert own.kind == other.kind
+    assert loaded["mcmc"].num_chains == 3
+    np.testing.assert_array_equal(loaded["mcmc"].extra_fields["energy"], np.arange(3.0))
+    with pytest.raises(ValueError, match="guide must be the guide of the fit, but got None"):
+        ngp.Posterior.load(tmp_path / "svi.npz", noisy_model)

@@ -74,3 +74,18 @@ def test_other_likelihoods_give_quantiles_from_samples():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call(prediction())
+
+
+def test_chunks_that_are_computed_again_give_the_same_mixture(monkeypatch):
+    """Nothing is kept between passes, and nothing but memory changes."""
+    from numpyro_gp import chunks
+
+    kept = prediction()
+    padded = jax.vmap(lambda m, s: Observation(dist.Normal(m, s), ngp.likelihoods.Gaussian(0.2)))
+    parts = [padded(jnp.asarray(MEANS[:, [a, b]]), jnp.asarray(SCALES[:, [a, b]])) for a, b in ((0, 1), (2, 2))]
+    again = Prediction(chunks.Chunks(lambda number: parts[number], None, [2, 1]), [2, 1], jax.random.key(0))
+    y = jnp.array([0.3, 1.0, 0.0])
+    np.testing.assert_allclose(again.mean, kept.mean, rtol=1e-14)
+    np.testing.assert_allclose(again.log_density(y), kept.log_density(y), rtol=1e-14)
+    np.testing.assert_allclose(again.quantiles([0.1, 0.8]), kept.quantiles([0.1, 0.8]), rtol=1e-12)
+    assert again.sample(9).shape == (9, 3)
