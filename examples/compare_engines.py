@@ -194,7 +194,7 @@ def diagnose(rows, densities, predictions):
         text = ", ".join(f"{n} {ratio:.2f}" for n, ratio in spread.items())
         print(f"  {'':10}hyper-parameter sd relative to NUTS: {text}")
     print(
-        "  Why: SVI must agree on the function, which the data pin down. It gives hyper-parameters too little spread: its\n"
+        "  Why: SVI must agree on the function. It gives hyper-parameters too little spread: its\n"
         "  factors are independent of each other and of f (variance and lengthscale trade off in the posterior). SVGD\n"
         "  has 100 particles for 19 unknowns and one kernel over them, so the particles sit closer than draws would.\n"
         "  Trust engines that agree for prediction; for statements about hyper-parameters use NUTS."

@@ -145,8 +145,8 @@ def hyperparameters(
     """The posterior of one hyper-parameter under several engines, side by side.
 
     Each engine has a row: its density, the 95% interval as a thin and the 50% interval as a thick bar, the mean
-    as a marker. Densities are scaled to their rows:
-    compare the bars. Fewer than 200 draws (particles) are shown as ticks, without a smoothed density they cannot support.
+    as a marker. Densities are scaled to their rows: compare the bars. Fewer than 200 draws (particles)
+    are shown as ticks, without a smoothed density they cannot support.
     A point estimate has a marker alone.
 
     Parameters
