@@ -156,7 +156,7 @@ def figure(table, path):
             colour = "#0072B2" if method.startswith("stein") else "#D55E00"
             ax.errorbar(value, height, xerr=0 if np.isnan(error) else error, fmt="o", color=colour)
         ax.set(yticks=range(len(own)), yticklabels=[method for method, _ in own], title=name)
-        ax.set_xlabel("test log density (nats, standardised target)")
+        ax.set_xlabel("test log density (nats)")
     fig.savefig(path, dpi=120)
     plt.close(fig)
 
