@@ -141,7 +141,7 @@ def _half(W: Array) -> tuple[Array, Array]:
 
 @value_type()
 class Structured(AbstractBelief):
-    """``q(v) = N(m, (I + W W^T)^-1)``: the precision of a Gaussian posterior, in ``r`` directions (math.md section 4.1).
+    """``q(v) = N(m, (I + W W^T)^-1)``: a Gaussian precision in ``r`` directions (math.md section 4.1).
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
     are kept at ``O(M r)`` parameters. ``W = 0`` is a stationary point: start elsewhere.

@@ -157,6 +157,10 @@ class AbstractBelief(abc.ABC):
         """Standard deviations of the whitened values, shaped as `whitened_mean` (zero where none is held)."""
         return jnp.zeros_like(self.whitened_mean)
 
+    def whitened_moments(self) -> tuple[Array, Array]:
+        """Means and standard deviations of the whitened values; beliefs that are not about them refuse."""
+        return self.whitened_mean, self.whitened_scale
+
     def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``."""
         noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)

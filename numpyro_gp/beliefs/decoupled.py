@@ -5,7 +5,7 @@ mean alone, at a cost linear in their number. Their KL divergence is that of the
 objective never exceeds the evidence, whether the two bases are disjoint, overlap or coincide.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -116,7 +116,10 @@ class Decoupled(AbstractBelief):
     def whitened_mean(self) -> Array:
         return jnp.zeros_like(self.B_tril[..., 0])
 
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:  # noqa: ARG002
+    def whitened_moments(self) -> NoReturn:
+        no_whitened_draws(self)
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
         no_whitened_draws(self)
 
     def _explained(self, basis: Any, X: Array) -> tuple[Array, Array]:
@@ -175,7 +178,10 @@ class Hybrid(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:  # noqa: ARG002
+    def whitened_moments(self) -> NoReturn:
+        no_whitened_draws(self)
+
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
         no_whitened_draws(self)
 
     def _mean(self, basis: Any, features: Array, X: Array) -> Array:

@@ -81,6 +81,9 @@ class DecoupledLayer(AbstractBelief):
         assert factor is not None
         return jnp.zeros_like(factor[..., 0])
 
+    def whitened_moments(self) -> NoReturn:
+        no_whitened_draws(self)
+
     def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
         no_whitened_draws(self)
 

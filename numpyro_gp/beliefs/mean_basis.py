@@ -4,7 +4,7 @@ Math.md sections 2.4 and 2.8. No jitter is added to the Gram matrix of the mean 
 multiplied, never factorised, and jitter would enter the full form and not the sampled one.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -137,10 +137,10 @@ def single(belief: AbstractBelief, basis: Any) -> Basis:
     return basis
 
 
-def no_whitened_draws(belief: AbstractBelief) -> None:
+def no_whitened_draws(belief: AbstractBelief) -> NoReturn:
     """The whitened values of these beliefs depend on the kernel, which a value does not hold."""
     fail(
-        "a belief to draw whitened values from",
+        "a belief that is asked for whitened values",
         "one over the inducing values, such as Coupled or Orthogonal",
         f"a {type(belief).__name__}",
         "Draw functions or data with ngp.Posterior(...).predict.",

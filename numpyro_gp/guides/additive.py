@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro
-from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
+from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
 from numpyro_gp.guides.recipes import _start_mean as start_mean
@@ -72,9 +72,7 @@ def _block_diagonal(name: str, prior: Any, *, scale: float, mean: ArrayLike | No
     factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
         start = identity_factor((size,), scale, prior.dtype)
-        factors[component] = numpyro.param(
-            f"{name}/{component}/scale_tril", start, constraint=constraints.lower_cholesky
-        )
+        factors[component] = numpyro.param(f"{name}/{component}/scale_tril", start, constraint=lower_factor)
     return BlockDiagonal(center, factors)
 
 
@@ -201,9 +199,7 @@ def _block_low_rank(
     factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
         begin = identity_factor((size,), 1 / scale, prior.dtype)
-        factors[component] = numpyro.param(
-            f"{name}/{component}/precision_tril", begin, constraint=constraints.lower_cholesky
-        )
+        factors[component] = numpyro.param(f"{name}/{component}/precision_tril", begin, constraint=lower_factor)
     belief = BlockLowRank(center, factors, W)
     if not natural:
         return belief

@@ -260,7 +260,7 @@ class AutoGP(AutoGuide):
         self._check_ready()
         result = dict(self.rest.median(params)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
-            result[name] = fn.mean
+            result[name] = _moments(fn)[0]
         return result
 
     def quantiles(self, params: dict[str, Any], quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class AutoGP(AutoGuide):
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         result = dict(self.rest.quantiles(params, quantiles)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
-            mean, scale = fn.mean, jnp.sqrt(fn.variance)
+            mean, scale = _moments(fn)
             steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
             result[name] = mean[None] + steps * scale[None]
         return result
@@ -324,6 +324,11 @@ def _plates_of(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]
 
 def _is_latent(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
+
+
+def _moments(fn: dist.Distribution) -> tuple[Array, Array]:
+    """Mean and standard deviation of a site's value; of the whitened values for a belief."""
+    return fn.value.whitened_moments() if isinstance(fn, Belief) else (fn.mean, jnp.sqrt(fn.variance))
 
 
 def _standard_normal(site: Any) -> dist.Distribution:

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from jax import lax
-from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.base import Basis
@@ -20,6 +19,7 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, start_scale
 from numpyro_gp.linalg import factorise, jittered, solve_lower
@@ -262,7 +262,7 @@ def _beta_from(name: str, prior: Any, *, start: Orthogonal, natural: bool) -> An
         fail("start", f"over whitened values of shape {prior.event_shape}", f"shape {mean.shape}", "Use the same site.")
     if not natural:
         center = numpyro.param(f"{name}/mean", mean)
-        return Coupled(center, numpyro.param(f"{name}/scale_tril", factor, constraint=constraints.lower_cholesky))
+        return Coupled(center, numpyro.param(f"{name}/scale_tril", factor, constraint=lower_factor))
     invert = lambda C: solve_lower(C, jnp.eye(C.shape[-1], dtype=C.dtype))  # noqa: E731
     inverse = invert(factor) if factor.ndim == 2 else jnp.stack([invert(C) for C in factor])
     precision = jnp.swapaxes(inverse, -1, -2) @ inverse

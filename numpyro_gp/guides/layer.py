@@ -6,11 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpyro
-from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_points
+from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
 
 __all__ = ["decoupled_layer"]
@@ -62,7 +62,7 @@ def _decoupled_layer(
     parameter = numpyro.param(f"{name}/mean", jnp.zeros(shape[:-1] + points.shape[:1], dtype))
     if covariance == "gp":
         start = identity_factor(shape, scale, dtype)
-        factor = numpyro.param(f"{name}/scale_tril", start, constraint=constraints.lower_cholesky)
+        factor = numpyro.param(f"{name}/scale_tril", start, constraint=lower_factor)
         return DecoupledLayer(points, parameter, mean, scale_tril=factor)
     # One observation of precision b^2 at each inducing input leaves about 1 / (1 + b^2) of its variance.
     root = max(0.01, math.sqrt(max(scale**-2 - 1, 0.0)))

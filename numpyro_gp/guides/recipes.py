@@ -17,6 +17,7 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs import Coupled, MeanField
 from numpyro_gp.checks import check_positive, fail
+from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_to_mean
 
 __all__ = ["Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
@@ -65,7 +66,7 @@ def _start_mean(name: str, prior: Any, mean: ArrayLike | None) -> Array:
 def _coupled(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
     center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
     start = identity_factor(prior.event_shape, scale, prior.dtype)
-    factor = numpyro.param(f"{name}/scale_tril", start, constraint=constraints.lower_cholesky)
+    factor = numpyro.param(f"{name}/scale_tril", start, constraint=lower_factor)
     return Coupled(center, factor)
 
 

@@ -215,6 +215,10 @@ def test_whitened_draws():
     for belief in (decoupled_of(cases("decoupled")[0]), pair_of(Hybrid, cases("hybrid")[0])):
         with pytest.raises(ValueError, match="one over the inducing values"):
             belief.draw_whitened(jax.random.key(0))
+        with pytest.raises(
+            ValueError, match="one over the inducing values"
+        ):  # what AutoGP.median and quantiles ask for
+            belief.whitened_moments()
 
 
 POINTS = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -1,0 +1,56 @@
+"""The constraint of factors: round trip, precision, and that its derivative is that of its formula."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.distributions.transforms import biject_to
+
+import numpyro_gp as ngp
+from numpyro_gp.guides.factors import lower_factor
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 3)])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_round_trip_in_the_same_precision(rng, shape, dtype):
+    free = jnp.asarray(rng.normal(size=shape), dtype)
+    transform = biject_to(lower_factor)
+    factor = transform(free)
+    assert factor.dtype == dtype
+    assert bool(jnp.all(lower_factor(factor)))
+    np.testing.assert_allclose(
+        np.diagonal(factor, axis1=-2, axis2=-1), np.log1p(np.exp(np.diagonal(free, axis1=-2, axis2=-1))), rtol=1e-5
+    )
+    np.testing.assert_allclose(transform(transform._inverse(factor)), factor, rtol=1e-4, atol=1e-6)
+
+
+def test_log_jacobian_is_that_of_the_entries_that_are_kept(rng):
+    free = jnp.asarray(np.tril(rng.normal(size=(3, 3))))
+    transform, rows = biject_to(lower_factor), np.tril_indices(3)
+    jacobian = jax.jacobian(lambda packed: transform(jnp.zeros((3, 3)).at[rows].set(packed))[rows])(free[rows])
+    expected = np.linalg.slogdet(jacobian)[1]
+    np.testing.assert_allclose(transform.log_abs_det_jacobian(free, transform(free)), expected, rtol=1e-10)
+
+
+def test_what_is_no_factor():
+    assert not bool(lower_factor(jnp.array([[1.0, 0.5], [0.0, 1.0]])))
+    assert not bool(lower_factor(jnp.array([[1.0, 0.0], [0.3, -1.0]])))
+
+
+def test_single_precision_factors_train_while_double_is_on():
+    """NumPyro's own constraint raises a TypeError here."""
+    import numpyro
+    import optax
+    from numpyro.infer import SVI, Trace_ELBO
+
+    X = jnp.linspace(0.0, 1.0, 6, dtype=jnp.float32)[:, None]
+
+    def model(X, y):
+        f = ngp.gp("f", ngp.kernels.RBF(jnp.float32(1.0), jnp.float32(0.5)), X[:3])
+        with numpyro.plate("data", 6):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(jnp.float32(0.3)), obs=y)
+
+    svi = SVI(model, ngp.AutoGP(model), optax.adam(0.1), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, X[:, 0])
+    state, _ = svi.update(state, X, X[:, 0])
+    assert svi.get_params(state)["f/scale_tril"].dtype == jnp.float32
