@@ -82,13 +82,14 @@ class _Runner:
         @jax.jit
         def prepare_all(fixed: Any, draws: Any) -> Any:
             # The draws stay beside what was made of them: a loop over nothing would have no length.
-            return draws, jax.lax.map(lambda draw: prepare(*fixed, draw), draws)
+            return draws, jax.lax.map(lambda draw: prepare(fixed[0], fixed[1], draw), draws)
 
         @jax.jit
         def finish_all(fixed: Any, prepared: Any, part: Any) -> Any:
-            return jax.lax.map(lambda pair: finish(*fixed, pair[1], part), prepared)
+            return jax.lax.map(lambda pair: finish(fixed[0], fixed[1], pair[1], part), prepared)
 
-        self._prepare, self._finish = prepare_all, finish_all
+        self._prepare: Any = prepare_all
+        self._finish: Any = finish_all
         self._only = prepare_all(self._fixed, groups[0]) if len(groups) == 1 else None
 
     def _prepared(self, group: Any) -> Any:

@@ -383,7 +383,7 @@ def _only(found: Mapping[str, Any], name: str | None) -> Any:
     """The process of a name, or the only one."""
     if name is None and len(found) == 1:
         return next(iter(found.values()))
-    if name not in found:
+    if name is None or name not in found:
         fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
     return found[name]
 

@@ -23,7 +23,8 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
         fail("path", "a file in a folder that exists", repr(str(target)), "Create the folder first.")
-    entries, description = {}, []
+    entries: dict[str, np.ndarray] = {}
+    description: list[Any] = []
     for group, named in groups.items():
         for keys, leaf in _leaves(named, (group,)):
             array = np.asarray(leaf)
