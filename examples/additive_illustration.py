@@ -88,7 +88,9 @@ def main():
     X, y = simulate(rows, options.seed)
     layout = ngp.anova.design(X, pairs=[(0, 1)], num_inducing=6 if options.smoke else 16)
     model = layout.model(seen, scale=2.0)
-    guide, params, seconds = fit(model, ngp.guides.coupled(natural=True), X, y, steps=steps, batch=500, progress=True)
+    guide, params, seconds = fit(
+        model, ngp.guides.coupled(natural=True), X, y, steps=steps, batch=500, adam=0.05, progress=True
+    )
     _, points = hold(model, guide, params)
     noise = float(points["noise"]) ** 2
     print(f"full belief: {steps} steps, {seconds:.0f} s, noise variance {noise:.3f} (truth 1)")

@@ -80,8 +80,9 @@ def effects(
         return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
 
     result = {}
-    for name, (mean, variance) in sobol.each_draw(posterior, key, moments, X, *args, **call).items():
-        axes, _ = grids[name]
+    drawn = sobol.each_draw(posterior, key, moments, X, *args, **call)
+    for name, (axes, _) in grids.items():  # in the model's order: JAX sorts dictionaries
+        mean, variance = drawn[name]
         shape = tuple(len(axis) for axis in axes)
         total = np.asarray(variance.mean(0) + mean.var(0))
         result[name] = Effect(
