@@ -309,7 +309,7 @@ def layers(
         strip = number + 0.9 * (sample - low) / ((high - low) or 1.0)
         look = _look(number)
         edges = np.quantile(strip, [0.05, 0.95], axis=0)
-        _band(ax, x[order], *edges, look["color"], 0.25, None)
+        _band(ax, x[order], edges[0], edges[1], look["color"], 0.25, None)
         ax.plot(x[order], strip[:draws].T, color=look["color"], lw=0.6, alpha=0.7)
         ax.plot(x[order], strip.mean(0), lw=2, **look)
         ax.text(1.01, number + 0.45, f"{low:.2g} to {high:.2g}", transform=ax.get_yaxis_transform(), fontsize="small")

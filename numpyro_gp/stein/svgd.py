@@ -109,7 +109,7 @@ class SVGD(einstein.SVGD):
 
     def init(self, rng_key: Array, *args: Any, **kwargs: Any) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
-        kernel = self.kernel_fn
+        kernel: Any = self.kernel_fn
         if not isinstance(kernel, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
             self.kernel_fn = einstein.RBFKernel()
         try:
