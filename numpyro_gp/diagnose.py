@@ -90,7 +90,7 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
                 log_guide += jnp.sum(site["fn"].log_prob(value))
             points[name] = value
         with handlers.block():
-            return log_density(posterior.model, args, kwargs, points)[0] - log_guide
+            return log_density(posterior.fitted_model, args, kwargs, points)[0] - log_guide
 
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
     return Weights(found, arviz.pareto_k(found))

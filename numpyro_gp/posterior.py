@@ -108,6 +108,7 @@ class Posterior:
             )
         posterior = cls.from_mcmc(model, svgd.particles(params_or_state))
         posterior.kind = "stein"
+        posterior.params = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
         return posterior
 
     samples: dict[str, Any] | None = None
@@ -151,7 +152,7 @@ class Posterior:
         bound = bind(self.model, args, kwargs)
         names = row_names(bound, rows)
         check_rows(bound, names)
-        site, is_random = self._inspect(key, bound, site)
+        site, data_plate, is_random = self._inspect(key, bound, site)
         draws = self._number_of_draws(num_samples, is_random)
         static = {name: value for name, value in bound.arguments.items() if not is_data(value)}
         arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
@@ -160,7 +161,7 @@ class Posterior:
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
             call = inspect.BoundArguments(bound.signature, {**bound.arguments, **static, **row_free, **part[0]})
-            return self._observation(*draw, part[1], call, site)
+            return self._observation(*draw, part[1], call, site, data_plate)
 
         rows_of = {name: jnp.asarray(arrays[name]) for name in names}
         chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
@@ -182,7 +183,7 @@ class Posterior:
         bound = bind(self.model, args, kwargs)
         index = self._spread_draws(num_samples)
         keys = jax.random.split(check_key("key", key), index.size)
-        return training_draws(self.model, self.training_values, (keys, jnp.asarray(index)), bound)
+        return training_draws(self.fitted_model, self.training_values, (keys, jnp.asarray(index)), bound)
 
     def hyperparameters(
         self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any
@@ -191,7 +192,7 @@ class Posterior:
         index = self._spread_draws(num_samples)
         keys = jax.random.split(check_key("key", key), index.size)
         call = bind(self.model, args, kwargs)
-        return hyperparameter_draws(self.model, self.training_values, (keys, jnp.asarray(index)), call)
+        return hyperparameter_draws(self.fitted_model, self.training_values, (keys, jnp.asarray(index)), call)
 
     def _spread_draws(self, num_samples: int | None) -> Any:
         if num_samples is not None:
@@ -280,6 +281,11 @@ class Posterior:
         groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
 
+    @property
+    def fitted_model(self) -> Callable[..., Any]:
+        """The model with its own ``numpyro.param`` values (learnt inducing inputs, networks) as they were fitted."""
+        return handlers.substitute(self.model, data=dict(self.params)) if self.params else self.model
+
     @classmethod
     def load(
         cls, path: str | os.PathLike, model: Callable[..., Any], guide: Any = None, *args: Any, **kwargs: Any
@@ -299,7 +305,7 @@ class Posterior:
             return cls.from_svi(model, guide, groups["params"])
         posterior = cls.from_mcmc(model, groups["samples"])
         posterior.kind, posterior.num_chains = kind, notes["num_chains"]
-        posterior.extra_fields = groups.get("extra_fields", {})
+        posterior.extra_fields, posterior.params = groups.get("extra_fields", {}), groups.get("params", {})
         return posterior
 
     # ------------------------------------------------------------------------------- pieces
@@ -319,23 +325,23 @@ class Posterior:
     def _trace(self, key: Array, index: Array, call: inspect.BoundArguments) -> dict[str, Any]:
         key_draw, key_model = jax.random.split(key)
         values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.model, substitute_fn=_Global(values))
+        model = handlers.substitute(self.fitted_model, substitute_fn=_Global(values))
         with handlers.block(), handlers.seed(rng_seed=key_model):
             return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
     def _observation(
-        self, key: Array, index: Array, offset: Array, call: inspect.BoundArguments, site: str
+        self, key: Array, index: Array, offset: Array, call: inspect.BoundArguments, site: str, data_plate: str | None
     ) -> Observation:
         # One key a draw fixes the global values; the noise of each chunk is its own.
         key_draw, key_model = jax.random.split(key)
         values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.model, substitute_fn=_Global(values))
+        model = handlers.substitute(self.fitted_model, substitute_fn=_Global(values, data_plate))
         with handlers.block(), handlers.seed(rng_seed=jax.random.fold_in(key_model, offset)):
             trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
         return unwrap(trace[site]["fn"])
 
-    def _inspect(self, key: Array, call: inspect.BoundArguments, site: str | None) -> tuple[str, bool]:
-        """The site to predict, and whether anything in the prediction is random."""
+    def _inspect(self, key: Array, call: inspect.BoundArguments, site: str | None) -> tuple[str, str | None, bool]:
+        """The site to predict, the plate of its data, and whether anything in the prediction is random."""
         found: list[dict[str, Any]] = []
 
         def shapes() -> None:
@@ -354,8 +360,13 @@ class Posterior:
                 repr(site),
                 "Call predict without the data (y=None), and name the site where there are several.",
             )
-        local = [n for n, s in trace.items() if role(s) in ("noise", "latent")]
-        return site, bool(local) or not self._deterministic
+        # The rightmost plate around the data: what stands in it belongs to single data.
+        frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
+        data_plate = frames[-1].name if frames else None
+        local = [
+            n for n, s in trace.items() if n != site and (role(s) in ("noise", "latent") or _stands_in(s, data_plate))
+        ]
+        return site, data_plate, bool(local) or not self._deterministic
 
     def _number_of_draws(self, num_samples: int | None, is_random: bool) -> int:
         if num_samples is None:
@@ -367,16 +378,17 @@ class Posterior:
 class _Global:
     """Substitute the values of global sites; sites in the data plate stay with their prior."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[str, Any], data_plate: str | None = None) -> None:
+        self.values, self.data_plate = values, data_plate
 
     def __call__(self, site: Mapping[str, Any]) -> Any:
         if site["type"] != "sample" or role(site) in ("noise", "latent") or isinstance(unwrap(site["fn"]), Observation):
             return None
-        value = self.values.get(site["name"])
-        # A value with one entry for each training row cannot serve new rows.
-        fits = value is None or jnp.shape(value) == tuple(site["fn"].shape())
-        return value if fits else None
+        return None if _stands_in(site, self.data_plate) else self.values.get(site["name"])
+
+
+def _stands_in(site: Mapping[str, Any], plate: str | None) -> bool:
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
 
 
 def _only(found: Mapping[str, Any], name: str | None) -> Any:

@@ -123,6 +123,42 @@ def test_latent_inputs_of_new_data_come_from_the_prior():
     np.testing.assert_allclose(prediction.mean, wanted, atol=0.05)
 
 
+def test_sites_of_single_data_are_drawn_anew_even_where_the_numbers_of_rows_agree():
+    """A random effect of each datum, prior sd 1, posterior draws at 5: using those for new rows would shift the mean by 5."""
+
+    def effects(X, y=None):
+        with numpyro.plate("group", 2):
+            level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((1, 1)))
+        with numpyro.plate("data", X.shape[0]):
+            own = numpyro.sample("own", dist.Normal(0.0, 1.0))
+            base = f(X)
+            shifted = dist.Normal(base.loc + own + level.sum(), base.scale)
+            ngp.observe("y", shifted, ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    draws = {"f": jnp.zeros((500, 1)), "own": jnp.full((500, 3), 5.0), "level": jnp.ones((500, 2))}
+    prediction = ngp.Posterior.from_mcmc(effects, draws).predict(jax.random.key(0), jnp.zeros((3, 1)))
+    np.testing.assert_allclose(prediction.mean, 2.0, atol=0.25)  # levels are global: kept; standard error 0.05
+    assert (prediction.function_variance > 0.5).all()
+
+
+def test_parameters_of_the_model_itself_are_those_of_the_fit():
+    """A level that the model declares with numpyro.param: predictions at its initial value would be off by 3."""
+
+    def levelled(X, y=None):
+        level = numpyro.param("level", 0.0)
+        f = ngp.gp("f", ngp.kernels.RBF(1e-6, 1.0), jnp.zeros((1, 1)), mean=level)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.5), obs=y)
+
+    X, y = jnp.linspace(0.0, 1.0, 5)[:, None], jnp.full(5, 3.0)
+    guide = ngp.AutoGP(levelled)
+    svi = SVI(levelled, guide, optax.sgd(0.05), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 100, X, y, progress_bar=False)
+    prediction = ngp.Posterior.from_svi(levelled, guide, result.params).predict(jax.random.key(0), X)
+    np.testing.assert_allclose(prediction.mean, 3.0, atol=0.01)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

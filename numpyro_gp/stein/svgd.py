@@ -256,6 +256,12 @@ class SVGD(einstein.SVGD):
         self._check_ready()
         return self._by_site(self._split(params)[0])
 
+    def shared(self, params_or_state: Any) -> dict[str, Array]:
+        """The model's own ``numpyro.param`` values, which all particles share."""
+        params = self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
+        self._check_ready()
+        return self._split(params)[1]
+
     def unconstrained(self, state: SteinVIState) -> dict[str, Array]:
         """Unconstrained particles by site: the coordinates in which they move."""
         self._check_ready()
