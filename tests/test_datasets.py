@@ -66,7 +66,7 @@ def test_masks_of_another_length_are_refused(tmp_path):
 
 
 def test_a_missing_set_names_those_that_are_there():
-    with pytest.raises(FileNotFoundError, match=r"no nowhere.csv.gz in .* data has .*yacht"):
+    with pytest.raises(FileNotFoundError, match=r"no nowhere.csv.gz in .*there are .*yacht"):
         datasets.load("nowhere")
 
 
