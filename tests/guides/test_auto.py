@@ -195,6 +195,7 @@ def in_plate(X, y=None):
         (lambda: ngp.AutoGP(model, rest="AutoNormal"), TypeError, "rest must be an autoguide class"),
         (lambda: started(ngp.AutoGP(model, {"f": lambda name, prior: 3.0})), TypeError, "recipe of site 'f' must be a function that returns a belief"),
         (lambda: started(ngp.AutoGP(in_plate), fn=in_plate), ValueError, r"GP site 'f' must be outside every plate.*inside plate 'group'. Use gp\(..., outputs=P\)"),
+        (lambda: started(ngp.AutoGP(model, {"noise": ngp.guides.coupled()})), ValueError, r"recipe of site 'noise' must be one for its kind of site"),
         (lambda: ngp.AutoGP(model).median({}), RuntimeError, "the guide must be initialised"),
     ],
 )  # fmt: skip
