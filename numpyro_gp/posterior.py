@@ -156,7 +156,7 @@ class Posterior:
         draws = self._number_of_draws(num_samples, is_random)
         static = {name: value for name, value in bound.arguments.items() if not is_data(value)}
         arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
-        order = jnp.arange(draws) if self.num_draws is None else _spread(draws, self.num_draws)
+        order = self._order(draws)
         row_free = {name: value for name, value in arrays.items() if name not in names}
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
@@ -264,7 +264,7 @@ class Posterior:
         """
         bound = bind(self.model, args or (X,), kwargs)
         count = self._number_of_draws(num_samples, is_random=True)
-        order = jnp.arange(count) if self.num_draws is None else _spread(count, self.num_draws)
+        order = self._order(count)
 
         def one(pair: tuple[Array, Array]) -> Array:
             with recorded_processes() as found:
@@ -368,6 +368,10 @@ class Posterior:
         ]
         return site, data_plate, bool(local) or not self._deterministic
 
+    def _order(self, count: int) -> Array:
+        """Indices of ``count`` draws, spread evenly over those stored."""
+        return jnp.round(jnp.linspace(0, (self.num_draws or count) - 1, count)).astype(int)
+
     def _number_of_draws(self, num_samples: int | None, is_random: bool) -> int:
         if num_samples is None:
             return self.num_draws or (DEFAULT_DRAWS if is_random else 1)
@@ -402,8 +406,3 @@ def _only(found: Mapping[str, Any], name: str | None) -> Any:
 
 def _is_same(value: Any, seen: Any) -> bool:
     return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))
-
-
-def _spread(count: int, available: int) -> Array:
-    """Indices of ``count`` draws spread evenly over those available."""
-    return jnp.round(jnp.linspace(0, available - 1, count)).astype(int)

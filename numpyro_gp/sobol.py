@@ -211,8 +211,7 @@ def each_draw(
     check_key("key", key)
     call = _bind(posterior.model, args, kwargs)
     count = posterior._number_of_draws(num_draws, not posterior._deterministic)
-    available = posterior.num_draws or count
-    order = jnp.round(jnp.linspace(0, available - 1, count)).astype(int)
+    order = posterior._order(count)
 
     def one(pair: tuple[Array, Array]) -> Any:
         own, index = pair
