@@ -28,7 +28,10 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
     """
     kinds = name.split("-")
     key = jax.random.key(seed)
-    Z = jnp.asarray(ngp.inducing.kmeans(key, X, min(num_inducing, len(X))))
+    distinct = len(np.unique(np.asarray(X), axis=0))
+    Z = jnp.asarray(ngp.inducing.kmeans(key, X, min(num_inducing, distinct)))
+    if kinds[0] == "LV" and carry_latent:  # the latent column makes repeated centres different points
+        Z = jnp.resize(Z, (num_inducing, X.shape[1]))
     starts, mixing, width = [], [], X.shape[1]
     directions = principal_directions(X, min(INNER_WIDTH, X.shape[1]))
     for number, kind in enumerate(kinds):
@@ -42,14 +45,15 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
-        layers = []
+        priors = []
         for number, start in enumerate(starts):
-            last, columns = number == len(starts) - 1, start.shape[1]
-            length = numpyro.sample(f"length_{number}", dist.LogNormal(jnp.zeros(columns), 1.0).to_event(1))
+            length = numpyro.sample(f"length_{number}", dist.LogNormal(jnp.zeros(start.shape[1]), 1.0).to_event(1))
             variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
             points = numpyro.sample(f"Z_{number}", dist.Normal(start, 1.0).to_event(2))
-            outputs = None if last else mixing[number].shape[1]
-            layers.append(ngp.gp(f"f_{number}", ngp.kernels.RBF(variance, length), points, outputs=outputs))
+            priors.append((ngp.kernels.RBF(variance, length), points))
+        # After all hyper-parameters, as in the guide: TraceMeanField_ELBO wants one order of sites.
+        widths = [P.shape[1] for P in mixing[:-1]] + [None]
+        layers = [ngp.gp(f"f_{i}", *prior, outputs=widths[i]) for i, prior in enumerate(priors)]
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
             h, number = X[idx], 0
             for position, kind in enumerate(kinds[:-1]):
@@ -69,10 +73,11 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
 
 
 def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
-    """Fit with natural gradients on the last layer and Adam elsewhere; returns result and seconds."""
+    """Fit with natural gradients on the last layer and decaying Adam elsewhere; returns result and seconds."""
     step = ngp.optim.ramp(1e-3, natural, min(ramp, max(1, steps // 2)))
     objective = TraceMeanField_ELBO() if samples == 1 else ngp.ImportanceWeightedELBO(samples)
-    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(adam), step), objective)
+    rate = optax.cosine_decay_schedule(adam, steps, alpha=0.05)
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(rate), step), objective)
     start = time.perf_counter()
     batch = None if batch is None or batch >= len(X) else batch
     result = ngp.fit(jax.random.key(seed), svi, steps, jnp.asarray(X), jnp.asarray(y), batch=batch, progress=progress)

@@ -176,6 +176,8 @@ class Design:
 
         ``likelihood`` is called inside the model, so it can sample its own parameters:
         ``lambda: ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.HalfNormal(1.0)))``. Sites: "f", "y".
+        With counts, give ``mean`` the log of their mean, and the guide a narrow start, ``coupled(scale=0.1)``: the
+        exponential of a wide prior makes first gradients that Adam is slow to forget.
         """
         if not callable(likelihood):
             cure = "E.g. lambda: ngp.likelihoods.Poisson()."

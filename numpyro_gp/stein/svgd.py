@@ -62,9 +62,10 @@ class SVGD(einstein.SVGD):
     init_particles : dict or Around, optional
         Starting values: site names to *constrained* values with the particle axis first (sites left
         out start as above), or `Around` a point.
-    evaluation : str
-        Scores by "vmap", or one after the other ("map"), which holds the memory of one. Measured on two
-        CPU cores "vmap" was never slower (tests/benchmarks/test_stein.py).
+    evaluation : str, optional
+        Scores side by side ("vmap"), or one after the other ("map"), which holds the memory of one. By default
+        "map" on a CPU, where batched factorisations and large intermediates made "vmap" up to 3 times as slow on
+        whole data (tests/benchmarks/test_stein.py; on small minibatches it can win), and "vmap" elsewhere.
     **static_kwargs
         Fixed keyword arguments of the model.
 
@@ -88,7 +89,7 @@ class SVGD(einstein.SVGD):
         guide_kwargs: Mapping[str, Any] | None = None,
         *,
         init_particles: Mapping[str, Any] | Around | None = None,
-        evaluation: str = "vmap",
+        evaluation: str | None = None,
         **static_kwargs: Any,
     ) -> None:
         check_count("num_stein_particles", num_stein_particles)
@@ -103,6 +104,8 @@ class SVGD(einstein.SVGD):
         super().__init__(model, _as_optimiser(optim), kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
         self.init_particles = init_particles
+        if evaluation is None:
+            evaluation = "map" if jax.default_backend() == "cpu" else "vmap"
         self.evaluation = check_choice("evaluation", evaluation, EVALUATIONS)
 
     # --------------------------------------------------------------------------- starting

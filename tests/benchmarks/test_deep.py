@@ -68,7 +68,7 @@ def show(label, found):
 
 def test_depth():
     times = [show(f"depth {depth}", seconds(depth=depth)) for depth in (0, 1, 2, 3)]
-    assert times[3] - times[2] < 3 * (times[2] - times[1]) + 5e-3
+    assert times[3] < 3 * times[1], "linear growth makes about 2 of it, samples that multiply by layer 25"
 
 
 def test_samples():

@@ -64,6 +64,7 @@ def test_a_step_costs_a_score_a_particle(batch):
     print(f"\nbatch {batch}: one score {1e3 * one:.1f} ms")
     for name, taken in rows.items():
         print(f"  {name:12s} {1e3 * taken:9.1f} ms a step of {PARTICLES} particles = {taken / one:6.1f} scores")
-    assert rows["ours, vmap"] < 2 * PARTICLES * one
+    ours_default = rows["ours, map" if jax.default_backend() == "cpu" else "ours, vmap"]
+    assert ours_default < 1.5 * PARTICLES * one
     if batch is not None:
-        assert rows["numpyro"] > 3 * rows["ours, vmap"]
+        assert rows["numpyro"] > 3 * ours_default
