@@ -16,6 +16,7 @@ import numpy as np
 
 from examples import deep_models
 from examples.datasets import load, standardise
+from examples.tables import save
 from numpyro_gp.conditional_density import shapiro_wilk
 
 MODELS = ["GP", "GP-GP", "GP-GP-GP", "LV-GP", "LV-GP-GP", "LV-GP-GP-GP"]
@@ -120,10 +121,7 @@ def main():
                 last = rows[-1]
                 text = f"log density {last['log_density']:7.3f}  rmse {last['rmse']:.3f}  {last['seconds']:.0f} s"
                 print(f"{name:14s} split {split}  {last['method']:16s} {text}", flush=True)
-                with open(args.out / "conditional_density.csv", "w", newline="") as file:
-                    writer = csv.DictWriter(file, list(rows[0]))
-                    writer.writeheader()
-                    writer.writerows(rows)
+                save(args.out / "conditional_density.csv", rows)
     table(rows, args.data)
     print(
         f"{args.steps} steps of at most {args.batch}, {args.inducing} inducing inputs, K = {args.samples}. Distrust a"

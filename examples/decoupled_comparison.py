@@ -25,6 +25,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.datasets import load, standardise
+from examples.tables import save
 
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 PUBLISHED = {
@@ -191,27 +192,21 @@ def main():
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     rows, settings = [], ("steps", "batch", "columns", "learning_rate", "natural_step", "single")
-    with (out / "decoupled_comparison.csv").open("w", newline="") as file:
-        writer = None
-        for name in options.sets:
-            X, y, splits, classes = prepare(name, options.data)
-            for split in range(options.splits):
-                for method in options.methods:
-                    scores = run(method, (X, y, splits[:, split], classes), options, split)
-                    kind = "classification" if classes else "regression"
-                    row = {"kind": kind, "set": name, "split": split, "method": method, **scores}
-                    row |= {key: getattr(options, key) for key in settings}
-                    if writer is None:
-                        writer = csv.DictWriter(file, row)
-                        writer.writeheader()
-                    writer.writerow(row)
-                    file.flush()
-                    rows.append(row)
-                    print(
-                        f"{name:14s} split {split} {method:10s} log density {row['log_density']:8.4f}  "
-                        f"{'MAE' if not classes else 'accuracy'} {row['error']:.4f}  {row['seconds']:6.1f} s",
-                        flush=True,
-                    )
+    for name in options.sets:
+        X, y, splits, classes = prepare(name, options.data)
+        for split in range(options.splits):
+            for method in options.methods:
+                scores = run(method, (X, y, splits[:, split], classes), options, split)
+                kind = "classification" if classes else "regression"
+                row = {"kind": kind, "set": name, "split": split, "method": method, **scores}
+                row |= {key: getattr(options, key) for key in settings}
+                rows.append(row)
+                save(out / "decoupled_comparison.csv", rows)
+                print(
+                    f"{name:14s} split {split} {method:10s} log density {row['log_density']:8.4f}  "
+                    f"{'MAE' if not classes else 'accuracy'} {row['error']:.4f}  {row['seconds']:6.1f} s",
+                    flush=True,
+                )
     summarise(rows, published(options.data))
     print(f"\nWritten to {out}/decoupled_comparison.csv")
     diagnose(rows)

@@ -21,6 +21,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.datasets import load, standardise
+from examples.tables import save
 from numpyro_gp.deep import initial_layers
 
 HERE = Path(__file__).parent
@@ -133,10 +134,7 @@ def main():
                         f"rmse {last['test_rmse']:.4f}, {last['ms_per_step']:.1f} ms a step",
                         flush=True,
                     )
-                    with open(args.out / "decoupled_deep.csv", "w", newline="") as file:
-                        writer = csv.DictWriter(file, list(rows[0]))
-                        writer.writeheader()
-                        writer.writerows(rows)
+                    save(args.out / "decoupled_deep.csv", rows)
     verdict(rows)
     print(f"Table in {args.out / 'decoupled_deep.csv'}")
 

@@ -9,7 +9,6 @@ kernel the many whitened values would drown the hyper-parameters.
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples import datasets
+from examples.tables import mean_and_error, save
 
 matplotlib.use("Agg")
 PAPER_SETS = "blood breast-cancer fertility hepatitis mammographic spectf"
@@ -88,17 +88,6 @@ def one_split(name, split, options):
 METRICS = ("accuracy", "log_density", "calibration_error", "seconds")
 
 
-def summarise(rows):
-    """Mean and standard error over splits, by data set and engine."""
-    table = {}
-    for row in rows:
-        table.setdefault((row["dataset"], row["engine"]), []).append([row[metric] for metric in METRICS])
-    return {
-        where: (np.mean(v, 0), np.std(v, 0, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.full(4, np.nan))
-        for where, v in table.items()
-    }
-
-
 def figure(table, path):
     import matplotlib.pyplot as plt
 
@@ -106,13 +95,14 @@ def figure(table, path):
     fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     marks = dict(zip(dict.fromkeys(engine for _, engine in table), "osD^v*", strict=False))
     colours = dict(zip(marks, ["#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"], strict=False))
-    for ax, column in zip(axes, (1, 2), strict=True):
-        for (name, engine), (mean, error) in table.items():
+    for ax, metric in zip(axes, METRICS[1:3], strict=True):
+        for (name, engine), cells in table.items():
+            mean, error = cells[metric]
             place = names.index(name) + 0.12 * (list(marks).index(engine) - len(marks) / 2)
-            bar = 0 if np.isnan(error[column]) else error[column]
             label = engine if name == names[0] else None
-            ax.errorbar(place, mean[column], yerr=bar, fmt=marks[engine], color=colours[engine], label=label)
-        ax.set(xticks=range(len(names)), xticklabels=names, ylabel=METRICS[column].replace("_", " "))
+            bar = 0 if np.isnan(error) else error
+            ax.errorbar(place, mean, yerr=bar, fmt=marks[engine], color=colours[engine], label=label)
+        ax.set(xticks=range(len(names)), xticklabels=names, ylabel=metric.replace("_", " "))
     axes[0].set_title("test log density (nats), higher is better")
     axes[1].set_title("calibration error, lower is better")
     axes[1].legend(fontsize=8)
@@ -141,19 +131,20 @@ def main():
     for name in options.sets:
         for split in range(options.splits):
             rows += one_split(name, split, options)
+            save(options.out / "stein_classification.csv", rows)
             print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
-    with open(options.out / "stein_classification.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    table = summarise(rows)
+    table = mean_and_error(rows, ("dataset", "engine"), METRICS)
     print(f"{'data set':14s} {'engine':20s}" + "".join(f"{metric:>24s}" for metric in METRICS))
-    for (name, engine), (mean, error) in table.items():
-        print(f"{name:14s} {engine:20s}" + "".join(f"{m:14.3f} +- {e:6.3f}" for m, e in zip(mean, error, strict=True)))
+    for (name, engine), cells in table.items():
+        print(f"{name:14s} {engine:20s}" + "".join(f"{m:14.3f} +- {e:6.3f}" for m, e in cells.values()))
     figure(table, options.out / "stein_classification.png")
     for name in dict.fromkeys(name for name, _ in table):
-        gap = table[name, f"stein, {max(options.particles)} particles"][0] - table[name, "NUTS"][0]
-        print(f"{name}: particles minus NUTS: {gap[0]:+.3f} accuracy, {gap[1]:+.3f} nats, {gap[3]:+.1f} seconds.")
+        ours, theirs = table[name, f"stein, {max(options.particles)} particles"], table[name, "NUTS"]
+        gap = {metric: ours[metric][0] - theirs[metric][0] for metric in METRICS}
+        print(
+            f"{name}: particles minus NUTS: {gap['accuracy']:+.3f} accuracy, {gap['log_density']:+.3f} nats,", end=" "
+        )
+        print(f"{gap['seconds']:+.1f} seconds.")
     print("Distrust the particles where they and NUTS differ by more than the standard errors above.")
 
 

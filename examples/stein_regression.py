@@ -9,7 +9,6 @@ Splits are 70/30, inputs and targets standardised over the whole set as in Pinde
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from examples import datasets
+from examples.tables import mean_and_error, save
 
 matplotlib.use("Agg")
 PAPER_SETS = "airfoil concrete housing autompg challenger concreteslump gas machine servo skillcraft winered winewhite"
@@ -130,28 +130,13 @@ def one_split(name, split, options):
     ]  # fmt: skip
 
 
-def summarise(rows):
-    """Mean and standard error over splits, by data set and method."""
-    table = []
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        for method in dict.fromkeys(row["method"] for row in rows):
-            own = [row for row in rows if row["dataset"] == name and row["method"] == method]
-            cells = {}
-            for metric in ("log_density", "rmse", "seconds"):
-                values = np.array([row[metric] for row in own])
-                error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-                cells[metric] = (values.mean(), error)
-            table.append((name, method, cells))
-    return table
-
-
 def figure(table, path):
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(row[0] for row in table))
+    names = list(dict.fromkeys(name for name, _ in table))
     fig, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 3.2), layout="constrained", squeeze=False)
     for ax, name in zip(axes[0], names, strict=True):
-        own = [(method, cells["log_density"]) for which, method, cells in table if which == name]
+        own = [(method, cells["log_density"]) for (which, method), cells in table.items() if which == name]
         for height, (method, (value, error)) in enumerate(own):
             colour = "#0072B2" if method.startswith("stein") else "#D55E00"
             ax.errorbar(value, height, xerr=0 if np.isnan(error) else error, fmt="o", color=colour)
@@ -163,8 +148,8 @@ def figure(table, path):
 
 def diagnose(table):
     """State, by data set, whether the claims of the paper hold here."""
-    for name in dict.fromkeys(row[0] for row in table):
-        cells = {method: c["log_density"] for which, method, c in table if which == name}
+    for name in dict.fromkeys(name for name, _ in table):
+        cells = {method: c["log_density"] for (which, method), c in table.items() if which == name}
         stein = [cells[method] for method in cells if method.startswith("stein")]
         best = max(cells, key=lambda method: cells[method][0])
         gain = stein[-1][0] - stein[0][0]
@@ -192,14 +177,11 @@ def main():
     for name in options.sets:
         for split in range(options.splits):
             rows += one_split(name, split, options)
+            save(options.out / "stein_regression.csv", rows)
             print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
-    with open(options.out / "stein_regression.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    table = summarise(rows)
+    table = mean_and_error(rows, ("dataset", "method"), ("log_density", "rmse", "seconds"))
     print(f"{'data set':14s} {'method':22s} {'log density':>18s} {'RMSE':>18s} {'seconds':>9s}")
-    for name, method, cells in table:
+    for (name, method), cells in table.items():
         (d, de), (r, re), (t, _) = (cells[metric] for metric in ("log_density", "rmse", "seconds"))
         print(f"{name:14s} {method:22s} {d:9.3f} +- {de:5.3f} {r:9.3f} +- {re:5.3f} {t:9.1f}")
     figure(table, options.out / "stein_regression.png")

@@ -1,0 +1,28 @@
+"""Tidy tables of results, for the examples: a list of rows, written whole after each new one, so that none is lost."""
+
+import csv
+
+import numpy as np
+
+__all__ = ["mean_and_error", "save"]
+
+
+def save(path, rows):
+    """Write rows (dictionaries with the same keys) as comma-separated text with a header."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def mean_and_error(rows, by, metrics):
+    """Means over rows and their standard errors (NaN for one row), ``{values of by: {metric: (mean, error)}}``."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    found = {}
+    for place, own in groups.items():
+        columns = {metric: np.array([row[metric] for row in own], float) for metric in metrics}
+        errors = {m: v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for m, v in columns.items()}
+        found[place] = {metric: (float(values.mean()), float(errors[metric])) for metric, values in columns.items()}
+    return found

@@ -1,0 +1,99 @@
+"""Whether probabilities are right: of predictions (reliability), and of inference (ranks of simulated truths)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.plots.style import COLOURS, DRAWS, INK, along, axes_of, finish, look, named, vector
+from numpyro_gp.prediction import Prediction
+
+__all__ = ["calibration", "ranks"]
+
+
+def calibration(
+    predictions: Mapping[str, Any] | ArrayLike | Prediction,
+    y: ArrayLike | None = None,
+    *,
+    title: str = "Calibration of the predictions",
+    ax: Any = None,
+) -> Any:
+    """Reliability: how often data fall below the predicted quantiles, against how often they should.
+
+    On the diagonal the predictions are right; an S that is flat in the middle (data too often far out) is
+    overconfident. The grey band holds 95% of the curves of perfectly calibrated predictions of as many data
+    (``sqrt(log(2 / 0.05) / (2 N))`` on either side, Massart 1990).
+
+    Parameters
+    ----------
+    predictions : dict by name of (or one) Prediction or array (N,)
+        Predictions, with their data ``y``; or PIT values (`ngp.metrics.pit_samples`).
+    y : array (N,), optional
+        Data, needed where a `Prediction` is given.
+    """
+    ax = axes_of(ax)
+    values = {name: _pit(name, one, y) for name, one in named(predictions, "predictions").items()}
+    least = min(pit.size for pit in values.values())
+    width = math.sqrt(math.log(2 / 0.05) / (2 * least))
+    line = np.linspace(0, 1, 201)
+    ax.fill_between(
+        line, np.maximum(line - width, 0), np.minimum(line + width, 1), color="0.85", lw=0, label="95% if calibrated"
+    )
+    ax.plot(line, line, color=INK, lw=1)
+    for number, (name, pit) in enumerate(values.items()):
+        share = np.searchsorted(np.sort(pit), line, side="right") / pit.size
+        ax.plot(line, share, drawstyle="steps-post", lw=1.6, label=name, **look(number))
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.legend(loc="lower right", fontsize="small", frameon=False)
+    return finish(ax, title, "predicted probability", "share of data below the quantile")
+
+
+def ranks(calibration: Any, site: str | None = None, *, bins: int = 8, title: str = "", ax: Any = None) -> Any:
+    """Histogram of the ranks that `ngp.diagnose.sbc` found, over a band in which calibrated bars stay.
+
+    A hill in the middle: the posterior is too wide. A valley: too narrow. A slope: it is biased to one side. The
+    grey band holds each bar with probability 0.99 if the ranks are uniform (binomial).
+
+    Parameters
+    ----------
+    calibration : Calibration
+    site : str, optional
+        The hyper-parameter; may be left out where there is one.
+    bins : int
+    """
+    found = getattr(calibration, "ranks", None)
+    if not isinstance(found, Mapping) or not found:
+        cure = "Pass what ngp.diagnose.sbc returned."
+        fail("calibration", "the result of sbc", f"a {type(calibration).__name__}", cure, TypeError)
+    name = next(iter(found)) if site is None and len(found) == 1 else site
+    if name not in found:
+        fail("site", f"one of {list(found)}", repr(site), "Check the spelling.")
+    own, places = np.asarray(found[name]), calibration.num_draws + 1
+    edges = np.linspace(0, places, min(check_count("bins", bins, 2), places) + 1)
+    # A bin holds the whole ranks between its edges, which need not be equally many.
+    shares = np.diff(np.ceil(edges)) / places
+    expected, spread = own.size * shares, np.sqrt(own.size * shares * (1 - shares))
+    ax = axes_of(ax)
+    low, high = np.maximum(expected - 2.576 * spread, 0), expected + 2.576 * spread
+    ax.stairs(high, edges, baseline=low, fill=True, color="0.85", label="99% if calibrated")
+    ax.stairs(np.histogram(own, np.ceil(edges))[0], edges, color=COLOURS[0], lw=1.8, label="data sets")
+    ax.set(xlim=(0, places), ylim=(0, None))
+    return finish(ax, title or f"{name}: p = {calibration.p_values[name]:.3f}", "rank of the truth", "data sets")
+
+
+def _pit(name: str, prediction: Any, y: ArrayLike | None) -> np.ndarray:
+    """PIT values, of a `Prediction` by draws of new data."""
+    if not isinstance(prediction, Prediction):
+        pit = vector(f"predictions[{name!r}]", prediction)
+        if pit.min() < 0 or pit.max() > 1:
+            got = f"values from {pit.min():.3g} to {pit.max():.3g}"
+            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, "See ngp.metrics.pit_samples.")
+        return pit
+    if y is None:
+        fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")
+    sample = np.asarray(prediction.sample(DRAWS))
+    target = along("y", y, sample.shape[1])
+    return (np.sum(sample < target, 0) + 0.5 * np.sum(sample == target, 0) + 0.5) / (DRAWS + 1)

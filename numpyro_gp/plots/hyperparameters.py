@@ -1,0 +1,123 @@
+"""Posteriors of one hyper-parameter under several engines, side by side."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.plots.style import DRAWS, INK, MARKERS, axes_of, finish, look, vector
+from numpyro_gp.posterior import Posterior
+
+__all__ = ["hyperparameters"]
+
+
+def hyperparameters(
+    posteriors: Mapping[str, Any],
+    site: str,
+    *,
+    truth: float | None = None,
+    prior: Any = None,
+    key: Array | None = None,
+    title: str = "",
+    xlabel: str = "",
+    ax: Any = None,
+) -> Any:
+    """The posterior of one hyper-parameter under several engines, side by side.
+
+    Each engine has a row: its density, the 95% interval as a thin and the 50% interval as a thick bar, the mean
+    as a marker. Densities are scaled to their rows: compare the bars. Fewer than 200 draws (particles)
+    are shown as ticks, without a smoothed density they cannot support.
+    A point estimate has a marker alone.
+
+    Parameters
+    ----------
+    posteriors : dict by engine
+        `Posterior` values, or arrays ``(S,)`` of draws.
+    site : str
+        Name of the site, which also labels the axis. A vector is refused: pass its entries as arrays.
+    truth : float, optional
+        Value the data were simulated with: a dashed line.
+    prior : numpyro distribution, optional
+        Its density is drawn in grey as the last row.
+    key : PRNG key, optional
+        Needed where a variational `Posterior` draws its values.
+    """
+    ax = axes_of(ax)
+    rows = {name: _site_draws(name, one, site, key) for name, one in posteriors.items()}
+    span = _span(list(rows.values()), truth)
+    grid = np.linspace(*span, 300)
+    labels = list(rows)
+    for number, draws in enumerate(rows.values()):
+        _row(ax, draws, -1.25 * number, grid, look(number)["color"], MARKERS[number % len(MARKERS)])
+    if prior is not None:
+        inside = np.asarray(prior.support(jnp.asarray(grid)))
+        density = np.zeros_like(grid)
+        density[inside] = np.exp(np.asarray(prior.log_prob(jnp.asarray(grid[inside]))))
+        base = -1.25 * len(rows)
+        ax.fill_between(grid, base, base + density / (density.max() or 1.0), color="0.8", lw=0)
+        labels.append("prior")
+    if truth is not None:
+        ax.axvline(truth, color=INK, ls="--", lw=1.2, label="truth", zorder=1)
+    ax.set_yticks([-1.25 * number + 0.3 for number in range(len(labels))], labels)
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=span, ylim=(-1.25 * len(labels) + 0.85, 1.15))
+    return finish(ax, title, xlabel or site, "")
+
+
+def _site_draws(name: str, posterior: Any, site: str, key: Array | None) -> np.ndarray:
+    """Draws of one scalar site."""
+    if not isinstance(posterior, Posterior):
+        return vector(f"posteriors[{name!r}]", posterior)
+    if posterior.samples is not None:
+        values: Any = posterior.samples
+    else:
+        if key is None:
+            fail("key", "one JAX random key", "None", f"{name!r} draws its values: pass jax.random.key(0).", TypeError)
+        keys = jax.random.split(key, DRAWS)
+        values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(keys)
+    if site not in values:
+        fail("site", f"one of {sorted(values)}", repr(site), "Check the spelling.")
+    return vector(f"site {site!r} of posteriors[{name!r}]", values[site])
+
+
+def _smooth(draws: np.ndarray) -> bool:
+    """Whether there are enough different draws for a density estimate."""
+    return draws.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean()))
+
+
+def _span(rows: list[np.ndarray], truth: float | None) -> tuple[float, float]:
+    """Ends of the axis: the draws but for 1/200 in either tail, and the truth."""
+    low = min(np.quantile(draws, 0.005) for draws in rows)
+    high = max(np.quantile(draws, 0.995) for draws in rows)
+    if truth is not None:
+        low, high = min(low, truth), max(high, truth)
+    margin = 0.08 * (high - low) or 0.5 * abs(low) or 1.0
+    return (max(low - margin, 0.0) if low > 0 else low - margin), high + margin
+
+
+def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Gaussian kernel density estimate with Silverman's bandwidth."""
+    iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
+    bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
+    kernel = np.exp(-0.5 * ((grid[:, None] - draws[None]) / bandwidth) ** 2)
+    return kernel.mean(1) / (bandwidth * math.sqrt(2 * math.pi))
+
+
+def _row(ax: Any, draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
+    """One engine: density or ticks, two intervals and the mean."""
+    if _smooth(draws):
+        density = _density(draws, grid)
+        top = base + density / density.max()
+        ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)
+        ax.plot(grid, top, color=color, lw=1.4)
+    elif draws.std() > 0:
+        ax.plot(draws, np.full(draws.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
+    for inside, width in ((95, 1.2), (50, 3.6)):
+        ends = np.percentile(draws, [50 - inside / 2, 50 + inside / 2])
+        ax.plot(ends, [base - 0.08] * 2, color=color, lw=width, solid_capstyle="butt")
+    ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)

@@ -1,0 +1,100 @@
+"""What all figures share: colours and marks that colour-blind and grey readers can tell apart, and checks of input."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.checks import fail
+
+# Okabe & Ito (2008), in an order in which neighbours also differ in lightness.
+COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#009E73", "#E69F00", "#CC79A7")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+INK = "#222222"
+DRAWS = 2000
+
+
+def axes_of(ax: Any) -> Any:
+    """The axes given, or new ones."""
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        return plt.subplots(figsize=(6.0, 3.6), layout="constrained")[1]
+    if not hasattr(ax, "fill_between"):
+        fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "E.g. fig, ax = plt.subplots().", TypeError)
+    return ax
+
+
+def finish(ax: Any, title: str, xlabel: str, ylabel: str) -> Any:
+    """Labels and title; no frame at the top and right."""
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    if title:
+        ax.set_title(title, fontsize="medium", loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour and line style of one series."""
+    return {"color": COLOURS[number % len(COLOURS)], "ls": STYLES[number % len(STYLES)]}
+
+
+def band(
+    ax: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str, alpha: float, label: str | None
+) -> None:
+    """A shaded strip between two curves."""
+    ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=label)
+
+
+def named(values: Any, argument: str) -> dict[str, Any]:
+    """One value, or several by name."""
+    if isinstance(values, Mapping):
+        if not values:
+            fail(argument, "a dictionary with an entry or more", "an empty one", 'E.g. {"SVI": ...}.')
+        return dict(values)
+    return {"": values}
+
+
+def column(argument: str, X: ArrayLike) -> np.ndarray:
+    """Inputs of one dimension as a vector."""
+    x = np.asarray(X, float)
+    if x.ndim == 2 and x.shape[1] == 1:
+        x = x[:, 0]
+    if x.ndim != 1 or not x.size:
+        fail(argument, "of shape (N, 1) or (N,)", f"shape {x.shape}", "Pass one input column, e.g. X[:, :1].")
+    return x
+
+
+def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
+    """A vector with one entry for each input."""
+    array = np.asarray(value, float)
+    if array.shape != (size,):
+        fail(argument, f"of shape ({size},), one value for each input", f"shape {array.shape}", "Check the inputs.")
+    return array
+
+
+def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
+    """Draws ``(S, size)``; one draw may come without its axis."""
+    array = np.asarray(value, float)
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[1] != size:
+        fail(argument, f"of shape (S, {size}), draws on the first axis", f"shape {array.shape}", "Transpose it?")
+    return array
+
+
+def vector(argument: str, value: ArrayLike) -> np.ndarray:
+    """Draws of one number."""
+    array = np.asarray(value, float)
+    if array.ndim != 1 or not array.size:
+        cure = "Pass one entry of a vector at a time, e.g. draws[:, 0]."
+        fail(argument, "of shape (S,), one number for each draw", f"shape {array.shape}", cure)
+    return array
+
+
+def probability(argument: str, value: float) -> float:
+    """A number strictly between 0 and 1."""
+    if not 0 < value < 1:
+        fail(argument, "between 0 and 1", value, "E.g. 0.95.")
+    return value

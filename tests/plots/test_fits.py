@@ -1,0 +1,40 @@
+"""Losses and particles: what is drawn and labelled, and what is refused."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from numpyro_gp import plots
+
+
+@pytest.fixture
+def ax():
+    figure, axes = plt.subplots()
+    yield axes
+    plt.close(figure)
+
+
+def test_convergence_draws_a_running_median(ax):
+    loss = np.linspace(9.0, 1.0, 100)
+    loss[50] = 1e6
+    plots.convergence({"a": loss}, window=3, ax=ax)
+    strong = next(line for line in ax.lines if line.get_label() == "a")
+    assert strong.get_ydata().max() < 10
+    assert ax.get_xlabel() == "step"
+
+
+def test_particles_are_standardised_by_the_reference(ax, rng):
+    reference = rng.normal(5.0, 2.0, size=99)
+    plots.particles({"noise": np.array([reference.mean()])}, {"noise": reference}, ax=ax)
+    drawn = next(line for line in ax.lines if line.get_label() == "particle")
+    np.testing.assert_allclose(drawn.get_xdata(), [0.0], atol=1e-12)
+
+
+def test_errors(ax):
+    with pytest.raises(ValueError, match="reference must be a dictionary with 'a'"):
+        plots.particles({"a": np.zeros(3)}, {"b": np.zeros(3)}, ax=ax)
+    with pytest.raises(ValueError, match=r"of shape \(steps,\), two or more"):
+        plots.convergence({"a": np.zeros((2, 2))}, ax=ax)

@@ -1,0 +1,44 @@
+"""Functions and layers: what is drawn and labelled, and what is refused."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from numpyro_gp import plots
+
+
+@pytest.fixture
+def ax():
+    figure, axes = plt.subplots()
+    yield axes
+    plt.close(figure)
+
+
+def test_function_draws_the_mean_in_order_and_the_data(ax):
+    draws = np.array([[3.0, 1.0, 2.0], [5.0, 3.0, 4.0]])
+    done = plots.function([2.0, 0.0, 1.0], draws, data=([0.5], [9.0]), title="T", ylabel="m [kg]", ax=ax)
+    lines = {line.get_label(): line for line in done.lines}
+    assert done is ax
+    assert lines["mean"].get_xdata().tolist() == [0.0, 1.0, 2.0]
+    assert lines["mean"].get_ydata().tolist() == [2.0, 3.0, 4.0]
+    assert lines["data"].get_ydata().tolist() == [9.0]
+    assert (ax.get_title(loc="left"), ax.get_ylabel()) == ("T", "m [kg]")
+
+
+def test_layers_stack_upwards(rng):
+    drawn = plots.layers(np.arange(4.0), [rng.normal(size=(6, 4)), rng.normal(size=(6, 4))], names=["a", "b"])
+    assert [label.get_text() for label in drawn.get_yticklabels()] == ["a", "b"]
+    assert drawn.get_yticks()[0] < drawn.get_yticks()[1]
+    plt.close(drawn.figure)
+
+
+def test_errors(ax):
+    with pytest.raises(ValueError, match=r"X must be of shape \(N, 1\) or \(N,\), but got shape \(3, 2\)"):
+        plots.function(np.zeros((3, 2)), np.zeros(3), ax=ax)
+    with pytest.raises(ValueError, match="values must be one array for each layer, but got none"):
+        plots.layers(np.zeros(3), [], ax=ax)
+    with pytest.raises(ValueError, match="names must be 1 names, one for each layer, but got 2"):
+        plots.layers(np.zeros(3), [np.zeros((2, 3))], names=["a", "b"], ax=ax)
