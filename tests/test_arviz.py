@@ -67,22 +67,20 @@ def nuts_posterior(
     return ngp.Posterior.from_mcmc(fn, mcmc)
 
 
-class Particles:
-    """Stands for a run of SVGD: `Posterior.from_stein` asks an engine for its particles."""
-
-    def particles(self, params):
-        return params
+def stein_posterior(fn, steps=150):
+    """Thirty particles of a short run."""
+    svgd = ngp.stein.SVGD(fn, optax.adam(0.05), ngp.stein.RBF(), 30)
+    result = svgd.run(jax.random.key(2), steps, PROBLEM.X, PROBLEM.y, progress_bar=False)
+    return ngp.Posterior.from_stein(fn, svgd, result.params)
 
 
 @pytest.fixture(scope="module")
 def containers():
     """One container for each engine."""
-    rng = np.random.default_rng(0)
-    particles = {"f": jnp.asarray(rng.normal(size=(30, 10))), "noise": jnp.asarray(rng.uniform(0.3, 0.6, 30))}
     posteriors = {
         "svi": svi_posterior(model),
         "mcmc": nuts_posterior(model, 60, num_chains=2),
-        "stein": ngp.Posterior.from_stein(model, Particles(), particles),
+        "stein": stein_posterior(model),
     }
     key = jax.random.key(5)
     return {n: p.to_arviz(key, PROBLEM.X, PROBLEM.y, num_samples=120) for n, p in posteriors.items()}
