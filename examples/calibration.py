@@ -41,10 +41,10 @@ def overdispersed(X, y=None, *, Z):
     numpyro.handlers.condition(counts.model, data={"r": jnp.ones(())})(X, y, Z=Z)
 
 
-def run(name, X, simulations, draws):
+def run(name, X, simulations, draws, thinning=5):
     """Calibration of one model, with inducing inputs at all data, so that NUTS has the exact posterior."""
     inputs = {} if name == "exact_regression" else {"Z": X}
-    key, sizes = jax.random.key(len(name)), {"num_simulations": simulations, "num_draws": draws}
+    key, sizes = jax.random.key(len(name)), {"num_simulations": simulations, "num_draws": draws, "thinning": thinning}
     if name == WRONG:
         return ngp.diagnose.sbc(key, poisson, X, truth=overdispersed, **sizes, **inputs)
     return ngp.diagnose.sbc(key, importlib.import_module(f"models.{name}").model, X, **sizes, **inputs)
@@ -75,6 +75,7 @@ def main():
     parser.add_argument("--rows", type=int, default=15)
     parser.add_argument("--simulations", type=int, default=100)
     parser.add_argument("--draws", type=int, default=63, help="posterior draws that a rank counts")
+    parser.add_argument("--thinning", type=int, default=5, help="NUTS steps for each of them")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
@@ -86,7 +87,7 @@ def main():
     X, found, rows = jnp.linspace(-3.0, 3.0, options.rows)[:, None], {}, []
     for name in options.models:
         start = time.perf_counter()
-        found[name] = run(name, X, options.simulations, options.draws)
+        found[name] = run(name, X, options.simulations, options.draws, options.thinning)
         print(f"\n{name} ({time.perf_counter() - start:.0f} s)\n{found[name]}", flush=True)
         for site, ranks in found[name].ranks.items():
             mean = (ranks.mean() + 0.5) / (options.draws + 1)

@@ -131,30 +131,44 @@ def one_split(name, split, options):
 
 
 def figure(table, path):
+    """One panel for each data set: mean and standard error of every method."""
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(name for name, _ in table))
-    fig, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 3.2), layout="constrained", squeeze=False)
-    for ax, name in zip(axes[0], names, strict=True):
-        own = [(method, cells["log_density"]) for (which, method), cells in table.items() if which == name]
-        for height, (method, (value, error)) in enumerate(own):
-            colour = "#0072B2" if method.startswith("stein") else "#D55E00"
-            ax.errorbar(value, height, xerr=0 if np.isnan(error) else error, fmt="o", color=colour)
-        ax.set(yticks=range(len(own)), yticklabels=[method for method, _ in own], title=name)
-        ax.set_xlabel("test log density (nats)")
+    methods = list(dict.fromkeys(method for _, method in table))
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    size = (2.6 * columns + 1.4, 2.3 * rows)
+    fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for ax, name in zip(axes.flat, names, strict=False):
+        for height, method in enumerate(methods):
+            value, error = table[name, method]["log_density"]
+            ours = method.startswith("stein")
+            look = {"fmt": "o" if ours else "s", "color": "#0072B2" if ours else "#D55E00"}
+            ax.errorbar(value, height, xerr=0 if np.isnan(error) else error, **look)
+        ax.set(yticks=range(len(methods)), yticklabels=methods, title=name)
+        ax.locator_params(axis="x", nbins=4)
+    for ax in axes.flat[len(names) :]:
+        ax.set_visible(False)
+    fig.supxlabel("test log density (nats for each datum), standard error over splits")
     fig.savefig(path, dpi=120)
     plt.close(fig)
 
 
-def diagnose(table):
-    """State, by data set, whether the claims of the paper hold here."""
-    for name in dict.fromkeys(name for name, _ in table):
-        cells = {method: c["log_density"] for (which, method), c in table.items() if which == name}
-        stein = [cells[method] for method in cells if method.startswith("stein")]
-        best = max(cells, key=lambda method: cells[method][0])
-        gain = stein[-1][0] - stein[0][0]
-        print(f"{name}: best mean {best}; most against fewest particles {gain:+.3f} nats;", end=" ")
-        print(", ".join(f"{m} {stein[-1][0] - cells[m][0]:+.3f}" for m in ("maximum likelihood", "variational")))
+def diagnose(rows):
+    """State, by data set, whether the claims of the paper hold here, from differences within each split."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    most = [method for method in methods if method.startswith("stein")][-1]
+    score = {(row["dataset"], row["split"], row["method"]): row["log_density"] for row in rows}
+    print(f"\n{most} minus others, test log density, paired by split (mean, standard error; * above two errors)")
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        splits, cells = sorted({row["split"] for row in rows if row["dataset"] == name}), []
+        for other in (method for method in methods if method != most):
+            gap = np.array([score[name, split, most] - score[name, split, other] for split in splits])
+            error = gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else np.nan
+            mark = "*" if abs(gap.mean()) > 2 * error else ""
+            cells.append(f"{other} {gap.mean():+.3f} +- {error:.3f}{mark}")
+        print(f"{name:14s} " + ", ".join(cells))
 
 
 def main():
@@ -185,7 +199,7 @@ def main():
         (d, de), (r, re), (t, _) = (cells[metric] for metric in ("log_density", "rmse", "seconds"))
         print(f"{name:14s} {method:22s} {d:9.3f} +- {de:5.3f} {r:9.3f} +- {re:5.3f} {t:9.1f}")
     figure(table, options.out / "stein_regression.png")
-    diagnose(table)
+    diagnose(rows)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ def sbc(
     truth: Callable[..., Any] | None = None,
     num_simulations: int = 100,
     num_draws: int = 63,
+    thinning: int = THINNING,
     sites: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> Calibration:
@@ -170,11 +171,14 @@ def sbc(
     data : dict, optional
         Observed site to the argument of the model that takes its data; ``{"y": "y"}`` by default.
     fit : callable, optional
-        ``fit(key, model, *args, **kwargs) -> draws by site``, draws first; NUTS, every fifth draw, by default.
+        ``fit(key, model, *args, **kwargs) -> draws by site``, draws first; NUTS by default.
     truth : callable, optional
         Model that simulates the data, where it is not ``model``: shows what a wrong model looks like.
     num_simulations, num_draws : int
         Data sets, and draws for each of them that ranks count.
+    thinning : int
+        NUTS steps for each draw that counts: ranks take draws for independent. Where a sampler mixes slowly (whitened
+        values under small noise), ranks with too little thinning pile up at both ends.
     sites : sequence of names, optional
         Sites to rank; all hyper-parameters by default.
 
@@ -186,7 +190,7 @@ def sbc(
     check_count("num_draws", num_draws, 7)
     data = {"y": "y"} if data is None else dict(data)
     simulate = _simulator(model if truth is None else truth, args, kwargs, data)
-    run = _nuts(model, num_draws, kwargs) if fit is None else fit
+    run = _nuts(model, num_draws, check_count("thinning", thinning), kwargs) if fit is None else fit
     found: dict[str, list[int]] = {}
     for own in jax.random.split(check_key("key", key), num_simulations):
         key_data, key_fit = jax.random.split(own)
@@ -221,10 +225,12 @@ def _simulator(
     return jax.jit(simulate)
 
 
-def _nuts(model: Callable[..., Any], num_draws: int, kwargs: Mapping[str, Any]) -> Callable[..., Mapping[str, Array]]:
+def _nuts(
+    model: Callable[..., Any], num_draws: int, thinning: int, kwargs: Mapping[str, Any]
+) -> Callable[..., Mapping[str, Array]]:
     """NUTS as one program for all data sets; thinned, because ranks take draws for independent."""
     static = {name: value for name, value in kwargs.items() if not hasattr(value, "dtype")}
-    sizes = {"num_warmup": 300, "num_samples": num_draws * THINNING, "thinning": THINNING}
+    sizes = {"num_warmup": 300, "num_samples": num_draws * thinning, "thinning": thinning}
 
     @jax.jit
     def compiled(key: Array, args: tuple[Any, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
