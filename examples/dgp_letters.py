@@ -34,16 +34,18 @@ def picture(file, data, results, x, y):
     figure, axes = plt.subplots(2, 3, figsize=(12, 6), sharex=True, sharey=True, layout="constrained")
     axes[0, 0].plot(*data.T, ".", markersize=1.5, color="black")
     axes[0, 0].set_title("data")
-    top = np.quantile(np.concatenate([r["density"].ravel() for r in results]), 0.995)
+    gap = np.abs(x[:, None] - data[None, :, 0]).min(axis=1) > 0.03  # between letters: p(y | x) says nothing there
+    shown = [np.where(gap[None, :], np.nan, r["density"]) for r in results]
+    top = np.nanquantile(np.concatenate([one.ravel() for one in shown]), 0.99)
     image = None
-    for axis, result in zip(axes.ravel()[1:], results, strict=False):
-        image = axis.pcolormesh(x, y, result["density"], cmap="cividis", vmin=0, vmax=top, shading="nearest")
+    for axis, result, density in zip(axes.ravel()[1:], results, shown, strict=False):
+        image = axis.pcolormesh(x, y, density, cmap="cividis", vmin=0, vmax=top, shading="nearest")
         axis.set_title(f"{result['model']}  (test log density {result['log_density']:.2f})")
     for axis in axes.ravel()[1 + len(results) :]:
         axis.set_visible(False)
     figure.supxlabel("x (standardised)")
     figure.supylabel("y (standardised)")
-    figure.suptitle("Conditional density p(y | x), importance-weighted variational inference")
+    figure.suptitle("Conditional density p(y | x) where there are data, importance-weighted variational inference")
     if image is not None:
         figure.colorbar(image, ax=axes, label="density of y (per standard deviation)", shrink=0.8)
     figure.savefig(file, dpi=130)
@@ -82,7 +84,7 @@ def main():
     data = load(args.data)
     test = np.random.default_rng(args.seed).random(len(data)) < 0.1
     X, Y = data[:, :1], data[:, 1]
-    x, y = np.linspace(X.min(), X.max(), 120), np.linspace(-2.2, 2.2, 90)
+    x, y = np.linspace(X.min(), X.max(), 160), np.linspace(-2.2, 2.2, 90)
     results = []
     print(f"{len(data)} points, {test.sum()} held out; {args.steps} steps of {args.batch}, K = {args.samples}")
     print(f"{'model':14s} {'log density':>12s} {'seconds':>8s} {'ms/step*':>8s} {'median W':>9s}")

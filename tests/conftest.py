@@ -1,9 +1,12 @@
 """Settings of every test: float64, no implicit rank promotion, quick compilation; warnings are errors (pyproject.toml)."""
 
 import os
+import sys
 
-# Tests compile thousands of small programs that run for microseconds: optimise them as little as possible.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# Tests compile thousands of small programs that run for microseconds: optimise them as little as possible. Benchmarks
+# (pytest -m benchmark) time what users get.
+if "benchmark" not in sys.argv:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
