@@ -6,7 +6,9 @@ their exact posterior and is cheap here (`engine` returns SVI for larger data):
     MCMC(NUTS(model), num_warmup=500, num_samples=500).run(key, **simulate(key))
 
 SVI with `guide` targets a log-normal approximation of that posterior, one factor for each hyper-parameter. There are
-no inducing inputs and no minibatches: the data are one event.
+no inducing inputs and no minibatches: the data are one event. Predict with the data of the fit:
+
+    ngp.Posterior.from_mcmc(model, mcmc).predict_at(key, X_new, X, y)
 """
 
 import jax

@@ -14,14 +14,15 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.calls import bind, check_rows, is_data, row_names
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
 from numpyro_gp.chunks import predict_chunks
 from numpyro_gp.draws import TrainingDraws, hyperparameter_draws, training_draws
 from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.primitives.gp import recorded_processes
-from numpyro_gp.sites import Observation, role, unwrap
+from numpyro_gp.replay import GlobalValues, conditioned_observation, data_site, is_same, only_process
+from numpyro_gp.sites import Observation, unwrap
 from numpyro_gp.storage import read_arrays, write_arrays
 
 __all__ = ["Posterior"]
@@ -167,6 +168,49 @@ class Posterior:
         chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
         return Prediction(chunks, chunks.sizes, key)
 
+    def predict_at(
+        self,
+        key: Array,
+        X: Array,
+        *args: Any,
+        gp: str | None = None,
+        noise: Array | None = None,
+        num_samples: int | None = None,
+        chunk_size: int = 8192,
+        **kwargs: Any,
+    ) -> Prediction:
+        """Predict new data of a `gp_regression` model at new inputs ``X``.
+
+        Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
+        included: ``posterior.predict_at(key, X_new, X, y)``.
+
+        Parameters
+        ----------
+        key : PRNG key
+        X : array (N, D)
+            New inputs of the process.
+        gp : str, optional
+            Name of the data site, where the model has several.
+        noise : array () or (N,), optional
+            Noise variance of the new data; by default that of the model, where it is one number.
+        num_samples, chunk_size : int
+            As for `predict`.
+        """
+        bound = bind(self.model, args, kwargs)
+        rows = {"X": check_points("X", X)}
+        if noise is not None:
+            rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:1])
+        count = self._number_of_draws(num_samples, not self._deterministic)
+
+        def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
+            with recorded_processes() as found:
+                self._trace(*draw, bound)
+            return conditioned_observation(only_process(found, gp), **part[0])
+
+        draws = (jax.random.split(check_key("key", key), count), self._order(count))
+        chunks = predict_chunks(one_draw, draws, rows, check_count("chunk_size", chunk_size))
+        return Prediction(chunks, chunks.sizes, key)
+
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.
 
@@ -237,7 +281,7 @@ class Posterior:
         constant = {
             name: np.asarray(value)
             for name, value in arguments.items()
-            if is_data(value) and not any(_is_same(value, seen) for seen in found.observed.values())
+            if is_data(value) and not any(is_same(value, seen) for seen in found.observed.values())
         }
         stats = sample_stats(self.extra_fields, self._spread_draws(num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
@@ -269,7 +313,7 @@ class Posterior:
         def one(pair: tuple[Array, Array]) -> Array:
             with recorded_processes() as found:
                 self._trace(*pair, bound)
-            process = _only(found, gp)
+            process = only_process(found, gp)
             drawn = process.joint(X).sample(jax.random.fold_in(pair[0], 1))
             return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
@@ -325,7 +369,7 @@ class Posterior:
     def _trace(self, key: Array, index: Array, call: inspect.BoundArguments) -> dict[str, Any]:
         key_draw, key_model = jax.random.split(key)
         values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.fitted_model, substitute_fn=_Global(values))
+        model = handlers.substitute(self.fitted_model, substitute_fn=GlobalValues(values))
         with handlers.block(), handlers.seed(rng_seed=key_model):
             return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
@@ -335,7 +379,7 @@ class Posterior:
         # One key a draw fixes the global values; the noise of each chunk is its own.
         key_draw, key_model = jax.random.split(key)
         values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.fitted_model, substitute_fn=_Global(values, data_plate))
+        model = handlers.substitute(self.fitted_model, substitute_fn=GlobalValues(values, data_plate))
         with handlers.block(), handlers.seed(rng_seed=jax.random.fold_in(key_model, offset)):
             trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
         return unwrap(trace[site]["fn"])
@@ -349,24 +393,8 @@ class Posterior:
             found.append({name: s for name, s in trace.items() if s["type"] == "sample"})
 
         jax.eval_shape(shapes)
-        trace = found[0]
-        open_sites = [n for n, s in trace.items() if isinstance(unwrap(s["fn"]), Observation) and not s["is_observed"]]
-        if site is None and len(open_sites) == 1:
-            site = open_sites[0]
-        if site not in open_sites:
-            fail(
-                "site",
-                f"one unobserved ngp.observe site of the model: {open_sites}",
-                repr(site),
-                "Call predict without the data (y=None), and name the site where there are several.",
-            )
-        # The rightmost plate around the data: what stands in it belongs to single data.
-        frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
-        data_plate = frames[-1].name if frames else None
-        local = [
-            n for n, s in trace.items() if n != site and (role(s) in ("noise", "latent") or _stands_in(s, data_plate))
-        ]
-        return site, data_plate, bool(local) or not self._deterministic
+        site, data_plate, is_local = data_site(found[0], site)
+        return site, data_plate, is_local or not self._deterministic
 
     def _order(self, count: int) -> Array:
         """Indices of ``count`` draws, spread evenly over those stored."""
@@ -377,32 +405,3 @@ class Posterior:
             return self.num_draws or (DEFAULT_DRAWS if is_random else 1)
         count = check_count("num_samples", num_samples)
         return count if self.num_draws is None else min(count, self.num_draws)
-
-
-class _Global:
-    """Substitute the values of global sites; sites in the data plate stay with their prior."""
-
-    def __init__(self, values: Mapping[str, Any], data_plate: str | None = None) -> None:
-        self.values, self.data_plate = values, data_plate
-
-    def __call__(self, site: Mapping[str, Any]) -> Any:
-        if site["type"] != "sample" or role(site) in ("noise", "latent") or isinstance(unwrap(site["fn"]), Observation):
-            return None
-        return None if _stands_in(site, self.data_plate) else self.values.get(site["name"])
-
-
-def _stands_in(site: Mapping[str, Any], plate: str | None) -> bool:
-    return any(frame.name == plate for frame in site["cond_indep_stack"])
-
-
-def _only(found: Mapping[str, Any], name: str | None) -> Any:
-    """The process of a name, or the only one."""
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
-    if name is None or name not in found:
-        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
-    return found[name]
-
-
-def _is_same(value: Any, seen: Any) -> bool:
-    return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))

@@ -29,7 +29,7 @@ LAYERS = [
     ["objectives", "deep", "optim", "stein", "fit", "inducing"],
     ["staging", "calls"],
     ["chunks", "prediction", "arviz"],
-    ["draws", "storage"],
+    ["draws", "storage", "replay"],
     ["groups"],
     ["posterior", "metrics"],
     ["compare", "conditional_density", "plots", "sobol", "anova", "diagnose"],

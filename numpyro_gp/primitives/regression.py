@@ -29,6 +29,7 @@ class Exact:
     inputs: Array
     factor: Array
     whitened: Array
+    noise: Array
 
     def _features(self, X: Array) -> Array:
         return solve_lower(self.factor, self.kernel.matrix(self.inputs, X))
@@ -50,6 +51,7 @@ class Collapsed:
 
     factor: Array
     projected: Array
+    noise: Array
 
     def marginals(self, basis: Basis, X: Array) -> Marginals:
         """``A^T L_B^-T b`` and ``k_nn - |A_n|^2 + |L_B^-1 A_n|^2``."""
@@ -193,7 +195,7 @@ def gp_regression(
     variances = jnp.broadcast_to(noise, inputs.shape[:1])
     loc = jnp.broadcast_to(jnp.asarray(mean_function(inputs), inputs.dtype), inputs.shape[:1])
     if inducing is None:
-        return _exact(check_name("name", name), kernel, inputs, variances, loc, mean_function, obs, jitter)
+        return _exact(check_name("name", name), kernel, inputs, noise, loc, mean_function, obs, jitter)
     points = check_points("inducing", inducing, inputs.shape[1])
     basis = Basis.build(kernel, points, jitter)
     rows = points if inducing is X else inputs
@@ -201,7 +203,7 @@ def gp_regression(
     if obs is not None:
         obs = check_data(name, obs, marginal)
     y = numpyro.sample(check_name("name", name), marginal, obs=obs)
-    process = Collapsed(*marginal.solve(y))
+    process = Collapsed(*marginal.solve(y), noise)
     return GaussianProcess(name, process, basis, mean_function, None, points.shape[1], None, jitter)
 
 
@@ -217,13 +219,13 @@ def _exact(
 ) -> GaussianProcess:
     """The exact path: one Gram matrix of the data."""
     covariance, _ = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
-    covariance = covariance + jnp.diag(noise)
+    covariance = covariance + jnp.diag(jnp.broadcast_to(noise, inputs.shape[:1]))
     marginal = ExactMarginal(loc, covariance)
     if obs is not None:
         obs = check_data(name, obs, marginal)
     y = numpyro.sample(name, marginal, obs=obs)
     factor = cholesky(covariance)
-    process = Exact(kernel, inputs, factor, solve_lower(factor, y - loc))
+    process = Exact(kernel, inputs, factor, solve_lower(factor, y - loc), noise)
     return GaussianProcess(name, process, _PriorOnly(kernel, loc.dtype), mean, None, inputs.shape[1], None, jitter)
 
 

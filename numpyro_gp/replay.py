@@ -1,0 +1,77 @@
+"""A model run again at values of its posterior: which sites take them, and what its data sites are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.sites import Observation, role, unwrap
+
+__all__ = ["GlobalValues", "conditioned_observation", "data_site", "is_same", "only_process"]
+
+
+class GlobalValues:
+    """Substitute the values of global sites; sites in the data plate stay with their prior."""
+
+    def __init__(self, values: Mapping[str, Any], data_plate: str | None = None) -> None:
+        self.values, self.data_plate = values, data_plate
+
+    def __call__(self, site: Mapping[str, Any]) -> Any:
+        if site["type"] != "sample" or role(site) in ("noise", "latent") or isinstance(unwrap(site["fn"]), Observation):
+            return None
+        return None if _stands_in(site, self.data_plate) else self.values.get(site["name"])
+
+
+def data_site(trace: Mapping[str, Any], site: str | None) -> tuple[str, str | None, bool]:
+    """The site to predict, the plate of its data, and whether some site is drawn for single data."""
+    open_sites = [n for n, s in trace.items() if isinstance(unwrap(s["fn"]), Observation) and not s["is_observed"]]
+    if site is None and len(open_sites) == 1:
+        site = open_sites[0]
+    if site not in open_sites:
+        fail(
+            "site",
+            f"one unobserved ngp.observe site of the model: {open_sites}",
+            repr(site),
+            "Call predict without the data (y=None), and name the site where there are several. A model with "
+            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit).",
+        )
+    # The rightmost plate around the data: what stands in it belongs to single data.
+    frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
+    plate = frames[-1].name if frames else None
+    local = (n for n, s in trace.items() if n != site and (role(s) in ("noise", "latent") or _stands_in(s, plate)))
+    return site, plate, any(True for _ in local)
+
+
+def _stands_in(site: Mapping[str, Any], plate: str | None) -> bool:
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
+
+
+def only_process(found: Mapping[str, Any], name: str | None) -> Any:
+    """The process of a name, or the only one."""
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name is None or name not in found:
+        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
+    return found[name]
+
+
+def conditioned_observation(process: Any, X: Array, noise: Array | None = None) -> Observation:
+    """New data of a process that `gp_regression` conditioned, with its noise variance or the one given."""
+    own = getattr(process.process, "noise", None)
+    if own is None:
+        got = f"the gp site {process.name!r}"
+        fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
+    variance = own if noise is None else noise
+    if noise is None and jnp.ndim(variance):
+        got = f"a variance for each of {variance.shape[0]} training data"
+        fail("noise", "given: the noise variance of the new data", got, "Pass noise=, a number or one for each row.")
+    return Observation(process(X), Gaussian(jnp.sqrt(variance)))
+
+
+def is_same(value: Any, seen: Any) -> bool:
+    """Whether an argument of the model is one of its observed arrays."""
+    return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))
