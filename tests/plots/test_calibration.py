@@ -1,21 +1,10 @@
 """Reliability curves and rank histograms: what is drawn and labelled, and what is refused."""
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
 from numpyro_gp import plots
 from numpyro_gp.diagnose import Calibration
-
-
-@pytest.fixture
-def ax():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
 
 
 def test_calibration_draws_the_share_below(ax):

@@ -1,20 +1,9 @@
 """Losses and particles: what is drawn and labelled, and what is refused."""
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
 from numpyro_gp import plots
-
-
-@pytest.fixture
-def ax():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
 
 
 def test_convergence_draws_a_running_median(ax):

@@ -1,20 +1,10 @@
 """Functions and layers: what is drawn and labelled, and what is refused."""
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
 from numpyro_gp import plots
-
-
-@pytest.fixture
-def ax():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
 
 
 def test_function_draws_the_mean_in_order_and_the_data(ax):

@@ -1,21 +1,10 @@
 """Hyper-parameters side by side: what is drawn and labelled, and what is refused."""
 
-import matplotlib as mpl
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
 from numpyro_gp import plots
-
-
-@pytest.fixture
-def ax():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
 
 
 def test_hyperparameters_have_a_row_each(ax, rng):
