@@ -4,6 +4,7 @@ Import of matplotlib happens on the first call. Colours are safe for colour-blin
 """
 
 import math
+import textwrap
 from typing import Any, NamedTuple
 
 import jax
@@ -207,10 +208,10 @@ def draw_effects(
     for axis, (name, effect) in zip(places, effects.items(), strict=False):
         if len(effect.columns) == 1:
             _draw_line(axis, effect, z, data, design, (truth or {}).get(name))
-            axis.set(title=name, xlabel=labels[effect.columns[0]], ylabel=response, ylim=limits)
+            axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=response, ylim=limits)
         else:
             _draw_map(figure, axis, effect, design, response)
-            axis.set(title=name, xlabel=labels[effect.columns[0]], ylabel=labels[effect.columns[1]])
+            axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=labels[effect.columns[1]])
     if indices is not None:
         _draw_indices(places[len(effects)], indices, level)
     for axis in places[panels:]:
@@ -225,6 +226,11 @@ def _check_level(level: float) -> float:
     if level >= 1:
         fail("level", "less than 1", level, "E.g. 0.9.")
     return float(ndtri(0.5 + level / 2))
+
+
+def _wrapped(name: str) -> str:
+    """A name in lines of about 18 letters, so that it does not push panels apart."""
+    return name if len(name) <= 18 else textwrap.fill(name.replace(":", ": "), 18)
 
 
 def _labels(design: Design | None, names: Any, count: int) -> list[str]:
@@ -280,6 +286,8 @@ def _draw_map(figure: Any, axis: Any, effect: Effect, design: Design | None, res
     clear = np.abs(effect.mean) / np.maximum(effect.scale, 1e-12)
     if min(clear.shape) > 1 and clear.min() < 1 < clear.max():
         axis.contour(first, second, clear.T, levels=[1.0], colors="0.2", linestyles=":", linewidths=0.9)
+        place = {"xy": (0.02, 0.02), "xycoords": "axes fraction", "fontsize": 7}
+        axis.annotate("dotted: one sd from zero", **place)
     for number, (column, at) in enumerate(zip(effect.columns, effect.axes, strict=True)):
         if design is not None and design.inputs[column].is_category:
             ticks = axis.set_xticks if number == 0 else axis.set_yticks
@@ -297,5 +305,5 @@ def _draw_indices(axis: Any, indices: sobol.Indices, level: float) -> None:
     axis.barh(place, centre, color=BAND, edgecolor=LINE)
     spread = np.maximum(np.stack([centre - ends[:, 0], ends[:, 1] - centre]), 0)
     axis.errorbar(centre, place, xerr=spread, fmt="none", ecolor=LINE, capsize=2)
-    axis.set_yticks(place, order)
+    axis.set_yticks(place, [_wrapped(name) for name in order], fontsize="small")
     axis.set(title="Sobol indices", xlabel="share of the variance of f", xlim=(0, max(1e-3, 1.05 * float(ends.max()))))
