@@ -127,6 +127,10 @@ def test_a_step_evaluates_one_score_a_particle(batch, evaluation):
     assert evaluations_of_a_step(engine, batch, 20) == 20
 
 
+def test_scores_are_evaluated_as_is_quicker_on_the_backend():
+    assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
+
+
 def test_numpyros_step_evaluates_a_score_a_pair_on_minibatches():
     """Why the class above exists; if this fails NumPyro has changed for the better."""
 
