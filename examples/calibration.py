@@ -8,7 +8,6 @@ that are negative binomial: the data of `models/counts.py`, whose extra variance
 """
 
 import argparse
-import csv
 import importlib
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import numpyro_gp as ngp
+from examples.tables import save
 from models import counts
 
 MODELS = ("exact_regression", "sparse_regression", "counts", "robust")
@@ -91,11 +91,9 @@ def main():
         print(f"\n{name} ({time.perf_counter() - start:.0f} s)\n{found[name]}", flush=True)
         for site, ranks in found[name].ranks.items():
             mean = (ranks.mean() + 0.5) / (options.draws + 1)
-            rows.append([name, site, len(ranks), options.draws, f"{mean:.4f}", f"{found[name].p_values[site]:.4g}"])
-        with open(options.out / "calibration.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["model", "site", "data_sets", "draws", "mean_rank", "p_value"])
-            writer.writerows(rows)
+            row = {"model": name, "site": site, "data_sets": len(ranks), "draws": options.draws}
+            rows.append(row | {"mean_rank": f"{mean:.4f}", "p_value": f"{found[name].p_values[site]:.4g}"})
+        save(options.out / "calibration.csv", rows)
         figure(found, options.out / "calibration.png")
     failed = [name for name, one in found.items() if not one.passed()]
     print(f"\nFailed: {', '.join(failed) or 'none'}. A pass says that nothing is wrong that this many data sets show.")

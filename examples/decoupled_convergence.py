@@ -9,7 +9,6 @@ Gaussian data both optima are analytic; for labels they are found by full natura
 """
 
 import argparse
-import csv
 import functools
 import math
 import time
@@ -25,6 +24,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.datasets import load, standardise
+from examples.tables import save
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -231,10 +231,7 @@ def main():
         found, traces, optima = run(task, options)
         rows += found
         panels.append((task[0], traces, optima, len(task[1])))
-    with (out / "decoupled_convergence.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    save(out / "decoupled_convergence.csv", rows)
     draw(panels, out / "decoupled_convergence.png", options.steps)
     print(f"\nWritten to {out}/decoupled_convergence.csv and .png")
     diagnose(rows)

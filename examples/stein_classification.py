@@ -141,10 +141,8 @@ def main():
     for name in dict.fromkeys(name for name, _ in table):
         ours, theirs = table[name, f"stein, {max(options.particles)} particles"], table[name, "NUTS"]
         gap = {metric: ours[metric][0] - theirs[metric][0] for metric in METRICS}
-        print(
-            f"{name}: particles minus NUTS: {gap['accuracy']:+.3f} accuracy, {gap['log_density']:+.3f} nats,", end=" "
-        )
-        print(f"{gap['seconds']:+.1f} seconds.")
+        text = f"{gap['accuracy']:+.3f} accuracy, {gap['log_density']:+.3f} nats, {gap['seconds']:+.1f} seconds"
+        print(f"{name}: particles minus NUTS: {text}.")
     print("Distrust the particles where they and NUTS differ by more than the standard errors above.")
 
 

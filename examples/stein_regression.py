@@ -26,7 +26,7 @@ from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from examples import datasets
-from examples.tables import mean_and_error, save
+from examples.tables import mean_and_error, of_mean, save
 
 matplotlib.use("Agg")
 PAPER_SETS = "airfoil concrete housing autompg challenger concreteslump gas machine servo skillcraft winered winewhite"
@@ -164,10 +164,9 @@ def diagnose(rows):
     for name in dict.fromkeys(row["dataset"] for row in rows):
         splits, cells = sorted({row["split"] for row in rows if row["dataset"] == name}), []
         for other in (method for method in methods if method != most):
-            gap = np.array([score[name, split, most] - score[name, split, other] for split in splits])
-            error = gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else np.nan
-            mark = "*" if abs(gap.mean()) > 2 * error else ""
-            cells.append(f"{other} {gap.mean():+.3f} +- {error:.3f}{mark}")
+            gap, error = of_mean([score[name, split, most] - score[name, split, other] for split in splits])
+            mark = "*" if abs(gap) > 2 * error else ""
+            cells.append(f"{other} {gap:+.3f} +- {error:.3f}{mark}")
         print(f"{name:14s} " + ", ".join(cells))
 
 

@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-__all__ = ["mean_and_error", "save"]
+__all__ = ["mean_and_error", "of_mean", "save"]
 
 
 def save(path, rows):
@@ -22,7 +22,12 @@ def mean_and_error(rows, by, metrics):
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
     found = {}
     for place, own in groups.items():
-        columns = {metric: np.array([row[metric] for row in own], float) for metric in metrics}
-        errors = {m: v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for m, v in columns.items()}
-        found[place] = {metric: (float(values.mean()), float(errors[metric])) for metric, values in columns.items()}
+        found[place] = {metric: of_mean([row[metric] for row in own]) for metric in metrics}
     return found
+
+
+def of_mean(values):
+    """Mean and its standard error, NaN for one value."""
+    values = np.asarray(values, float)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(values.mean()), float(error)

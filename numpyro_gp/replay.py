@@ -42,8 +42,8 @@ def data_site(trace: Mapping[str, Any], site: str | None) -> tuple[str, str | No
     # The rightmost plate around the data: what stands in it belongs to single data.
     frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
     plate = frames[-1].name if frames else None
-    local = (n for n, s in trace.items() if n != site and (role(s) in ("noise", "latent") or _stands_in(s, plate)))
-    return site, plate, any(True for _ in local)
+    others = (s for n, s in trace.items() if n != site)
+    return site, plate, any(role(s) in ("noise", "latent") or _stands_in(s, plate) for s in others)
 
 
 def _stands_in(site: Mapping[str, Any], plate: str | None) -> bool:

@@ -192,13 +192,13 @@ def gp_regression(
     if jitter is not None:
         check_nonnegative("jitter", jitter)
     kernel, mean_function = as_kernel(kernel), as_mean(mean)
-    variances = jnp.broadcast_to(noise, inputs.shape[:1])
     loc = jnp.broadcast_to(jnp.asarray(mean_function(inputs), inputs.dtype), inputs.shape[:1])
     if inducing is None:
         return _exact(check_name("name", name), kernel, inputs, noise, loc, mean_function, obs, jitter)
     points = check_points("inducing", inducing, inputs.shape[1])
     basis = Basis.build(kernel, points, jitter)
     rows = points if inducing is X else inputs
+    variances = jnp.broadcast_to(noise, inputs.shape[:1])
     marginal = CollapsedMarginal(loc, basis.features(rows), basis.diagonal(rows), variances)
     if obs is not None:
         obs = check_data(name, obs, marginal)

@@ -7,17 +7,12 @@ a full Gaussian over the inducing values with a natural step of 0.1, Adam for ev
 natural step and then Adam's, each with a bound and its gradient of its own (its documented recipe); ours takes both from one.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
 
-import numpyro_gp as ngp
-from tests.benchmarks.test_core import model
+from tests.benchmarks.test_core import engine, seconds
 
 pytestmark = pytest.mark.benchmark
 ROWS, COLUMNS, BATCH, REPEATS = 8000, 8, 1024, 15
@@ -29,24 +24,9 @@ def data():
     return X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=ROWS)
 
 
-def median_seconds(step):
-    """Median of the repeats, and the time of the first call, which compiles."""
-    times = []
-    for _ in range(REPEATS + 1):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times[1:])), times[0]
-
-
 def ours(size):
     X, y = map(jnp.asarray, data())
-    svi = SVI(
-        model,
-        ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}),
-        ngp.optim.natural_gradient(optax.adam(1e-2), 0.1),
-        Trace_ELBO(),
-    )
+    svi = engine()
     state = svi.init(jax.random.key(0), X, y, X[:size], BATCH)
     update = jax.jit(lambda state: svi.update(state, X, y, X[:size], BATCH))
 
@@ -84,6 +64,6 @@ def theirs(size):
 @pytest.mark.parametrize("size", [128, 512])
 def test_a_step_is_no_slower_than_gpflows(size):
     pytest.importorskip("gpflow", reason="the peer is not installed; 2026-11")
-    (own, first), (peer, peer_first) = median_seconds(ours(size)), median_seconds(theirs(size))
+    (own, first), (peer, peer_first) = (seconds(make(size), repeats=REPEATS) for make in (ours, theirs))
     print(f"\nM={size}: ours {1e3 * own:.1f} ms (first {first:.1f} s), GPflow {1e3 * peer:.1f} ms ({peer_first:.1f} s)")
     assert own < peer
