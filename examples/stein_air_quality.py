@@ -7,8 +7,9 @@ Licence). The model is that of Pinder et al. 2020: a Matern-3/2 process over lon
 priors on its hyper-parameters, k-means inducing inputs. The data are logarithms, standardised. One day is
 held out (time 5). The paper has hourly data of more stations; its figures cannot be compared with these.
 
-SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the target of math.md section 7.
-NUTS samples the hyper-parameters of the collapsed bound: the same target with the whitened values integrated out.
+SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the target of math.md section 7;
+and particles of the hyper-parameters alone on the collapsed bound, which is the same target with the whitened values
+integrated out. NUTS samples that, too.
 """
 
 import argparse
@@ -24,11 +25,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-from jax.scipy.special import logsumexp
-from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 
 import numpyro_gp as ngp
+from examples.tables import of_mean, save
 
 matplotlib.use("Agg")
 HERE = Path(__file__).parent
@@ -71,38 +71,32 @@ def load(path, held_out):
 
 
 def stein(key, X, y, Z, options):
-    kernel = ngp.stein.Groups([list(HYPER)])
-    svgd = ngp.stein.SVGD(model, optax.adam(0.03), kernel, options.particles)
+    """Particles of hyper-parameters and whitened values, on minibatches."""
+    optimiser = optax.adam(optax.cosine_decay_schedule(0.03, options.steps))
+    svgd = ngp.stein.SVGD(model, optimiser, ngp.stein.Groups([list(HYPER)]), options.particles)
     result = ngp.fit(key, svgd, options.steps, X, y, Z, batch=min(options.batch, len(y)))
     posterior = ngp.Posterior.from_stein(model, svgd, result.params)
+    return svgd.particles(result.params), lambda X_new: posterior.predict(key, X_new, Z=Z)
 
-    def predict(X_new, y_new=None):
-        p = posterior.predict(key, X_new, Z=Z)
-        return p.mean, p.variance, None if y_new is None else p.log_density(y_new)
 
-    return svgd.particles(result.params), predict
+def stein_collapsed(key, X, y, Z, options):
+    """Particles of the hyper-parameters alone, the function integrated out; whole data."""
+    svgd = ngp.stein.SVGD(collapsed, optax.adam(0.05), ngp.stein.RBF(), options.particles)
+    result = ngp.fit(key, svgd, options.collapsed_steps, X, y, Z)
+    posterior = ngp.Posterior.from_stein(collapsed, svgd, result.params)
+    return svgd.particles(result.params), lambda X_new: posterior.predict_at(key, X_new, X, y, Z)
 
 
 def nuts(key, X, y, Z, options):
+    """Draws of the hyper-parameters alone, the function integrated out."""
     mcmc = MCMC(NUTS(collapsed), num_warmup=options.draws, num_samples=options.draws, progress_bar=False)
     mcmc.run(key, X, y, Z)
-    draws = mcmc.get_samples()
-    some = jax.tree.map(lambda leaf: leaf[:: max(1, options.draws // 50)], draws)
+    mcmc.print_summary()
+    posterior, count = ngp.Posterior.from_mcmc(collapsed, mcmc), min(50, options.draws)
+    return mcmc.get_samples(), lambda X_new: posterior.predict_at(key, X_new, X, y, Z, num_samples=count)
 
-    def predict(X_new, y_new=None):
-        @jax.jit
-        def one(value):
-            with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=value):
-                f, noise = collapsed(X, y, Z)
-            normal = f(X_new)
-            variance = normal.scale**2 + noise**2
-            target = normal.loc if y_new is None else y_new
-            return normal.loc, variance, dist.Normal(normal.loc, jnp.sqrt(variance)).log_prob(target)
 
-        means, variances, densities = jax.lax.map(one, some)
-        return means.mean(0), variances.mean(0) + means.var(0), logsumexp(densities, 0) - np.log(len(densities))
-
-    return draws, predict
+ENGINES = {"stein": stein, "stein_collapsed": stein_collapsed, "NUTS": nuts}
 
 
 def maps(predict, X, test, units, day, path, title):
@@ -113,9 +107,9 @@ def maps(predict, X, test, units, day, path, title):
     stations = np.asarray(X)[test] * scale + centre
     lon, lat = np.meshgrid(np.linspace(-6.5, 1.8, 50), np.linspace(50, 58.5, 60))
     grid = np.stack([lon.ravel(), lat.ravel(), np.full(lon.size, float(day))], 1)
-    mean, variance, _ = predict(jnp.asarray((grid - centre) / scale))
-    median = np.exp(np.asarray(mean) * spread + shift).reshape(lon.shape)
-    sd = (np.sqrt(np.asarray(variance)) * spread).reshape(lon.shape)
+    prediction = predict(jnp.asarray((grid - centre) / scale))
+    median = np.exp(np.asarray(prediction.mean) * spread + shift).reshape(lon.shape)
+    sd = (np.sqrt(np.asarray(prediction.variance)) * spread).reshape(lon.shape)
     fig, axes = plt.subplots(1, 2, figsize=(10, 5.2), layout="constrained")
     for ax, values, label in zip(
         axes, (median, sd), ("median NOx (ug/m3)", "standard deviation of log NOx"), strict=True
@@ -129,38 +123,40 @@ def maps(predict, X, test, units, day, path, title):
     plt.close(fig)
 
 
-def report(results, out):
-    """Table, file and figure of the engines."""
+def score(name, prediction, y, seconds):
+    """One row of the table."""
+    density = prediction.log_density(y)
+    cover = jnp.abs(y - prediction.mean) < 1.645 * jnp.sqrt(prediction.variance)
+    mean, error = of_mean(density)
+    rmse = float(jnp.sqrt(jnp.mean((y - prediction.mean) ** 2)))
+    print(f"{name:16s} RMSE {rmse:.3f}, log density {mean:.3f} +- {error:.3f}, 90% cover {cover.mean():.2f}", end=", ")
+    print(f"{seconds:.0f} s", flush=True)
+    row = {"engine": name, "rmse": rmse, "log_density": mean, "log_density_se": error}
+    return row | {"coverage_90": float(cover.mean()), "seconds": seconds}
+
+
+def compare_spread(draws, path):
+    """The particles' hyper-parameters beside those of NUTS, as text and as a figure."""
     import matplotlib.pyplot as plt
 
-    print(f"{'engine':12s} {'RMSE':>8s} {'log density':>20s} {'90% cover':>10s} {'seconds':>8s}")
-    rows = []
-    for name, (_, (mean, variance, density), y, seconds) in results.items():
-        error = float(density.std() / np.sqrt(len(density)))
-        cover = float((jnp.abs(y - mean) < 1.645 * jnp.sqrt(variance)).mean())
-        row = [float(jnp.sqrt(jnp.mean((y - mean) ** 2))), float(density.mean()), error, cover, seconds]
-        print(f"{name:12s} {row[0]:8.3f} {row[1]:10.3f} +- {row[2]:5.3f} {row[3]:10.2f} {row[4]:8.1f}")
-        rows.append([name, *row])
-    with open(out / "stein_air_quality.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["engine", "rmse", "log_density", "log_density_se", "coverage_90", "seconds"])
-        writer.writerows(rows)
     flat = {
         name: {
             **{site: values[site] for site in ("variance", "noise")},
             **{f"lengthscale of {axis}": values["lengthscale"][:, i] for i, axis in enumerate(("lon", "lat", "time"))},
         }
-        for name, (values, *_) in results.items()
+        for name, values in draws.items()
     }
-    particles, reference = flat["stein"], {"NUTS": flat["NUTS"]}
-    fig, axes = plt.subplots(1, 5, figsize=(15, 2.4), layout="constrained")
-    for ax, site in zip(axes, particles, strict=True):
-        ngp.stein.plot_spread(particles, site, reference, ax=ax).set_title("")
-        ratio = float(particles[site].std() / reference["NUTS"][site].std())
-        apart = float((particles[site].mean() - reference["NUTS"][site].mean()) / reference["NUTS"][site].std())
-        print(f"{site}: particles' mean {apart:+.2f} NUTS sd from NUTS' mean, their sd {ratio:.2f} of NUTS'")
+    reference = flat.pop("NUTS")
+    fig, axes = plt.subplots(len(flat), len(reference), figsize=(15, 4.4), layout="constrained")
+    for (name, particles), row in zip(flat.items(), axes, strict=True):
+        for site, ax in zip(reference, row, strict=True):
+            ngp.stein.plot_spread(particles, site, {"NUTS": reference}, ax=ax)
+            ax.set_title(name if site == "variance" else "")
+            apart = float((particles[site].mean() - reference[site].mean()) / reference[site].std())
+            ratio = float(particles[site].std() / reference[site].std())
+            print(f"{name}, {site}: mean {apart:+.2f} NUTS sd from NUTS' mean, sd {ratio:.2f} of NUTS'")
     fig.suptitle("Particles and NUTS: hyper-parameters, standardised units")
-    fig.savefig(out / "stein_air_quality_spread.png", dpi=120)
+    fig.savefig(path, dpi=120)
     plt.close(fig)
 
 
@@ -171,6 +167,7 @@ def main():
     parser.add_argument("--large", action="store_true", help="800 inducing inputs")
     parser.add_argument("--particles", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--collapsed-steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--draws", type=int, default=300, help="NUTS warm-up steps, and as many draws")
     parser.add_argument("--held-out", type=int, default=5)
@@ -180,7 +177,8 @@ def main():
     if options.large:
         options.inducing = 800
     if options.smoke:
-        options.inducing, options.particles, options.steps, options.draws = 15, 3, 20, 10
+        options.inducing, options.particles, options.draws = 15, 3, 10
+        options.steps = options.collapsed_steps = 20
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.data if options.data.is_file() else options.data / "spatiotemporal" / "aurn_nox_daily_2019_02.csv.gz"
@@ -188,14 +186,14 @@ def main():
     key = jax.random.key(0)
     Z = ngp.inducing.kmeans(key, X[~test], options.inducing)
     print(f"{(~test).sum()} training rows, {test.sum()} held out, {options.inducing} inducing inputs")
-    results = {}
-    for name, engine in (("stein", stein), ("NUTS", nuts)):
+    draws, rows = {}, []
+    for name, engine in ENGINES.items():
         start = time.perf_counter()
-        values, predict = engine(key, X[~test], y[~test], Z, options)
-        results[name] = (values, predict(X[test], y[test]), y[test], time.perf_counter() - start)
+        draws[name], predict = engine(key, X[~test], y[~test], Z, options)
+        rows.append(score(name, predict(X[test]), y[test], time.perf_counter() - start))
+        save(options.out / "stein_air_quality.csv", rows)
         maps(predict, X, test, units, options.held_out, options.out / f"stein_air_quality_{name}.png", name)
-        print(f"{name} done in {results[name][3]:.0f} s", flush=True)
-    report(results, options.out)
+    compare_spread(draws, options.out / "stein_air_quality_spread.png")
     print("Distrust the particles where their sd is well below that of NUTS: few particles understate the spread.")
 
 

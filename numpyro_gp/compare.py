@@ -94,6 +94,7 @@ def compare(
     *args: Any,
     y: ArrayLike,
     train: Sequence[Any] | Mapping[str, Any] | None = None,
+    at: ArrayLike | None = None,
     seconds: Mapping[str, float] | None = None,
     num_samples: int | None = None,
     site: str | None = None,
@@ -115,6 +116,9 @@ def compare(
         Test data.
     train : tuple or dict, optional
         Arguments of the fit, data included: positional or by name. Needed for LOO and for hyper-parameters.
+    at : array (N, D), optional
+        New inputs of the fits that hold their data, those of `gp_regression` models; needs ``train``. Such a
+        fit is predicted by ``predict_at(key, at, *train)``, and the others by ``predict(key, *args)``.
     seconds : dict, optional
         Time that each fit took; the caller measures it.
     num_samples : int, optional
@@ -136,9 +140,15 @@ def compare(
     check_count("max_parameters", max_parameters)
     table: dict[str, dict[str, Any]] = {}
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
+    if at is not None and train is None:
+        fail("train", "given with at", "None", "A gp_regression model is predicted from its data: train=(X, y).")
+    fitted_args, fitted_kwargs = _training_arguments(train)
     for name in names:
         posterior = posteriors[name]
-        prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
+        if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
+            prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
+        else:
+            prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
         table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores(prediction, y)}
         if train is not None:
             training, remarks = in_sample(posterior, key, train, num_samples, site, max_parameters)
@@ -190,7 +200,7 @@ def in_sample(
     posterior: Posterior, key: Array, train: Any, num_samples: int | None, site: str | None, max_parameters: int
 ) -> tuple[dict[str, Any], list[str]]:
     """LOO, hyper-parameters, and what is known about the chains; with remarks on what is left out."""
-    args, kwargs = ((), train) if isinstance(train, Mapping) else (tuple(train), {})
+    args, kwargs = _training_arguments(train)
     row: dict[str, Any] = {}
     remarks: list[str] = []
     if posterior.kind == "stein":
@@ -213,6 +223,11 @@ def in_sample(
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
     return row, remarks
+
+
+def _training_arguments(train: Any) -> tuple[tuple, dict[str, Any]]:
+    """Positional arguments and keywords of the fit."""
+    return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
 
 
 def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:

@@ -21,7 +21,7 @@ from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.primitives.gp import recorded_processes
-from numpyro_gp.replay import GlobalValues, conditioned_observation, data_site, is_same, only_process
+from numpyro_gp.replay import GlobalValues, conditioned_observation, data_site, is_conditioned, is_same, only_process
 from numpyro_gp.sites import Observation, unwrap
 from numpyro_gp.storage import read_arrays, write_arrays
 
@@ -210,6 +210,13 @@ class Posterior:
         draws = (jax.random.split(check_key("key", key), count), self._order(count))
         chunks = predict_chunks(one_draw, draws, rows, check_count("chunk_size", chunk_size))
         return Prediction(chunks, chunks.sizes, key)
+
+    def holds_data(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
+        call = bind(self.model, args, kwargs)
+        with recorded_processes() as found:
+            jax.eval_shape(lambda: dict.fromkeys(self._trace(jax.random.key(0), jnp.asarray(0), call), 0))
+        return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.

@@ -11,7 +11,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.sites import Observation, role, unwrap
 
-__all__ = ["GlobalValues", "conditioned_observation", "data_site", "is_same", "only_process"]
+__all__ = ["GlobalValues", "conditioned_observation", "data_site", "is_conditioned", "is_same", "only_process"]
 
 
 class GlobalValues:
@@ -37,7 +37,7 @@ def data_site(trace: Mapping[str, Any], site: str | None) -> tuple[str, str | No
             f"one unobserved ngp.observe site of the model: {open_sites}",
             repr(site),
             "Call predict without the data (y=None), and name the site where there are several. A model with "
-            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit).",
+            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new.",
         )
     # The rightmost plate around the data: what stands in it belongs to single data.
     frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
@@ -59,12 +59,17 @@ def only_process(found: Mapping[str, Any], name: str | None) -> Any:
     return found[name]
 
 
+def is_conditioned(process: Any) -> bool:
+    """Whether `gp_regression` made the process, which then knows its data and their noise."""
+    return hasattr(process.process, "noise")
+
+
 def conditioned_observation(process: Any, X: Array, noise: Array | None = None) -> Observation:
     """New data of a process that `gp_regression` conditioned, with its noise variance or the one given."""
-    own = getattr(process.process, "noise", None)
-    if own is None:
+    if not is_conditioned(process):
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
+    own = process.process.noise
     variance = own if noise is None else noise
     if noise is None and jnp.ndim(variance):
         got = f"a variance for each of {variance.shape[0]} training data"

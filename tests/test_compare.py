@@ -15,7 +15,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.compare import Comparison, Estimate, compare, leave_one_out
-from tests.oracles.problems import regression
+from tests.oracles.problems import gram, regression
 
 PROBLEM = regression(size=14, noise=0.3)
 TEST, TRAIN = slice(0, None, 2), slice(1, None, 2)
@@ -154,6 +154,28 @@ def test_large_parameters_are_left_out(posteriors):
     assert any("left out for their size: ['lengthscale']" in note for note in table.notes)
 
 
+def test_models_that_hold_their_data_stand_beside_those_that_do_not(posteriors):
+    """With the noise fixed the exact process is a dense solve; predicting its own data would give another error."""
+
+    def exact(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-0.7, 0.3))
+        ngp.gp_regression("y", ngp.kernels.Matern32(1.3, 0.9), X, noise**2, obs=y)
+
+    fits = {"exact": ngp.Posterior.from_mcmc(exact, {"noise": jnp.full(20, 0.3)}), "NUTS": posteriors["NUTS"]}
+    assert fits["exact"].holds_data(X, Y)
+    assert not fits["NUTS"].holds_data(X, Y)
+    table = compare(fits, KEY, X_TEST, y=Y_TEST, at=X_TEST, train=(X, Y))
+    whole = gram(np.concatenate([X, X_TEST]), 1.3, 0.9)
+    solved = np.linalg.solve(whole[:7, :7] + 0.09 * np.eye(7), np.stack([Y, *whole[7:, :7]], axis=1))
+    mean, variance = whole[7:, :7] @ solved[:, 0], 1.39 - np.sum(whole[7:, :7] * solved[:, 1:].T, axis=1)
+    error = np.asarray(Y_TEST) - mean
+    assert table["exact"]["RMSE"].value == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    density = stats.norm(mean, np.sqrt(variance)).logpdf(Y_TEST).mean()
+    assert table["exact"]["log density"].value == pytest.approx(density, rel=1e-6)
+    alone = compare({"NUTS": posteriors["NUTS"]}, KEY, X_TEST, y=Y_TEST)
+    assert table["NUTS"]["RMSE"] == alone["NUTS"]["RMSE"]
+
+
 def test_estimates_print():
     assert str(Estimate(1.23456)) == "1.235"
     assert str(Estimate(1.23456, 0.1)) == "1.235 ± 0.100"
@@ -168,6 +190,7 @@ def test_estimates_print():
         (lambda p: compare({"a": 3}, KEY, X_TEST, y=Y_TEST), TypeError, "posteriors must be made of ngp.Posterior.*'a': 'int'"),
         (lambda p: compare(p, KEY, X_TEST, y=Y_TEST, seconds={"HMC": 1.0}), ValueError, r"seconds must be about the fits.*\['HMC'\]"),
         (lambda p: compare({"NUTS": p["NUTS"]}, KEY, X_TEST, y=Y_TEST[:, None]), ValueError, r"y must be of shape \(7,\)"),
+        (lambda p: compare(p, KEY, X_TEST, y=Y_TEST, at=X_TEST), ValueError, "train must be given with at"),
     ],
 )  # fmt: skip
 def test_bad_input(posteriors, call, error, message):

@@ -21,7 +21,7 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, fail, known
 from numpyro_gp.stein.kernels import RBF, Forces, Kernel, forces
-from numpyro_gp.stein.start import Around, starting_values
+from numpyro_gp.stein.start import Around, check_start, starting_values
 
 __all__ = ["SVGD"]
 
@@ -95,11 +95,7 @@ class SVGD(einstein.SVGD):
         check_count("num_stein_particles", num_stein_particles)
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
             fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", "Call the class.", TypeError)
-        if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
-            got = f"a {type(init_particles).__name__}"
-            fail(
-                "init_particles", "a dictionary of arrays, or Around(values)", got, "Use site names as keys.", TypeError
-            )
+        check_start(init_particles)
         guide_kwargs = {"init_loc_fn": init_to_sample, **(guide_kwargs or {})}
         super().__init__(model, _as_optimiser(optim), kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
