@@ -72,8 +72,10 @@ def load(path, held_out):
 
 def stein(key, X, y, Z, options):
     """Particles of hyper-parameters and whitened values, on minibatches."""
-    optimiser = optax.adam(optax.cosine_decay_schedule(0.03, options.steps))
-    svgd = ngp.stein.SVGD(model, optimiser, ngp.stein.Groups([list(HYPER)]), options.particles)
+    # One distance over hundreds of whitened values lets 20 particles collapse there, and the noise with them.
+    kernel = ngp.stein.Groups([list(HYPER)], rest=ngp.stein.RBF(per_coordinate=True))
+    optimiser = optax.adam(optax.cosine_decay_schedule(0.1, options.steps))
+    svgd = ngp.stein.SVGD(model, optimiser, kernel, options.particles)
     result = ngp.fit(key, svgd, options.steps, X, y, Z, batch=min(options.batch, len(y)))
     posterior = ngp.Posterior.from_stein(model, svgd, result.params)
     return svgd.particles(result.params), lambda X_new: posterior.predict(key, X_new, Z=Z)
@@ -166,7 +168,7 @@ def main():
     parser.add_argument("--inducing", type=int, default=300)
     parser.add_argument("--large", action="store_true", help="800 inducing inputs")
     parser.add_argument("--particles", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--collapsed-steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--draws", type=int, default=300, help="NUTS warm-up steps, and as many draws")

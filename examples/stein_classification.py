@@ -40,7 +40,7 @@ def model(X, y=None, Z=None):
 
 
 def stein(key, particles, steps, X, y, Z):
-    kernel = ngp.stein.Groups([["lengthscale", "variance", "offset"]])
+    kernel = ngp.stein.Groups([["lengthscale", "variance", "offset"]], rest=ngp.stein.RBF(per_coordinate=True))
     svgd = ngp.stein.SVGD(model, optax.adam(0.05), kernel, particles)
     return ngp.Posterior.from_stein(model, svgd, ngp.fit(key, svgd, steps, X, y, Z, progress=False).params)
 

@@ -21,7 +21,15 @@ from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.primitives.gp import recorded_processes
-from numpyro_gp.replay import GlobalValues, conditioned_observation, data_site, is_conditioned, is_same, only_process
+from numpyro_gp.replay import (
+    conditioned_observation,
+    data_site,
+    is_conditioned,
+    is_same,
+    latent_trace,
+    only_process,
+    trace_at,
+)
 from numpyro_gp.sites import Observation, unwrap
 from numpyro_gp.storage import read_arrays, write_arrays
 
@@ -153,8 +161,8 @@ class Posterior:
         bound = bind(self.model, args, kwargs)
         names = row_names(bound, rows)
         check_rows(bound, names)
-        site, data_plate, is_random = self._inspect(key, bound, site)
-        draws = self._number_of_draws(num_samples, is_random)
+        site, data_plate, is_local = data_site(latent_trace(self, bound), site)
+        draws = self._number_of_draws(num_samples, is_local or not self._deterministic)
         static = {name: value for name, value in bound.arguments.items() if not is_data(value)}
         arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
         order = self._order(draws)
@@ -162,7 +170,7 @@ class Posterior:
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
             call = inspect.BoundArguments(bound.signature, {**bound.arguments, **static, **row_free, **part[0]})
-            return self._observation(*draw, part[1], call, site, data_plate)
+            return unwrap(trace_at(self, *draw, call, data_plate, part[1])[site]["fn"])
 
         rows_of = {name: jnp.asarray(arrays[name]) for name in names}
         chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
@@ -204,7 +212,7 @@ class Posterior:
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
             with recorded_processes() as found:
-                self._trace(*draw, bound)
+                trace_at(self, *draw, bound)
             return conditioned_observation(only_process(found, gp), **part[0])
 
         draws = (jax.random.split(check_key("key", key), count), self._order(count))
@@ -213,9 +221,8 @@ class Posterior:
 
     def holds_data(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
-        call = bind(self.model, args, kwargs)
         with recorded_processes() as found:
-            jax.eval_shape(lambda: dict.fromkeys(self._trace(jax.random.key(0), jnp.asarray(0), call), 0))
+            latent_trace(self, bind(self.model, args, kwargs))
         return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
@@ -319,7 +326,7 @@ class Posterior:
 
         def one(pair: tuple[Array, Array]) -> Array:
             with recorded_processes() as found:
-                self._trace(*pair, bound)
+                trace_at(self, *pair, bound)
             process = only_process(found, gp)
             drawn = process.joint(X).sample(jax.random.fold_in(pair[0], 1))
             return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
@@ -372,36 +379,6 @@ class Posterior:
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self.params):
             trace = handlers.trace(self.guide).get_trace(*args, **kwargs)
         return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-    def _trace(self, key: Array, index: Array, call: inspect.BoundArguments) -> dict[str, Any]:
-        key_draw, key_model = jax.random.split(key)
-        values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.fitted_model, substitute_fn=GlobalValues(values))
-        with handlers.block(), handlers.seed(rng_seed=key_model):
-            return handlers.trace(model).get_trace(*call.args, **call.kwargs)
-
-    def _observation(
-        self, key: Array, index: Array, offset: Array, call: inspect.BoundArguments, site: str, data_plate: str | None
-    ) -> Observation:
-        # One key a draw fixes the global values; the noise of each chunk is its own.
-        key_draw, key_model = jax.random.split(key)
-        values = self.values(key_draw, index, *call.args, **call.kwargs)
-        model = handlers.substitute(self.fitted_model, substitute_fn=GlobalValues(values, data_plate))
-        with handlers.block(), handlers.seed(rng_seed=jax.random.fold_in(key_model, offset)):
-            trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-        return unwrap(trace[site]["fn"])
-
-    def _inspect(self, key: Array, call: inspect.BoundArguments, site: str | None) -> tuple[str, str | None, bool]:
-        """The site to predict, the plate of its data, and whether anything in the prediction is random."""
-        found: list[dict[str, Any]] = []
-
-        def shapes() -> None:
-            trace = self._trace(key, jnp.asarray(0), call)
-            found.append({name: s for name, s in trace.items() if s["type"] == "sample"})
-
-        jax.eval_shape(shapes)
-        site, data_plate, is_local = data_site(found[0], site)
-        return site, data_plate, is_local or not self._deterministic
 
     def _order(self, count: int) -> Array:
         """Indices of ``count`` draws, spread evenly over those stored."""

@@ -1,17 +1,28 @@
 """A model run again at values of its posterior: which sites take them, and what its data sites are."""
 
 from collections.abc import Mapping
+from inspect import BoundArguments
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import handlers
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.sites import Observation, role, unwrap
 
-__all__ = ["GlobalValues", "conditioned_observation", "data_site", "is_conditioned", "is_same", "only_process"]
+__all__ = [
+    "conditioned_observation",
+    "data_site",
+    "is_conditioned",
+    "is_same",
+    "latent_trace",
+    "only_process",
+    "trace_at",
+]
 
 
 class GlobalValues:
@@ -24,6 +35,33 @@ class GlobalValues:
         if site["type"] != "sample" or role(site) in ("noise", "latent") or isinstance(unwrap(site["fn"]), Observation):
             return None
         return None if _stands_in(site, self.data_plate) else self.values.get(site["name"])
+
+
+def trace_at(
+    posterior: Any, key: Array, index: Array, call: BoundArguments, data_plate: str | None = None, offset: Any = None
+) -> dict[str, Any]:
+    """Trace of a posterior's model at one of its draws.
+
+    One key a draw fixes the global values; ``offset``, the first row of a chunk, gives each chunk its own noise.
+    """
+    key_draw, key_model = jax.random.split(key)
+    values = posterior.values(key_draw, index, *call.args, **call.kwargs)
+    model = handlers.substitute(posterior.fitted_model, substitute_fn=GlobalValues(values, data_plate))
+    key_model = key_model if offset is None else jax.random.fold_in(key_model, offset)
+    with handlers.block(), handlers.seed(rng_seed=key_model):
+        return handlers.trace(model).get_trace(*call.args, **call.kwargs)
+
+
+def latent_trace(posterior: Any, call: BoundArguments) -> dict[str, Any]:
+    """Sites of a posterior's model with their shapes: nothing is computed."""
+    found: dict[str, Any] = {}
+
+    def run() -> None:
+        trace = trace_at(posterior, jax.random.key(0), jnp.asarray(0), call)
+        found.update({name: site for name, site in trace.items() if site["type"] == "sample"})
+
+    jax.eval_shape(run)
+    return found
 
 
 def data_site(trace: Mapping[str, Any], site: str | None) -> tuple[str, str | None, bool]:

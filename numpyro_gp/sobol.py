@@ -23,6 +23,7 @@ from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.means import as_mean
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
+from numpyro_gp.replay import trace_at
 from numpyro_gp.sites import InducingPrior, unwrap
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
@@ -216,7 +217,7 @@ def each_draw(
     def one(pair: tuple[Array, Array]) -> Any:
         own, index = pair
         key_model, key_function = jax.random.split(own)
-        return function(_recover(posterior._trace(key_model, index, call), site), key_function)
+        return function(_recover(trace_at(posterior, key_model, index, call), site), key_function)
 
     return jax.jit(lambda *pairs: jax.lax.map(one, pairs))(jax.random.split(key, count), order)
 

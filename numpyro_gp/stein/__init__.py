@@ -5,7 +5,8 @@ posterior itself: the log-Jacobian of constrained sites is counted.
 """
 
 from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
-from numpyro_gp.stein.kernels import IMQ, RBF, Groups, PerSite, forces, svgd_direction
+from numpyro_gp.stein.direction import forces, svgd_direction
+from numpyro_gp.stein.kernels import IMQ, RBF, Groups, PerSite
 from numpyro_gp.stein.plots import plot_paths, plot_spread
 from numpyro_gp.stein.start import Around
 from numpyro_gp.stein.svgd import SVGD

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.stein.kernels import EXACT, IMQ, Kernel, Radial, bandwidth, split_blocks, squared_distances
+from numpyro_gp.stein.direction import EXACT, bandwidth, pieces, split_blocks, squared_distances
+from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
 
 __all__ = ["Paths", "ksd", "particle_paths"]
 
@@ -16,7 +17,7 @@ def ksd(particles: Any, scores: Any, kernel: Kernel = IMQ(bandwidth=1.0)) -> Arr
     """Kernelised Stein discrepancy between equally weighted particles and the target (Gorham & Mackey 2017).
 
     ``KSD^2 = (1/n^2) sum_ij u(x_i, x_j)``, with ``r = x_i - x_j`` and ``k = g(||r||^2)``:
-    ``u = g s_i.s_j + 2 g' (s_j - s_i).r - 2 d g' - 4 g'' ||r||^2``, summed over the kernel's blocks.
+    ``u = g s_i.s_j + 2 g' (s_j - s_i).r - 2 d g' - 4 g'' ||r||^2``, summed over the kernel's distances.
     Zero only for a perfect set; compare sets on the same target with the same, fixed bandwidth. It sees
     the target through the score at the particles alone, and so does not see a mode that no particle is
     near. Scores of a minibatch add their noise to it.
@@ -39,11 +40,15 @@ def ksd(particles: Any, scores: Any, kernel: Kernel = IMQ(bandwidth=1.0)) -> Arr
     True
     """
     tables, _ = split_blocks(particles, scores, kernel)
-    return jnp.sqrt(jnp.maximum(sum(_squared_discrepancy(*table) for table in tables), 0.0))
+    parts = (
+        jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(pieces(radial, x), pieces(radial, score))
+        for x, score, radial in tables
+    )
+    return jnp.sqrt(jnp.maximum(sum(jnp.sum(part) for part in parts), 0.0))
 
 
 def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
-    """Mean of ``u`` over all pairs of one block."""
+    """Mean of ``u`` over all pairs, for one distance."""
     centred = x - jnp.mean(x, axis=0, keepdims=True)
     squared = squared_distances(centred)
     value, slope, curvature = kernel.profile(squared, bandwidth(kernel, squared))

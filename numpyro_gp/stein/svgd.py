@@ -20,7 +20,8 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, fail, known
-from numpyro_gp.stein.kernels import RBF, Forces, Kernel, forces
+from numpyro_gp.stein.direction import Forces, forces
+from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.start import Around, check_start, starting_values
 
 __all__ = ["SVGD"]

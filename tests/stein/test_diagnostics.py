@@ -45,6 +45,12 @@ def test_discrepancy_of_blocks_adds_squares(rng):
     np.testing.assert_allclose(ksd(x, s, PerSite()), np.hypot(*parts), rtol=1e-10)
 
 
+def test_discrepancy_of_coordinates_adds_squares(rng):
+    x, s = jnp.asarray(rng.normal(size=(2, 5, 3)))
+    parts = [ksd(x[:, [d]], s[:, [d]], RBF(0.7)) for d in range(3)]
+    np.testing.assert_allclose(ksd(x, s, RBF(0.7, per_coordinate=True)), np.linalg.norm(parts), rtol=1e-10)
+
+
 def test_discrepancy_falls_for_exact_draws_and_not_for_shifted_ones(rng):
     draws = rng.normal(size=(800, 2))
     few, many = ksd(draws[:50], -draws[:50]), ksd(draws, -draws)
