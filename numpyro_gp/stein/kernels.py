@@ -83,9 +83,9 @@ class RBF:
     per_coordinate : bool
         A kernel ``exp(-(x_d - y_d)^2 / h_d)`` for each coordinate ``d`` alone, with its own ``h_d``. With one distance
         over many coordinates the kernel between any two particles is about ``1 / (n + 1)``, the repulsion falls as
-        ``1/d``, and ``n < d`` particles collapse; one coordinate at a time they do not. For whitened values this is
-        the kernel to take. Its price is that of mean-field inference: the force on a coordinate sees the other
-        coordinates only through the scores, so strong correlations come out too narrow.
+        ``1/d``, and particles much fewer than coordinates collapse; one coordinate at a time they do not. So take it
+        for hundreds of whitened values. Its price is that of mean-field inference: the force on a coordinate sees the
+        others only through the scores, so with strong correlations, and particles enough, one distance is nearer.
 
     Examples
     --------

@@ -55,9 +55,11 @@ class SVGD(einstein.SVGD):
     optim : numpyro or optax optimiser
         Adagrad and Adam are usual.
     kernel_fn : kernel
+        `RBF` and `IMQ` take one distance over all sites, or with ``per_coordinate=True`` one for each coordinate;
+        `PerSite` and `Groups` divide the sites among them.
     num_stein_particles : int
         One particle climbs to the MAP of the unconstrained density. Few particles in many dimensions
-        understate the variance: report the number, and compare with NUTS.
+        understate the variance, less so with ``per_coordinate=True``: report the number, and compare with NUTS.
     guide_kwargs : dict, optional
         For NumPyro's ``AutoDelta``; by default each particle starts at a draw from the prior.
     init_particles : dict or Around, optional
