@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from examples import deep_models
-from examples.datasets import load, standardise
+from examples.datasets import load, split_mask, standardise
 from examples.tables import save
 from numpyro_gp.conditional_density import shapiro_wilk
 
@@ -42,7 +42,7 @@ def methods(models):
 def run(name, kind, data, split, args):
     """One fit: test log density, RMSE, bound per datum, normality and seconds."""
     inputs, targets, masks = data
-    test = masks[:, split]
+    test = split_mask(masks, split)
     X, y = standardise(inputs), standardise(targets[:, None])[:, 0]
     model, guide = deep_models.build(name, jnp.asarray(X[~test]), args.inducing, seed=split)
     result, seconds = deep_models.train(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["available", "load", "standardise"]
+__all__ = ["available", "load", "standardise", "split_mask"]
 
 HERE = Path(__file__).parent / "data"
 KINDS = ("regression", "classification")
@@ -33,6 +33,15 @@ def load(name, path=HERE):
     raise FileNotFoundError(
         f"no {name}.csv.gz in {[str(f) for f in folders]}; in examples/data there are {available()}"
     )
+
+
+def split_mask(masks, split):
+    """Boolean mask of the test rows of one split."""
+    if not 0 <= split < masks.shape[1]:
+        raise ValueError(
+            f"split must be one of the {masks.shape[1]} of this data set, 0 to {masks.shape[1] - 1}: {split}"
+        )
+    return masks[:, split]
 
 
 def available(path=HERE):

@@ -24,7 +24,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.datasets import load, standardise
+from examples.datasets import load, split_mask, standardise
 from examples.tables import save
 
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
@@ -196,7 +196,7 @@ def main():
         X, y, splits, classes = prepare(name, options.data)
         for split in range(options.splits):
             for method in options.methods:
-                scores = run(method, (X, y, splits[:, split], classes), options, split)
+                scores = run(method, (X, y, split_mask(splits, split), classes), options, split)
                 kind = "classification" if classes else "regression"
                 row = {"kind": kind, "set": name, "split": split, "method": method, **scores}
                 row |= {key: getattr(options, key) for key in settings}

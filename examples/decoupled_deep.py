@@ -20,7 +20,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.datasets import load, standardise
+from examples.datasets import load, split_mask, standardise
 from examples.tables import save
 from numpyro_gp.deep import initial_layers
 
@@ -63,7 +63,7 @@ def build(kind, X, depth, sizes):
 def run(kind, depth, data, split, args):
     """Fit, then test log density and RMSE in raw units of the target."""
     inputs, y, masks = data
-    test = masks[:, split]
+    test = split_mask(masks, split)
     X, unit, center = standardise(inputs), y[~test].std(), y[~test].mean()
     target = (y - center) / unit
     sizes = {"coupled": args.coupled, "mean": args.mean, "covariance": args.covariance}

@@ -14,7 +14,7 @@ import numpy as np
 
 import numpyro_gp as ngp
 from examples.additive_fits import gam, optional
-from examples.datasets import load
+from examples.datasets import load, split_mask
 
 NAMES = ["log months since last", "log donations", "log months since first"]
 
@@ -55,7 +55,7 @@ def main():
     model = layout.model(seen, scale=1.0)
     steps = 20 if options.smoke else options.steps
     gam(
-        "gam_binary", layout, model, X, y, splits[:, options.split], peers=peers, steps=steps, batch=None,
+        "gam_binary", layout, model, X, y, split_mask(splits, options.split), peers=peers, steps=steps, batch=None,
         out=options.out, response="log odds",
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from examples.additive_fits import gam, optional
-from examples.datasets import load
+from examples.datasets import load, split_mask
 
 NAMES = ["hour", "month", "year", "workingday", "weather", "temperature", "humidity", "wind"]
 CATEGORIES = ["year", "workingday", "weather"]
@@ -80,7 +80,7 @@ def main():
         X, y, splits = X[:300], y[:300], splits[:300]
     size = {"num_inducing": 6 if options.smoke else 16, "pair_inducing": 6 if options.smoke else 16}
     layout = ngp.anova.design(X, names=NAMES, categorical=CATEGORIES, pairs=[("hour", "workingday")], **size)
-    test = splits[:, options.split]
+    test = split_mask(splits, options.split)
     model = layout.model(seen, scale=2.0, mean=float(np.log(y[~test].mean())))  # a log link starts at the data's level
     steps = 20 if options.smoke else options.steps
     gam(

@@ -20,7 +20,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.datasets import load, standardise
+from examples.datasets import load, split_mask, standardise
 
 KERNELS = {"matern52": ngp.kernels.Matern52, "rbf": ngp.kernels.RBF}
 
@@ -97,7 +97,7 @@ def main(argv=None):
     X, y, splits = load(options.set, options.data)
     dtype = np.float64 if options.x64 else np.float32
     X, y = standardise(X).astype(dtype), standardise(y).astype(dtype)
-    test = splits[:, options.split].astype(bool)
+    test = split_mask(splits, options.split)
     print(
         f"{options.set}: {np.sum(~test)} rows to train, {np.sum(test)} to test, {X.shape[1]} inputs, {dtype.__name__}"
     )

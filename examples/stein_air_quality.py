@@ -74,7 +74,8 @@ def stein(key, X, y, Z, options):
     """Particles of hyper-parameters and whitened values, on minibatches."""
     # One distance over hundreds of whitened values lets 20 particles collapse there, and the noise with them.
     kernel = ngp.stein.Groups([list(HYPER)], rest=ngp.stein.RBF(per_coordinate=True))
-    optimiser = optax.adam(optax.cosine_decay_schedule(0.1, options.steps))
+    last = options.steps // 4
+    optimiser = optax.adam(optax.linear_schedule(0.1, 0.0, last, transition_begin=options.steps - last))
     svgd = ngp.stein.SVGD(model, optimiser, kernel, options.particles)
     result = ngp.fit(key, svgd, options.steps, X, y, Z, batch=min(options.batch, len(y)))
     posterior = ngp.Posterior.from_stein(model, svgd, result.params)

@@ -23,7 +23,7 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples import datasets
-from examples.tables import mean_and_error, save
+from examples.tables import mean_and_error, of_mean, save
 
 matplotlib.use("Agg")
 PAPER_SETS = "blood breast-cancer fertility hepatitis mammographic spectf"
@@ -61,7 +61,7 @@ def one_split(name, split, options):
     """Rows of results: one for each engine."""
     folder = Path(options.data) / "classification"  # fertility is also a regression set
     X, y, masks = datasets.load(name, folder if folder.is_dir() else options.data)
-    X, test = datasets.standardise(X), masks[:, split]
+    X, test = datasets.standardise(X), datasets.split_mask(masks, split)
     X = X[:, X.std(0) > 0]
     X, X_test, y, y_test = (jnp.asarray(part) for part in (X[~test], X[test], y[~test] * 1.0, y[test] * 1.0))
     key, labels = jax.random.key(split), y_test.astype(int)
@@ -133,17 +133,22 @@ def main():
             rows += one_split(name, split, options)
             save(options.out / "stein_classification.csv", rows)
             print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
-    table = mean_and_error(rows, ("dataset", "engine"), METRICS)
+    table, most = mean_and_error(rows, ("dataset", "engine"), METRICS), f"stein, {max(options.particles)} particles"
     print(f"{'data set':14s} {'engine':20s}" + "".join(f"{metric:>24s}" for metric in METRICS))
     for (name, engine), cells in table.items():
         print(f"{name:14s} {engine:20s}" + "".join(f"{m:14.3f} +- {e:6.3f}" for m, e in cells.values()))
     figure(table, options.out / "stein_classification.png")
-    for name in dict.fromkeys(name for name, _ in table):
-        ours, theirs = table[name, f"stein, {max(options.particles)} particles"], table[name, "NUTS"]
-        gap = {metric: ours[metric][0] - theirs[metric][0] for metric in METRICS}
-        text = f"{gap['accuracy']:+.3f} accuracy, {gap['log_density']:+.3f} nats, {gap['seconds']:+.1f} seconds"
-        print(f"{name}: particles minus NUTS: {text}.")
-    print("Distrust the particles where they and NUTS differ by more than the standard errors above.")
+    print("\nParticles minus NUTS, paired by split:")
+    found = {(row["dataset"], row["split"], row["engine"]): row for row in rows}
+    for name in options.sets:
+        text = f"{name:14s} "
+        for metric in METRICS:
+            pairs = [(name, split) for split in range(options.splits)]
+            ours, theirs = ([found[*pair, engine][metric] for pair in pairs] for engine in (most, "NUTS"))
+            gap, error = of_mean(np.subtract(ours, theirs))
+            text += f"{metric.replace('_', ' ')} {gap:+.3f} +- {error:.3f}   "
+        print(text)
+    print("Distrust the particles where they and NUTS differ by more than twice the standard errors above.")
 
 
 if __name__ == "__main__":

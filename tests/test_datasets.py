@@ -47,6 +47,14 @@ def test_all_small_sets_together_stay_small():
     assert sum(sizes) < 1_000_000
 
 
+def test_a_split_that_is_not_there_is_named():
+    masks = datasets.load("blood")[2]
+    assert datasets.split_mask(masks, 4).sum() == masks[:, 4].sum()
+    for split in (-1, 5):
+        with pytest.raises(ValueError, match=f"split must be 0 to 4, as the data set has 5, but got {split}"):
+            datasets.split_mask(masks, split)
+
+
 def test_a_folder_with_kinds_is_searched(tmp_path):
     folder = tmp_path / "classification"
     folder.mkdir()
