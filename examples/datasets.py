@@ -38,9 +38,8 @@ def load(name, path=HERE):
 def split_mask(masks, split):
     """Boolean mask of the test rows of one split."""
     if not 0 <= split < masks.shape[1]:
-        raise ValueError(
-            f"split must be one of the {masks.shape[1]} of this data set, 0 to {masks.shape[1] - 1}: {split}"
-        )
+        count = masks.shape[1]
+        raise ValueError(f"split must be 0 to {count - 1}, as the data set has {count}, but got {split}")
     return masks[:, split]
 
 
