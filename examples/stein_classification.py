@@ -4,11 +4,12 @@
     python -m examples.stein_classification --data ../shared/data --sets blood breast-cancer hepatitis spectf
 
 One model for the three engines: a GP at inducing inputs (at the training inputs where there are at most ``--inducing``
-of them) with a Bernoulli likelihood. Hyper-parameters and whitened values have a Stein kernel each: in one common
-kernel the many whitened values would drown the hyper-parameters.
+of them) with a Bernoulli likelihood. The hyper-parameters have a Stein kernel, in which the many whitened values would
+drown them, and each whitened value one of its own, as twenty particles would collapse in their common distance.
 """
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 
@@ -93,8 +94,9 @@ def figure(table, path):
 
     names = list(dict.fromkeys(name for name, _ in table))
     fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    marks = dict(zip(dict.fromkeys(engine for _, engine in table), "osD^v*", strict=False))
-    colours = dict(zip(marks, ["#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"], strict=False))
+    marks = dict(zip(dict.fromkeys(engine for _, engine in table), itertools.cycle("osD^v*"), strict=False))
+    cycle = itertools.cycle(["#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"])
+    colours = dict(zip(marks, cycle, strict=False))
     for ax, metric in zip(axes, METRICS[1:3], strict=True):
         for (name, engine), cells in table.items():
             mean, error = cells[metric]

@@ -19,8 +19,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-from jax.scipy.special import logsumexp
-from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta
 
@@ -58,21 +56,6 @@ def sparse(X, y=None, Z=None):
     f = ngp.gp("f", ngp.kernels.Matern32(variance, lengthscale), Z)
     with numpyro.plate("data", X.shape[0]):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
-
-
-def mixture(values, X, y, Z, X_test, y_test):
-    """Mean and log density of the equal mixture over hyper-parameter values ``(n, ...)`` (math.md section 8)."""
-
-    @jax.jit
-    def one(value):
-        with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=value):
-            f, noise = regression(X, y, Z)
-        normal = f(X_test)
-        scale = jnp.sqrt(normal.scale**2 + noise**2)
-        return normal.loc, dist.Normal(normal.loc, scale).log_prob(y_test)
-
-    means, densities = jax.lax.map(one, values)
-    return means.mean(0), logsumexp(densities, axis=0) - np.log(densities.shape[0])
 
 
 def fit_stein(key, particles, steps, X, y, Z):
@@ -115,7 +98,9 @@ def one_split(name, split, options):
     rows = []
     for method, run in methods.items():
         start = time.perf_counter()
-        mean, density = mixture(run(), X, y, Z, X_test, y_test)
+        # The equal mixture over the values of the hyper-parameters (math.md section 8).
+        prediction = ngp.Posterior.from_mcmc(regression, run()).predict_at(key, X_test, X, y, Z)
+        mean, density = prediction.mean, prediction.log_density(y_test)
         rows.append((method, mean, density, time.perf_counter() - start))
     start = time.perf_counter()
     mean, density = fit_variational(key, options.steps, X, y, Z, X_test, y_test)

@@ -37,9 +37,10 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
     """Make a class an immutable dataclass and a pytree.
 
     Fields named in ``static`` become part of the tree's structure (they must be hashable), all
-    others are its children. Checks belong in ``__post_init__``: it runs when a user builds the
-    value and *not* when JAX rebuilds it, because inside ``vmap`` or ``scan`` the leaves have
-    other shapes, or are no arrays at all.
+    others are its children. A value with no children equals another with the same fields, so that
+    a function compiled for the one serves the other. Checks belong in ``__post_init__``: it runs
+    when a user builds the value and *not* when JAX rebuilds it, because inside ``vmap`` or ``scan``
+    the leaves have other shapes, or are no arrays at all.
 
     Examples
     --------
@@ -75,6 +76,9 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
                 object.__setattr__(value, name, item)
             return value
 
+        if not children:
+            data_class.__eq__ = lambda self, other: type(self) is type(other) and flatten(self) == flatten(other)
+            data_class.__hash__ = lambda self: hash((data_class, flatten(self)[1]))
         jax.tree_util.register_pytree_with_keys(data_class, flatten_with_keys, unflatten, flatten)
         return data_class
 

@@ -14,7 +14,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.calls import bind, check_rows, is_data, row_names
-from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
+from numpyro_gp.checks import check_count, check_finite, check_key, check_points, check_positive, fail
 from numpyro_gp.chunks import predict_chunks
 from numpyro_gp.draws import TrainingDraws, hyperparameter_draws, training_draws
 from numpyro_gp.groups import arviz_container, sample_stats, spread_draws
@@ -22,11 +22,11 @@ from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.prediction import Prediction
 from numpyro_gp.primitives.gp import recorded_processes
 from numpyro_gp.replay import (
+    abstract_trace,
     conditioned_observation,
     data_site,
     is_conditioned,
     is_same,
-    latent_trace,
     only_process,
     trace_at,
 )
@@ -115,7 +115,10 @@ class Posterior:
             fail(
                 "svgd", "the ngp.stein.SVGD object that was run", got, "Pass the engine, then result.params.", TypeError
             )
-        posterior = cls.from_mcmc(model, svgd.particles(params_or_state))
+        particles = svgd.particles(params_or_state)
+        for site, values in particles.items():
+            check_finite(f"the particles' {site!r}", values)
+        posterior = cls.from_mcmc(model, particles)
         posterior.kind = "stein"
         posterior.params = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
         return posterior
@@ -161,15 +164,13 @@ class Posterior:
         bound = bind(self.model, args, kwargs)
         names = row_names(bound, rows)
         check_rows(bound, names)
-        site, data_plate, is_local = data_site(latent_trace(self, bound), site)
+        site, data_plate, is_local = data_site(abstract_trace(self, bound), site)
         draws = self._number_of_draws(num_samples, is_local or not self._deterministic)
-        static = {name: value for name, value in bound.arguments.items() if not is_data(value)}
         arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
         order = self._order(draws)
-        row_free = {name: value for name, value in arrays.items() if name not in names}
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
-            call = inspect.BoundArguments(bound.signature, {**bound.arguments, **static, **row_free, **part[0]})
+            call = inspect.BoundArguments(bound.signature, {**bound.arguments, **part[0]})
             return unwrap(trace_at(self, *draw, call, data_plate, part[1])[site]["fn"])
 
         rows_of = {name: jnp.asarray(arrays[name]) for name in names}
@@ -180,6 +181,7 @@ class Posterior:
         self,
         key: Array,
         X: Array,
+        /,
         *args: Any,
         gp: str | None = None,
         noise: Array | None = None,
@@ -222,7 +224,7 @@ class Posterior:
     def holds_data(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
         with recorded_processes() as found:
-            latent_trace(self, bind(self.model, args, kwargs))
+            abstract_trace(self, bind(self.model, args, kwargs))
         return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
@@ -301,7 +303,7 @@ class Posterior:
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
 
     def function_draws(
-        self, key: Array, X: Array, *args: Any, gp: str | None = None, num_samples: int | None = None, **kwargs: Any
+        self, key: Array, X: Array, /, *args: Any, gp: str | None = None, num_samples: int | None = None, **kwargs: Any
     ) -> Array:
         """Functions drawn jointly at the rows of ``X``: ``(S, N)``, or ``(S, N, P)`` for several outputs.
 

@@ -19,7 +19,7 @@ __all__ = [
     "data_site",
     "is_conditioned",
     "is_same",
-    "latent_trace",
+    "abstract_trace",
     "only_process",
     "trace_at",
 ]
@@ -52,8 +52,8 @@ def trace_at(
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
-def latent_trace(posterior: Any, call: BoundArguments) -> dict[str, Any]:
-    """Sites of a posterior's model with their shapes: nothing is computed."""
+def abstract_trace(posterior: Any, call: BoundArguments) -> dict[str, Any]:
+    """Sample sites of a posterior's model with their shapes: nothing is computed."""
     found: dict[str, Any] = {}
 
     def run() -> None:

@@ -172,6 +172,8 @@ def test_models_that_hold_their_data_stand_beside_those_that_do_not(posteriors):
     assert table["exact"]["RMSE"].value == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
     density = stats.norm(mean, np.sqrt(variance)).logpdf(Y_TEST).mean()
     assert table["exact"]["log density"].value == pytest.approx(density, rel=1e-6)
+    named = compare({"exact": fits["exact"]}, KEY, y=Y_TEST, at=X_TEST, train={"X": X, "y": Y})
+    assert named["exact"]["RMSE"] == table["exact"]["RMSE"]
     alone = compare({"NUTS": posteriors["NUTS"]}, KEY, X_TEST, y=Y_TEST)
     assert table["NUTS"]["RMSE"] == alone["NUTS"]["RMSE"]
 

@@ -13,7 +13,17 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.stein.kernels import MEDIAN, RBF, Kernel, Radial
 
-__all__ = ["EXACT", "Forces", "bandwidth", "forces", "pieces", "split_blocks", "squared_distances", "svgd_direction"]
+__all__ = [
+    "EXACT",
+    "Forces",
+    "bandwidth",
+    "forces",
+    "healthy_particles",
+    "pieces",
+    "split_blocks",
+    "squared_distances",
+    "svgd_direction",
+]
 
 EXACT = lax.Precision.HIGHEST
 
@@ -60,7 +70,7 @@ def svgd_direction(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Any: 
 def forces(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
     """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them."""
     tables, values = split_blocks(particles, scores, kernel)
-    healthy = jnp.all(jnp.stack([_finite_rows(x) & _finite_rows(s) for x, s, _ in tables]), axis=0)
+    healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
     parts = [_block_forces(x, s, radial, healthy) for x, s, radial in tables]
     return Forces(values([a for a, _ in parts]), values([r for _, r in parts]))
 
@@ -123,8 +133,7 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
 def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tuple[Array, Array, Radial]], Any]:
     """Tables ``(n, d)`` of coordinates and scores for each block, and the function that undoes the division."""
     single = not isinstance(particles, Mapping)
-    x = {"particles": particles} if single else dict(particles)
-    s = {"particles": scores} if single else dict(scores)
+    x, s = (_floating({"particles": tree} if single else tree) for tree in (particles, scores))
     if not hasattr(kernel, "blocks") or isinstance(kernel, type):
         fail("kernel", "RBF, IMQ, PerSite or Groups", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
@@ -136,7 +145,7 @@ def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tupl
     blocks = kernel.blocks(tuple(x))
 
     def table(tree: Mapping[str, Array], names: tuple[str, ...]) -> Array:
-        return jnp.concatenate([jnp.asarray(tree[name]).reshape(jnp.shape(tree[name])[0], -1) for name in names], 1)
+        return jnp.concatenate([tree[name].reshape(tree[name].shape[0], -1) for name in names], 1)
 
     def join(parts: list[Array]) -> Any:
         found = {}
@@ -144,11 +153,22 @@ def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tupl
             widths = [math.prod(jnp.shape(x[name])[1:]) for name in block.sites]
             cut = jnp.split(part, np.cumsum(widths)[:-1], axis=1)
             for name, piece in zip(block.sites, cut, strict=True):
-                found[name] = piece.reshape(jnp.shape(x[name])).astype(jnp.result_type(x[name]))
+                found[name] = piece.reshape(x[name].shape).astype(x[name].dtype)
         return found["particles"] if single else {name: found[name] for name in x}
 
     return [(table(x, block.sites), table(s, block.sites), block.kernel) for block in blocks], join
 
 
-def _finite_rows(x: Array) -> Array:
-    return jnp.all(jnp.isfinite(x), axis=1)
+def _floating(tree: Mapping[str, Any]) -> dict[str, Array]:
+    """Whole numbers are refused: a direction of whole numbers would be zero."""
+    arrays = {name: jnp.asarray(leaf) for name, leaf in tree.items()}
+    for name, array in arrays.items():
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            fail(name, "floating point", f"dtype {array.dtype}", f"Convert it: {name}.astype(float).", TypeError)
+    return arrays
+
+
+def healthy_particles(particles: Any, scores: Any) -> Array:
+    """Which particles have a finite position and a finite score everywhere, (n,); the particle axis is the first."""
+    leaves = jax.tree.leaves((particles, scores))
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1) for x in leaves]), axis=0)

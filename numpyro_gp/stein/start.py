@@ -1,15 +1,17 @@
-"""Where particles start: near a point, such as a MAP, or at given values."""
+"""Where particles start: near a point, such as a MAP, or at given values; and whether they have fixed coordinates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import random
+from numpyro.handlers import seed, trace
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail
 
-__all__ = ["Around", "check_start", "starting_values"]
+__all__ = ["Around", "check_start", "check_supports", "starting_values"]
 
 
 @value_type(static=("scale",))
@@ -44,7 +46,7 @@ def starting_values(
 ) -> dict[str, Array]:
     """Constrained starting values ``(n, ...)`` by site: those asked for, and the drawn ones for all other sites.
 
-    ``transforms`` are those from unconstrained to constrained values, for `Around`.
+    ``transforms`` are those from unconstrained to constrained values.
     """
     near = isinstance(start, Around)
     given = start.values if near else start
@@ -54,8 +56,12 @@ def starting_values(
     values = dict(drawn)
     for number, site in enumerate(sorted(given)):
         values[site] = _checked(site, given[site], drawn[site], near)
+        free = transforms[site].inv(values[site])
+        outside = ~jnp.isfinite(free.reshape(free.shape[0], -1)).all(axis=1)
+        if outside.any():
+            wrong = f"{values[site][jnp.argmax(outside)]} at particle {jnp.argmax(outside)}"
+            fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
         if near:
-            free = transforms[site].inv(values[site])
             noise = random.normal(random.fold_in(key, number), free.shape, free.dtype)
             values[site] = transforms[site](free + jnp.asarray(start.scale, free.dtype) * noise)
     return values
@@ -72,3 +78,21 @@ def _checked(site: str, given: Any, drawn: Array, near: bool) -> Array:
         fail(name, f"of shape {wanted}, {what}", f"shape {value.shape}", "Pass constrained values.")
     check_finite(name, value)
     return jnp.broadcast_to(value, drawn.shape)
+
+
+def check_supports(model: Callable[..., Any], key: Array, args: tuple, kwargs: dict) -> None:
+    """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed."""
+
+    def bounds(key: Array) -> dict[str, list[Array]]:
+        sites = trace(seed(model, key)).get_trace(*args, **kwargs)
+        latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}
+        return {name: [leaf for leaf in own if isinstance(leaf, jax.core.Tracer)] for name, own in leaves.items()}
+
+    if not any(jax.eval_shape(bounds, key).values()):
+        return
+    one, other = (jax.jit(bounds)(own) for own in random.split(key))
+    for name in one:
+        if any(bool(jnp.any(a != b)) for a, b in zip(one[name], other[name], strict=True)):
+            cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
+            fail(f"site {name!r}", "of one fixed support", "a support that depends on another site", cure)

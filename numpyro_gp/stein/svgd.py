@@ -20,9 +20,9 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, fail, known
-from numpyro_gp.stein.direction import Forces, forces
+from numpyro_gp.stein.direction import Forces, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
-from numpyro_gp.stein.start import Around, check_start, starting_values
+from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
 
 __all__ = ["SVGD"]
 
@@ -41,7 +41,7 @@ class SVGD(einstein.SVGD):
       ``N/N_b`` by NumPyro's plate;
     * `RBF`, `IMQ`, `PerSite`, `Groups` kernels (NumPyro's own are taken too); any NumPyro or optax optimiser;
     * ``run(..., init_state=result.state)`` goes on where a run stopped, as does `ngp.fit` with a checkpoint;
-    * a particle whose score is not finite is left out of the others' steps, and named.
+    * a particle whose score is not finite feels no force, is left out of the others' steps, and is named.
 
     On a model with `gp` sites the particles are whitened inducing values and hyper-parameters of the
     sparse target of math.md section 7 (the exact posterior only where the inducing inputs are the
@@ -56,10 +56,11 @@ class SVGD(einstein.SVGD):
         Adagrad and Adam are usual.
     kernel_fn : kernel
         `RBF` and `IMQ` take one distance over all sites, or with ``per_coordinate=True`` one for each coordinate;
-        `PerSite` and `Groups` divide the sites among them.
+        `PerSite` and `Groups` divide the sites among them. One distance keeps correlations but collapses in many
+        dimensions; divided ones do not collapse but make correlated sites too narrow (see `RBF`).
     num_stein_particles : int
         One particle climbs to the MAP of the unconstrained density. Few particles in many dimensions
-        understate the variance, less so with ``per_coordinate=True``: report the number, and compare with NUTS.
+        understate the variance: report the number, and compare with NUTS.
     guide_kwargs : dict, optional
         For NumPyro's ``AutoDelta``; by default each particle starts at a draw from the prior.
     init_particles : dict or Around, optional
@@ -111,6 +112,7 @@ class SVGD(einstein.SVGD):
 
     def init(self, rng_key: Array, *args: Any, **kwargs: Any) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
+        check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
         kernel: Any = self.kernel_fn
         if not isinstance(kernel, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
             self.kernel_fn = einstein.RBFKernel()
@@ -126,10 +128,8 @@ class SVGD(einstein.SVGD):
         params = jax.jit(lambda key: draw(key, inner_guide, model_args, kwargs))(particle_seed)
         if self.init_particles is None:
             return params
-        transforms = {}
-        if isinstance(self.init_particles, Around):
-            declared = trace(seed(copy.deepcopy(inner_guide), particle_seed)).get_trace(*model_args, **kwargs)
-            transforms = {self._site(name): get_parameter_transform(declared[name]) for name in params}
+        declared = trace(seed(copy.deepcopy(inner_guide), particle_seed)).get_trace(*model_args, **kwargs)
+        transforms = {self._site(name): get_parameter_transform(declared[name]) for name in params}
         key = random.fold_in(particle_seed, 1)
         started = starting_values(key, self.init_particles, self._by_site(params), transforms)
         return {name: started[self._site(name)] for name in params}
@@ -156,9 +156,10 @@ class SVGD(einstein.SVGD):
             both = jax.tree.map(lambda named: {name: named[self._site(name)] for name in free}, both, is_leaf=_is_dict)
         phi = jax.tree.map(lambda a, r: a + _times(repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
-        # The objective of shared parameters is the average over particles.
-        grads = {name: -jnp.mean(score, axis=0) for name, score in shared_scores.items()}
-        return norm, {**grads, **{name: -part for name, part in phi.items()}}
+        # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
+        steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
+        healthy = healthy_particles(free, (scores, shared_scores))
+        return norm, {**steps, **{name: -_average(score, healthy) for name, score in shared_scores.items()}}
 
     def _split(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
         """Particles, and the model's own parameters, which all particles share."""
@@ -197,7 +198,10 @@ class SVGD(einstein.SVGD):
     ) -> Forces:
         """Forces with one of NumPyro's kernels, which it describes pair by pair."""
         _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
-        x, s = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
+        positions, given = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
+        healthy = healthy_particles(positions, given)
+        x = jnp.where(healthy[:, None], positions, _average(positions, healthy))
+        s = jnp.where(healthy[:, None], given, 0)
         info, _ = self._calc_particle_info(free, self.num_stein_particles)
 
         def log_target(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
@@ -206,8 +210,10 @@ class SVGD(einstein.SVGD):
         kernel = self.kernel_fn.compute(rng_key, x, info, log_target)
         pull = jax.vmap(lambda a, b, y: self._apply_kernel(kernel, a, y, b), in_axes=(0, 0, None))
         push = jax.vmap(lambda a, y: self._kernel_grad(kernel, a, y), in_axes=(0, None))
-        attraction = jax.vmap(lambda y: jnp.mean(pull(x, s, y), axis=0))(x)
-        repulsion = jax.vmap(lambda y: jnp.mean(push(x, y), axis=0))(x)
+        attraction = jax.vmap(lambda y: _average(pull(x, s, y), healthy))(x)
+        repulsion = jax.vmap(lambda y: _average(push(x, y), healthy))(x)
+        fault = jnp.where(jnp.isfinite(given) & jnp.isfinite(positions), 0.0, jnp.nan).astype(x.dtype)
+        attraction, repulsion = (jnp.where(healthy[:, None], part, fault) for part in (attraction, repulsion))
         return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))
 
     # ---------------------------------------------------------------------------- the run
@@ -233,8 +239,8 @@ class SVGD(einstein.SVGD):
     def run(self, rng_key: Array, num_steps: int, *args: Any, progress_bar: bool = True, **kwargs: Any) -> Any:
         """Run ``num_steps`` steps; ``init_state=result.state`` goes on from there (its key, not ``rng_key``).
 
-        Warns where a particle stopped being finite, and names it: the other particles went on without it.
-        `ngp.fit` stops at the first such step instead, and examines the model's sites.
+        Warns where a particle's score was not finite, and names the particles still at fault at the end: they felt no
+        force, and the others went on without. `ngp.fit` stops at the first such step, and examines the model's sites.
 
         Returns
         -------
@@ -243,11 +249,13 @@ class SVGD(einstein.SVGD):
             the particles by site.
         """
         result = super().run(rng_key, num_steps, *args, progress_bar=progress_bar, **kwargs)
-        lost = _not_finite(self.unconstrained(result.state))
-        if lost:
-            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10])
-            message = f"Not finite after {num_steps} steps: {listed}. The other particles went on without."
-            warnings.warn(f"{message} ngp.fit stops at the first such step and names the cause.", stacklevel=2)
+        losses = known(result.losses) if isinstance(result.losses, jax.Array) else None
+        if losses is not None and not jnp.isfinite(losses).all():
+            own = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
+            lost = self.faults(result.state, *args, **own)
+            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "no particle any more"
+            message = f"Not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
+            warnings.warn(f"{message}. ngp.fit stops at the first such step and names the cause.", stacklevel=2)
         return result
 
     # ---------------------------------------------------------------------- looking at it
@@ -300,6 +308,12 @@ def _is_dict(node: Any) -> bool:
     return isinstance(node, dict)
 
 
+def _average(values: Array, healthy: Array) -> Array:
+    """Mean over the healthy particles, whose axis is the first."""
+    mask = healthy.reshape((-1,) + (1,) * (values.ndim - 1))
+    return jnp.sum(jnp.where(mask, values, 0), axis=0) / jnp.maximum(jnp.sum(healthy), 1).astype(values.dtype)
+
+
 def _times(temperature: Any, value: Array) -> Array:
     """Product in the type of the particles, whatever the type of the temperature."""
     return jnp.asarray(temperature, value.dtype) * value
@@ -308,7 +322,7 @@ def _times(temperature: Any, value: Array) -> Array:
 def _as_optimiser(optim: Any) -> _NumPyroOptim:
     if isinstance(optim, _NumPyroOptim):
         return optim
-    if not (hasattr(optim, "init") and hasattr(optim, "update")):
+    if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
         fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "E.g. optax.adam(0.05).", TypeError)
     return optax_to_numpyro(optim)
 

@@ -51,6 +51,20 @@ def test_discrepancy_of_coordinates_adds_squares(rng):
     np.testing.assert_allclose(ksd(x, s, RBF(0.7, per_coordinate=True)), np.linalg.norm(parts), rtol=1e-10)
 
 
+def test_a_divided_discrepancy_does_not_see_wrong_correlations(rng):
+    """Mean-field draws for a normal of correlation 0.9: seen by one distance, hardly by a distance for each coordinate."""
+    precision, n = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]]), 1000
+    exact = rng.multivariate_normal([0, 0], np.linalg.inv(precision), n)
+    narrow = np.sqrt(0.19) * rng.normal(size=(n, 2))
+    divided = IMQ(bandwidth=1.0, per_coordinate=True)
+    whole_ratio, divided_ratio = (
+        float(ksd(narrow, -narrow @ precision, k) / ksd(exact, -exact @ precision, k))
+        for k in (IMQ(bandwidth=1.0), divided)
+    )
+    assert whole_ratio > 5
+    assert divided_ratio < 3
+
+
 def test_discrepancy_falls_for_exact_draws_and_not_for_shifted_ones(rng):
     draws = rng.normal(size=(800, 2))
     few, many = ksd(draws[:50], -draws[:50]), ksd(draws, -draws)
@@ -79,6 +93,24 @@ def test_paths_are_those_of_the_run():
     np.testing.assert_allclose(paths.particles["rate"][0], start, rtol=1e-12)
     onward = particle_paths(KEY, svgd, 2, init_state=particle_paths(KEY, svgd, 4).state)
     np.testing.assert_allclose(onward.particles["rate"][-1], paths.particles["rate"][-1], rtol=1e-10)
+
+
+def test_paths_of_a_model_on_minibatches_with_switches():
+    """The size of a batch and a switch are no arrays; a new engine goes on from the state of another."""
+
+    def sized(y, batch=None, wide=False):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 10.0 if wide else 1.0))
+        with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
+
+    def engine():
+        return SVGD(sized, optax.adam(0.1), num_stein_particles=3)
+
+    y = jnp.arange(6.0)
+    first = particle_paths(KEY, engine(), 2, y, batch=2, wide=True)
+    paths = particle_paths(KEY, engine(), 2, y, batch=2, wide=True, init_state=first.state)
+    run = engine().run(KEY, 4, y, batch=2, wide=True, progress_bar=False)
+    np.testing.assert_allclose(paths.particles["mean"][-1], run.params["mean_auto_loc"], rtol=1e-10)
 
 
 def test_discrepancy_of_a_run_falls():

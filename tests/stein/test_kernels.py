@@ -187,6 +187,37 @@ def test_float32_stays_float32_and_agrees(kernel, rng):
     np.testing.assert_allclose(single, svgd_direction(x, s, kernel), atol=3e-6)
 
 
+@pytest.mark.parametrize("make", [RBF, lambda: PerSite({"a": IMQ()}), lambda: Groups(["a"], [IMQ(1.5)])])
+def test_equal_kernels_share_a_compiled_program(make):
+    assert make() == make()
+    assert hash(make()) == hash(make())
+    assert jax.tree.structure(make()) == jax.tree.structure(make())
+    assert make() != PerSite()
+
+
+def test_divided_kernels_lose_the_correlation_and_one_distance_keeps_it(rng):
+    """A normal with variances 1 and correlation 0.9; mean field has variance 1 - 0.81 = 0.19 and no correlation."""
+    precision = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]])
+
+    def spread(kernel):
+        start = jnp.asarray(rng.normal(size=(60, 2)))
+        optimiser = optax.adam(0.05)
+
+        def step(_, carry):
+            x, state = carry
+            change, state = optimiser.update(-stein.svgd_direction(x, -x @ precision, kernel), state)
+            return x + change, state
+
+        x = jax.jit(lambda: jax.lax.fori_loop(0, 1500, step, (start, optimiser.init(start)))[0])()
+        return np.cov(x.T)
+
+    whole, divided = spread(RBF()), spread(RBF(per_coordinate=True))
+    assert 0.8 < whole[0, 0] < 1.05
+    assert whole[0, 1] / whole[0, 0] > 0.8
+    assert 0.14 < divided[0, 0] < 0.22
+    assert abs(divided[0, 1]) < 0.05
+
+
 def test_no_gradient_flows_through_the_bandwidth(rng):
     x, s = jnp.asarray(rng.normal(size=(4, 2))), jnp.asarray(rng.normal(size=(4, 2)))
     squared = jnp.sum((x[:, None] - x[None]) ** 2, -1)
@@ -220,6 +251,16 @@ def test_messages():
         Groups("ab")
     with pytest.raises(ValueError, match=r"groups must be groups that share no site, but got \['a'\] in two of them"):
         Groups([["a"], ["a", "b"]])
+    with pytest.raises(ValueError, match="groups must be groups of at least one site"):
+        Groups([["a"], []])
+    with pytest.raises(TypeError, match="kernels must be RBF or IMQ"):
+        Groups(["a"], RBF)
+    with pytest.raises(TypeError, match="rest must be RBF or IMQ"):
+        Groups(["a"], rest=PerSite())
+    with pytest.raises(TypeError, match="default must be RBF or IMQ"):
+        PerSite(default=RBF)
+    with pytest.raises(TypeError, match="particles must be floating point, but got dtype int64"):
+        svgd_direction(np.arange(3)[:, None], -jnp.arange(3.0)[:, None])
     with pytest.raises(ValueError, match="kernels must be one for each of the 2 groups, but got 1"):
         Groups(["a", "b"], [RBF()])
     with pytest.raises(TypeError, match="kernels must be RBF or IMQ"):

@@ -57,6 +57,12 @@ def test_messages():
         started(Around({"rate": jnp.ones(3)}), 3)
     with pytest.raises(ValueError, match=r"init_particles\['rate'\] must be finite"):
         started({"rate": jnp.array([1.0, jnp.nan, 1.0])}, 3)
+    with pytest.raises(
+        ValueError, match=r"init_particles\['rate'\] must be inside the support of the site, but got -2"
+    ):
+        started({"rate": jnp.array([1.0, -2.0, 1.0])}, 3)
+    with pytest.raises(ValueError, match=r"init_particles\['rate'\] must be inside the support of the site, but got 0"):
+        started(Around({"rate": 0.0}), 3)
     with pytest.raises(TypeError, match="init_particles must be a dictionary of arrays"):
         started(3.0)
     with pytest.raises(TypeError, match="values must be a dictionary of site names to values"):

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.contrib import einstein
+from numpyro.infer import init_to_uniform
 from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
@@ -214,6 +215,46 @@ def test_a_bad_particle_is_named_and_does_not_spread():
     for name, value in without.params.items():
         np.testing.assert_allclose(result.params[name][keep], value, rtol=1e-9)
     assert np.isnan(result.losses).all(), "the loss says that something is wrong"
+    assert float(svgd.particles(result.params)["b"][2]) == 9.0, "it stands where it failed"
+    with pytest.raises(ValueError, match="the particles' 'a' must be finite"):
+        ngp.Posterior.from_stein(
+            guarded, svgd, {name: value.at[2].set(jnp.nan) for name, value in result.params.items()}
+        )
+
+
+@pytest.mark.parametrize("kernel", [RBF(), einstein.RBFKernel(), einstein.IMQKernel()])
+def test_a_bad_particle_reaches_the_others_by_no_path(kernel):
+    """Neither by a parameter that all share, nor by an optimiser that takes the norm of all, nor by NumPyro's kernels."""
+
+    def model(limit):
+        shift = numpyro.param("shift", 0.3)
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+        numpyro.factor("wall", jnp.log(limit - b) - (b - shift) ** 2)
+
+    def run(b):
+        optimiser = optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1))
+        svgd = SVGD(model, optimiser, kernel, len(b), init_particles={"b": b})
+        return svgd, svgd.run(KEY, 4, 2.0, progress_bar=False).params
+
+    with pytest.warns(UserWarning, match="particle 2 at 'b'"):
+        svgd, found = run(jnp.array([0.0, -1.0, 9.0, 0.5]))
+    _, without = run(jnp.array([0.0, -1.0, 0.5]))
+    np.testing.assert_allclose(svgd.particles(found)["b"][np.array([0, 1, 3])], svgd.particles(without)["b"], rtol=1e-9)
+    np.testing.assert_allclose(svgd.shared(found)["shift"], svgd.shared(without)["shift"], rtol=1e-9)
+
+
+def test_a_support_that_another_site_sets_is_refused():
+    def moving():
+        a = numpyro.sample("a", dist.Gamma(4.0, 1.0))
+        numpyro.sample("b", dist.Uniform(0.0, a))
+
+    def given(top):
+        numpyro.sample("b", dist.Uniform(0.0, jnp.max(top)))
+
+    with pytest.raises(ValueError, match="site 'b' must be of one fixed support, but got a support that depends on"):
+        SVGD(moving, optax.adam(0.1)).init(KEY)
+    svgd = SVGD(given, optax.adam(0.1), num_stein_particles=3)
+    assert float(svgd.particles(svgd.init(KEY, jnp.arange(4.0)))["b"].max()) < 3.0
 
 
 @pytest.mark.parametrize("arguments", [{"limit": 2.0}, {"limit": 9.0, "root": True}], ids=["density", "gradient"])
@@ -262,9 +303,23 @@ def test_parameters_of_the_model_are_shared_and_climb_the_average():
     ids=["rbf", "imq", "vector", "graphical"],
 )
 def test_numpyros_kernels_are_taken(theirs):
-    svgd = SVGD(hyper, optax.adam(0.1), theirs, 4)
-    result = svgd.run(KEY, 3, progress_bar=False)
-    assert all(np.isfinite(value).all() for value in result.params.values())
+    """A step of ours is NumPyro's own where its target is right: no constrained site, no minibatch."""
+
+    def model():
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("b", dist.Normal(jnp.stack([a, -a]), 0.5).to_event(1))
+
+    def step(engine):
+        start = {"guide_kwargs": {"init_loc_fn": init_to_uniform(radius=1.0)}}
+        svgd = engine(model, numpyro.optim.SGD(0.1), theirs, 4, **start)
+        state = svgd.init(KEY)
+        return svgd.get_params(state), svgd.get_params(svgd.update(state)[0])
+
+    (before, after), (start, end) = step(SVGD), step(einstein.SVGD)
+    for name, value in end.items():
+        np.testing.assert_array_equal(before[name], start[name])
+        np.testing.assert_allclose(after[name], value, rtol=1e-9)
+        assert np.abs(np.asarray(value) - np.asarray(start[name])).max() > 1e-3
 
 
 def test_numpyros_imq_kernel_gives_our_direction():
@@ -324,6 +379,8 @@ def test_messages():
         SVGD(hyper, optax.adam(0.1), RBF)
     with pytest.raises(TypeError, match=r"optim must be a NumPyro or optax optimiser, but got 0\.1"):
         SVGD(hyper, 0.1)
+    with pytest.raises(TypeError, match="optim must be a NumPyro or optax optimiser"):
+        SVGD(hyper, numpyro.optim.Adam)
     with pytest.raises(ValueError, match="evaluation must be one of 'vmap', 'map'"):
         SVGD(hyper, optax.adam(0.1), evaluation="loop")
     with pytest.raises(ValueError, match="num_stein_particles must be at least 1"):
