@@ -104,7 +104,8 @@ def figure(table, path):
             label = engine if name == names[0] else None
             bar = 0 if np.isnan(error) else error
             ax.errorbar(place, mean, yerr=bar, fmt=marks[engine], color=colours[engine], label=label)
-        ax.set(xticks=range(len(names)), xticklabels=names, ylabel=metric.replace("_", " "))
+        ax.set_xticks(range(len(names)), names, rotation=20, ha="right")
+        ax.set_ylabel(metric.replace("_", " "))
     axes[0].set_title("test log density (nats), higher is better")
     axes[1].set_title("calibration error, lower is better")
     axes[1].legend(fontsize=8)
