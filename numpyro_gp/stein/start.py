@@ -9,7 +9,7 @@ from jax import random
 from numpyro.handlers import seed, trace
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import check_finite, check_nonnegative, fail
+from numpyro_gp.checks import check_finite, check_nonnegative, fail, known
 
 __all__ = ["Around", "check_start", "check_supports", "starting_values"]
 
@@ -57,8 +57,8 @@ def starting_values(
     for number, site in enumerate(sorted(given)):
         values[site] = _checked(site, given[site], drawn[site], near)
         free = transforms[site].inv(values[site])
-        outside = ~jnp.isfinite(free.reshape(free.shape[0], -1)).all(axis=1)
-        if outside.any():
+        outside = known(~jnp.isfinite(free.reshape(free.shape[0], -1)).all(axis=1))
+        if outside is not None and outside.any():
             wrong = f"{values[site][jnp.argmax(outside)]} at particle {jnp.argmax(outside)}"
             fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
         if near:
@@ -93,6 +93,7 @@ def check_supports(model: Callable[..., Any], key: Array, args: tuple, kwargs: d
         return
     one, other = (jax.jit(bounds)(own) for own in random.split(key))
     for name in one:
-        if any(bool(jnp.any(a != b)) for a, b in zip(one[name], other[name], strict=True)):
+        moved = [known(jnp.any(a != b)) for a, b in zip(one[name], other[name], strict=True)]
+        if any(x is not None and bool(x) for x in moved):
             cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
             fail(f"site {name!r}", "of one fixed support", "a support that depends on another site", cure)

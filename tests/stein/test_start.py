@@ -46,6 +46,12 @@ def test_around_scatters_in_unconstrained_coordinates():
     assert 0 < inside.min() <= inside.max() < 1
 
 
+def test_a_start_inside_a_compiled_function():
+    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=3, init_particles=Around({"rate": 2.0}, 0.0))
+    state = jax.jit(lambda key: svgd.init(key).optim_state)(jax.random.key(0))
+    np.testing.assert_allclose(svgd.optim.get_params(state)["rate_auto_loc"], np.log(2.0), rtol=1e-12)
+
+
 def test_messages():
     with pytest.raises(
         ValueError, match=r"init_particles must be values of latent sites among \['rate', 'w'\], but got"
