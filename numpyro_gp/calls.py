@@ -4,9 +4,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 
-__all__ = ["bind", "check_rows", "is_data", "row_names"]
+__all__ = ["bind", "check_rows", "is_data", "row_names", "split_arguments"]
 
 
 def is_data(value: Any) -> bool:
@@ -48,3 +53,23 @@ def check_rows(bound: inspect.BoundArguments, names: tuple[str, ...]) -> None:
     sizes = {name: bound.arguments[name].shape[0] for name in names}
     if len(set(sizes.values())) != 1 or 0 in sizes.values():
         fail("rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each.")
+
+
+def split_arguments(args: tuple, kwargs: dict) -> tuple[list[Array], Callable[[list[Array]], tuple[tuple, dict]]]:
+    """The arrays among the arguments, and the function that puts them back among the fixed rest."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    dynamic = [
+        isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
+        for _, leaf in leaves
+    ]
+    for (where, leaf), is_array in zip(leaves, dynamic, strict=True):
+        if is_array and leaf.ndim and leaf.shape[0] == 0 and jnp.issubdtype(leaf.dtype, jnp.floating):
+            name = f"argument {where[1].idx}" if where[0].idx == 0 else where[1].key
+            fail(f"{name} of the model", "non-empty data", f"shape {leaf.shape}", "Pass at least one row.")
+
+    def merge(arrays: list[Array]) -> tuple[tuple, dict]:
+        rest = iter(arrays)
+        merged = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(leaves, dynamic, strict=True)]
+        return jax.tree.unflatten(tree, merged)
+
+    return [jnp.asarray(leaf) for (_, leaf), is_array in zip(leaves, dynamic, strict=True) if is_array], merge

@@ -21,6 +21,7 @@ import tqdm
 from jax import lax
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.calls import split_arguments
 from numpyro_gp.checkpoints import FitResult, Position, check_checkpoint, is_key, starting_position, write_checkpoint
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.faults import all_finite, explain
@@ -260,26 +261,6 @@ def argument_names(function: Any) -> tuple[str, ...]:
 
 
 # ----------------------------------------------------------------------------------------- the loop
-
-
-def split_arguments(args: tuple, kwargs: dict) -> tuple[list[Array], Callable[[list[Array]], tuple[tuple, dict]]]:
-    """The arrays among the arguments, and the function that puts them back among the fixed rest."""
-    leaves, tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
-    dynamic = [
-        isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
-        for _, leaf in leaves
-    ]
-    for (where, leaf), is_array in zip(leaves, dynamic, strict=True):
-        if is_array and leaf.ndim and leaf.shape[0] == 0 and jnp.issubdtype(leaf.dtype, jnp.floating):
-            name = f"argument {where[1].idx}" if where[0].idx == 0 else where[1].key
-            fail(f"{name} of the model", "non-empty data", f"shape {leaf.shape}", "Pass at least one row.")
-
-    def merge(arrays: list[Array]) -> tuple[tuple, dict]:
-        rest = iter(arrays)
-        merged = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(leaves, dynamic, strict=True)]
-        return jax.tree.unflatten(tree, merged)
-
-    return [jnp.asarray(leaf) for (_, leaf), is_array in zip(leaves, dynamic, strict=True) if is_array], merge
 
 
 def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, args: tuple, kwargs: dict) -> Any:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.calls import bind, check_rows, is_data, row_names
+from numpyro_gp.calls import bind, check_rows, is_data, row_names, split_arguments
 
 
 def model(X, y=None, *, W=None, batch=None): ...
@@ -31,3 +31,13 @@ def test_first_argument_has_the_rows_unless_others_are_named():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_arrays_are_parted_from_the_fixed_arguments_and_put_back():
+    arrays, merge = split_arguments((np.arange(3.0), 5, "name"), {"Z": jnp.ones((2, 1)), "wide": True})
+    assert [leaf.shape for leaf in arrays] == [(3,), (2, 1)]
+    args, kwargs = merge([leaf + 1 for leaf in arrays])
+    assert args[1:] == (5, "name")
+    assert kwargs["wide"] is True
+    np.testing.assert_array_equal(args[0], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(kwargs["Z"], 2 * np.ones((2, 1)))

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.calls import split_arguments
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.fit import split_arguments
 from numpyro_gp.stein.direction import EXACT, bandwidth, pieces, split_blocks, squared_distances
 from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
 

@@ -1,190 +1,33 @@
-"""Directions and kernels of SVGD against the oracle, loops in NumPy, and what the mathematics says of them."""
+"""Kernels between particles: how they divide the sites, when they are equal, and what they refuse."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 import pytest
 
-from numpyro_gp import stein
-from numpyro_gp.stein import IMQ, RBF, Groups, PerSite
-from numpyro_gp.stein.direction import bandwidth
-from tests.oracles.vectors import cases
+from numpyro_gp.stein import IMQ, RBF, Groups, PerSite, svgd_direction
 
-CASES = cases("svgd")
-svgd_direction, forces = jax.jit(stein.svgd_direction), jax.jit(stein.forces)  # eager, each operation compiles alone
-PAIRS = [case for case in CASES if len(case["x"]) > 1]
+SITES = ("f", "lengthscale", "noise")
 
 
-def by_loops(x, s, h, profile):
-    """Math.md section 8, typed pair by pair with the kernel's gradient by finite differences."""
-    phi = np.zeros_like(x)
-
-    def kernel(a, b):
-        return profile(np.sum((a - b) ** 2) / h)
-
-    for i in range(len(x)):
-        for j in range(len(x)):
-            slope = [(kernel(x[j] + e, x[i]) - kernel(x[j] - e, x[i])) / 2e-6 for e in 1e-6 * np.eye(x.shape[1])]
-            phi[i] += (kernel(x[j], x[i]) * s[j] + slope) / len(x)
-    return phi
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_direction_of_the_oracle(case):
-    phi = svgd_direction(case["x"], case["score"], RBF(case["h"]))
-    np.testing.assert_allclose(phi, case["phi"], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(case["x"] + case["step"] * phi, case["x_next"], rtol=0, atol=1e-12)
-    imq = svgd_direction(case["x"], case["score"], IMQ(case["imq_c"], case["imq_power"], case["h"]))
-    np.testing.assert_allclose(imq, case["phi_imq"], rtol=0, atol=1e-12)
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (RBF(), [SITES]),
+        (IMQ(per_coordinate=True), [SITES]),
+        (PerSite({"noise": IMQ()}), [("f",), ("lengthscale",), ("noise",)]),
+        (Groups([["noise", "lengthscale"]]), [("noise", "lengthscale"), ("f",)]),
+        (Groups(["noise", ["f", "lengthscale"]], [IMQ(), RBF(1.0)]), [("noise",), ("f", "lengthscale")]),
+    ],
+)
+def test_every_site_lies_in_one_block(kernel, expected):
+    assert [block.sites for block in kernel.blocks(SITES)] == expected
 
 
-@pytest.mark.parametrize("case", PAIRS)
-def test_median_rule_of_the_oracle(case):
-    x = jnp.asarray(case["x"])
-    squared = jnp.sum((x[:, None] - x[None]) ** 2, -1)
-    np.testing.assert_allclose(bandwidth(RBF(), squared), case["median_h"], rtol=1e-12)
-    phi = svgd_direction(x, case["score"])
-    np.testing.assert_allclose(phi, case["phi_median"], rtol=0, atol=1e-12)
-    # The rivals of section 8: the published sign, no repulsion, NumPyro's median over all n^2 entries.
-    attraction, repulsion = forces(x, case["score"])
-    assert np.abs(np.asarray(attraction - repulsion) - case["phi_median"]).max() > 1e-3
-    assert np.abs(np.asarray(attraction) - case["phi_median"]).max() > 1e-3
-    rival = np.median(np.asarray(squared)) / np.log(len(x))
-    assert np.abs(np.asarray(svgd_direction(x, case["score"], RBF(float(rival)))) - case["phi_median"]).max() > 1e-4
-
-
-def test_repulsion_pushes_two_particles_apart():
-    x = jnp.array([[0.0], [1.0]])
-    phi = svgd_direction(x, jnp.zeros_like(x))
-    assert phi[0, 0] < 0 < phi[1, 0]
-
-
-@pytest.mark.parametrize("kernel", [RBF(0.7), IMQ(1.3, -0.3, 0.7)])
-def test_direction_by_loops(kernel, rng):
-    x, s = rng.normal(size=(2, 5, 3))
-    profile = (lambda r: np.exp(-r)) if isinstance(kernel, RBF) else (lambda r: (1.3**2 + r) ** -0.3)
-    np.testing.assert_allclose(svgd_direction(x, s, kernel), by_loops(x, s, 0.7, profile), atol=1e-8)
-
-
-def site_values(rng, n=6):
-    return {"f": rng.normal(size=(n, 3, 2)), "a": rng.normal(size=n), "b": 5 * rng.normal(size=(n, 2))}
-
-
-def test_groups_are_directions_of_their_own(rng):
-    x, s = site_values(rng), site_values(rng)
-    phi = svgd_direction(x, s, PerSite({"a": IMQ()}))
-    assert set(phi) == set(x)
-    assert {name: leaf.shape for name, leaf in phi.items()} == {name: leaf.shape for name, leaf in x.items()}
-    for name, kernel in [("f", RBF()), ("a", IMQ()), ("b", RBF())]:
-        flat = svgd_direction(x[name].reshape(6, -1), s[name].reshape(6, -1), kernel)
-        np.testing.assert_allclose(phi[name].reshape(6, -1), flat, atol=1e-14)
-    joined = np.concatenate([x["a"][:, None], x["b"]], 1), np.concatenate([s["a"][:, None], s["b"]], 1)
-    grouped = svgd_direction(x, s, Groups([["a", "b"]], IMQ(), rest=RBF(2.0)))
-    together = svgd_direction(*joined, IMQ())
-    np.testing.assert_allclose(np.concatenate([grouped["a"][:, None], grouped["b"]], 1), together, atol=1e-14)
-    np.testing.assert_allclose(
-        grouped["f"].reshape(6, -1), svgd_direction(x["f"].reshape(6, -1), s["f"].reshape(6, -1), RBF(2.0))
-    )
-    everything = svgd_direction(x, s)
-    table = [np.concatenate([t[name].reshape(6, -1) for name in t], 1) for t in (x, s)]
-    np.testing.assert_allclose(everything["a"], np.asarray(svgd_direction(*table))[:, 6], atol=1e-14)
-
-
-def test_whitened_values_drown_a_hyper_parameter_in_one_group(rng):
-    x = {"v": rng.normal(size=(10, 2000)), "noise": rng.normal(size=10)}
-    zero = jax.tree.map(jnp.zeros_like, x)
-    alone = svgd_direction({"noise": x["noise"]}, {"noise": zero["noise"]})["noise"]
-    together = svgd_direction(x, zero)["noise"]
-    apart = svgd_direction(x, zero, PerSite())["noise"]
-    np.testing.assert_allclose(apart, alone, atol=1e-14)
-    assert np.linalg.norm(together) < 0.05 * np.linalg.norm(alone), "the repulsion should be lost in one group"
-
-
-def test_one_particle_climbs():
-    x, s = jnp.array([[1.0, 2.0]]), jnp.array([[3.0, -4.0]])
-    for kernel in (RBF(), RBF(0.1), PerSite()):
-        np.testing.assert_array_equal(svgd_direction(x, s, kernel), s)
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_coincident_particles_average_their_scores(count, rng):
-    x, s = jnp.ones((count, 2)), jnp.asarray(rng.normal(size=(count, 2)))
-    np.testing.assert_allclose(svgd_direction(x, s), jnp.broadcast_to(s.mean(0, keepdims=True), s.shape), atol=1e-14)
-
-
-def test_mostly_coincident_particles_stay_finite(rng):
-    x = jnp.asarray(np.r_[np.zeros((5, 2)), [[1e-200, 0.0]]])
-    s = jnp.asarray(rng.normal(size=x.shape))
-    assert np.isfinite(np.asarray(svgd_direction(x, s))).all()
-    far = x.at[-1].set(1.0)  # the median is zero, the mean is not: the far particle is seen
-    assert float(svgd_direction(far, jnp.zeros_like(far))[-1, 0]) > 0
-
-
-def test_a_bad_particle_is_left_out_of_the_others(rng):
-    x, s = jnp.asarray(rng.normal(size=(5, 2))), jnp.asarray(rng.normal(size=(5, 2)))
-    bad_score, bad_place = s.at[2, 1].set(jnp.nan), x.at[2, 0].set(jnp.inf)
-    keep = np.array([0, 1, 3, 4])
-    wanted = svgd_direction(x[keep], s[keep])
-    for places, scores, where in [(x, bad_score, [False, True]), (bad_place, s, [True, False])]:
-        phi = svgd_direction(places, scores)
-        np.testing.assert_allclose(phi[keep], wanted, atol=1e-13)
-        np.testing.assert_array_equal(np.isnan(phi[2]), where)
-
-
-def test_a_bad_site_takes_its_particle_out_of_every_group(rng):
-    x, s = site_values(rng), site_values(rng)
-    s["a"][1] = np.nan
-    keep = np.array([0, 2, 3, 4, 5])
-    phi = svgd_direction(x, s, PerSite())
-    wanted = svgd_direction({k: v[keep] for k, v in x.items()}, {k: v[keep] for k, v in s.items()}, PerSite())
-    for name in x:
-        np.testing.assert_allclose(phi[name][keep], wanted[name], atol=1e-13)
-    assert np.isnan(phi["a"][1])
-    assert not np.isnan(phi["b"][1]).any()
-
-
-def test_far_from_the_origin_nothing_is_lost(rng):
-    x = rng.normal(size=(8, 2))
-    near, far = (svgd_direction(jnp.asarray(p), jnp.zeros((8, 2))) for p in (x, x + 1e6))
-    np.testing.assert_allclose(near, far, atol=1e-8)  # uncentred products lose 1e-16 * 1e6 * 8 / h
-
-
-@pytest.mark.parametrize("kernel", [RBF(per_coordinate=True), IMQ(1.2, -0.4, per_coordinate=True)])
-def test_a_kernel_of_each_coordinate_sees_that_coordinate_alone(kernel, rng):
-    """Each column moves as a particle of one dimension; one bandwidth for all would move them by 1e-2 differently."""
-    x, s = site_values(rng), site_values(rng)
-    shared = RBF() if isinstance(kernel, RBF) else IMQ(1.2, -0.4)
-    phi = svgd_direction(x, s, Groups(["a"], IMQ(), rest=kernel))
-    columns, scores = (np.hstack([v["f"].reshape(6, -1), v["b"]]) for v in (x, s))
-    alone = [svgd_direction(columns[:, [d]], scores[:, [d]], shared) for d in range(8)]
-    np.testing.assert_allclose(np.hstack([phi["f"].reshape(6, -1), phi["b"]]), np.hstack(alone), atol=1e-14)
-    np.testing.assert_allclose(phi["a"], svgd_direction(x["a"], s["a"], IMQ()), atol=1e-14)
-    assert np.abs(np.hstack(alone) - svgd_direction(columns, scores, shared)).max() > 1e-2
-
-
-def test_few_particles_in_many_dimensions_collapse_unless_each_coordinate_has_its_kernel(rng):
-    """20 particles on a standard normal of 100 dimensions, where the whole distance keeps a quarter of the variance."""
-    optimiser, start = optax.adam(0.05), jnp.asarray(rng.normal(size=(20, 100)))
-
-    def settle(kernel):
-        def step(_, carry):
-            x, state = carry
-            change, state = optimiser.update(-stein.svgd_direction(x, -x, kernel), state)
-            return x + change, state
-
-        return jax.jit(lambda: jax.lax.fori_loop(0, 600, step, (start, optimiser.init(start)))[0])().var(axis=0)
-
-    assert settle(RBF()).mean() < 0.4
-    assert 0.75 < settle(RBF(per_coordinate=True)).mean() < 1.05
-
-
-@pytest.mark.parametrize("kernel", [RBF(), IMQ(), PerSite(), RBF(per_coordinate=True)])
-def test_float32_stays_float32_and_agrees(kernel, rng):
-    x, s = rng.normal(size=(2, 7, 4))
-    single = svgd_direction(jnp.asarray(x, jnp.float32), jnp.asarray(s, jnp.float32), kernel)
-    assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, svgd_direction(x, s, kernel), atol=3e-6)
+def test_each_block_has_the_kernel_that_was_given():
+    assert [type(b.kernel) for b in PerSite({"noise": IMQ()}).blocks(SITES)] == [RBF, RBF, IMQ]
+    own = Groups([["noise"]], IMQ(1.5), rest=RBF(per_coordinate=True)).blocks(SITES)
+    assert own[0].kernel == IMQ(1.5)
+    assert own[1].kernel == RBF(per_coordinate=True)
 
 
 @pytest.mark.parametrize("make", [RBF, lambda: PerSite({"a": IMQ()}), lambda: Groups(["a"], [IMQ(1.5)])])
@@ -193,46 +36,6 @@ def test_equal_kernels_share_a_compiled_program(make):
     assert hash(make()) == hash(make())
     assert jax.tree.structure(make()) == jax.tree.structure(make())
     assert make() != PerSite()
-
-
-def test_divided_kernels_lose_the_correlation_and_one_distance_keeps_it(rng):
-    """A normal with variances 1 and correlation 0.9; mean field has variance 1 - 0.81 = 0.19 and no correlation."""
-    precision = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]])
-
-    def spread(kernel):
-        start = jnp.asarray(rng.normal(size=(60, 2)))
-        optimiser = optax.adam(0.05)
-
-        def step(_, carry):
-            x, state = carry
-            change, state = optimiser.update(-stein.svgd_direction(x, -x @ precision, kernel), state)
-            return x + change, state
-
-        x = jax.jit(lambda: jax.lax.fori_loop(0, 1500, step, (start, optimiser.init(start)))[0])()
-        return np.cov(x.T)
-
-    whole, divided = spread(RBF()), spread(RBF(per_coordinate=True))
-    assert 0.8 < whole[0, 0] < 1.05
-    assert whole[0, 1] / whole[0, 0] > 0.8
-    assert 0.14 < divided[0, 0] < 0.22
-    assert abs(divided[0, 1]) < 0.05
-
-
-def test_no_gradient_flows_through_the_bandwidth(rng):
-    x, s = jnp.asarray(rng.normal(size=(4, 2))), jnp.asarray(rng.normal(size=(4, 2)))
-    squared = jnp.sum((x[:, None] - x[None]) ** 2, -1)
-    fixed = RBF(float(bandwidth(RBF(), squared)))
-
-    def total(kernel):
-        return jax.grad(lambda x: jnp.sum(jnp.sin(svgd_direction(x, s, kernel))))(x)
-
-    np.testing.assert_allclose(total(RBF()), total(fixed), atol=1e-12)
-
-
-def test_eager_equals_compiled(rng):
-    x, s = rng.normal(size=(2, 4, 2))
-    kernel = Groups(["particles"], IMQ())
-    np.testing.assert_allclose(stein.svgd_direction(x, s, kernel), svgd_direction(x, s, kernel), atol=1e-14)
 
 
 def test_messages():
@@ -259,8 +62,6 @@ def test_messages():
         Groups(["a"], rest=PerSite())
     with pytest.raises(TypeError, match="default must be RBF or IMQ"):
         PerSite(default=RBF)
-    with pytest.raises(TypeError, match="particles must be floating point, but got dtype int64"):
-        svgd_direction(np.arange(3)[:, None], -jnp.arange(3.0)[:, None])
     with pytest.raises(ValueError, match="kernels must be one for each of the 2 groups, but got 1"):
         Groups(["a", "b"], [RBF()])
     with pytest.raises(TypeError, match="kernels must be RBF or IMQ"):
@@ -271,9 +72,3 @@ def test_messages():
         svgd_direction({"b": x}, {"b": x}, PerSite({"a": RBF()}))
     with pytest.raises(ValueError, match=r"groups must be names of latent sites among \['b'\], but got \['a'\]"):
         svgd_direction({"b": x}, {"b": x}, Groups(["a"]))
-    with pytest.raises(ValueError, match="scores must be of the shapes of the particles"):
-        svgd_direction(x, x[:, :1])
-    with pytest.raises(ValueError, match="particles must be arrays with one common first axis"):
-        svgd_direction({"a": x, "b": x[:2]}, {"a": x, "b": x[:2]})
-    with pytest.raises(TypeError, match="kernel must be RBF, IMQ, PerSite or Groups"):
-        stein.svgd_direction(x, x, RBF)
