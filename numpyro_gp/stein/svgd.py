@@ -68,8 +68,8 @@ class SVGD(einstein.SVGD):
         out start as above), or `Around` a point.
     evaluation : str, optional
         Scores side by side ("vmap"), or one after the other ("map"), which holds the memory of one. By default
-        "map" on a CPU, where batched factorisations and large intermediates made "vmap" up to 3 times as slow on
-        whole data (tests/benchmarks/test_stein.py; on small minibatches it can win), and "vmap" elsewhere.
+        "map" on a CPU, where batched factorisations and large intermediates made "vmap" 3 to 5 times as slow on
+        whole data, and no quicker on minibatches (tests/benchmarks/test_stein.py), and "vmap" elsewhere.
     **static_kwargs
         Fixed keyword arguments of the model.
 
