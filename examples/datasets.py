@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["available", "load", "standardise", "split_mask"]
+__all__ = ["available", "load", "split_mask", "standardise"]
 
 HERE = Path(__file__).parent / "data"
 KINDS = ("regression", "classification")

@@ -64,10 +64,8 @@ def load(path, held_out):
     table = np.array(rows)
     test = table[:, 2] == held_out
     if not test.any():
-        days = sorted(set(table[:, 2]))
-        raise ValueError(
-            f"--held-out must be one of the times {days[0]:g} to {days[-1]:g} of the data, but got {held_out}"
-        )
+        first, last = table[:, 2].min(), table[:, 2].max()
+        raise ValueError(f"--held-out must be a time of the data, {first:g} to {last:g}, but got {held_out}")
     target = np.log(table[:, 3])
     centre, scale = table[:, :3].mean(0, keepdims=True), table[:, :3].std(0, keepdims=True)
     shift, spread = target[~test].mean(), target[~test].std()

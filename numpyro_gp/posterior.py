@@ -166,14 +166,13 @@ class Posterior:
         check_rows(bound, names)
         site, data_plate, is_local = data_site(abstract_trace(self, bound), site)
         draws = self._number_of_draws(num_samples, is_local or not self._deterministic)
-        arrays = {name: value for name, value in bound.arguments.items() if is_data(value)}
         order = self._order(draws)
 
         def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
             call = inspect.BoundArguments(bound.signature, {**bound.arguments, **part[0]})
             return unwrap(trace_at(self, *draw, call, data_plate, part[1])[site]["fn"])
 
-        rows_of = {name: jnp.asarray(arrays[name]) for name in names}
+        rows_of = {name: jnp.asarray(bound.arguments[name]) for name in names}
         chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
         return Prediction(chunks, chunks.sizes, key)
 

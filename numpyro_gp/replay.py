@@ -15,11 +15,11 @@ from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.sites import Observation, role, unwrap
 
 __all__ = [
+    "abstract_trace",
     "conditioned_observation",
     "data_site",
     "is_conditioned",
     "is_same",
-    "abstract_trace",
     "only_process",
     "trace_at",
 ]

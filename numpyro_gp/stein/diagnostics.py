@@ -93,8 +93,7 @@ def particle_paths(
     num_steps, every = check_count("num_steps", num_steps), check_count("every", every)
     if num_steps % every:
         fail("every", f"a divisor of the {num_steps} steps", every, "The last record is the end of the run.")
-    state = svgd.init(key, *args, **kwargs) if init_state is None or svgd.guide_sites is None else init_state
-    state = state if init_state is None else init_state
+    state = svgd.starting_state(key, init_state, args, kwargs)
     start, (given, merge) = svgd.particles(state), split_arguments(args, kwargs)
 
     @jax.jit

@@ -16,9 +16,11 @@ from numpyro_gp.stein.kernels import MEDIAN, RBF, Kernel, Radial
 __all__ = [
     "EXACT",
     "Forces",
+    "average",
     "bandwidth",
     "forces",
     "healthy_particles",
+    "mark_faults",
     "pieces",
     "split_blocks",
     "squared_distances",
@@ -85,8 +87,7 @@ def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tup
 def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
     count = jnp.sum(healthy).astype(x.dtype)
     # The forces do not depend on the origin; centred coordinates keep the difference below accurate.
-    clean = jnp.where(healthy[:, None], x, 0)
-    centred = jnp.where(healthy[:, None], x - jnp.sum(clean, axis=0, keepdims=True) / jnp.maximum(count, 1), 0)
+    centred = jnp.where(healthy[:, None], x - average(x, healthy)[None], 0)
     squared = squared_distances(centred)
     h = bandwidth(kernel, squared, healthy)
     value, slope, _ = kernel.profile(squared, h)
@@ -94,8 +95,7 @@ def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Arr
     push = jnp.where(healthy[None, :] & healthy[:, None], -2 * slope, 0) / count
     attraction = jnp.matmul(weight, jnp.where(healthy[:, None], score, 0), precision=EXACT)
     repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - jnp.matmul(push, centred, precision=EXACT)
-    fault = jnp.where(jnp.isfinite(score) & jnp.isfinite(x), 0.0, jnp.nan).astype(x.dtype)
-    return jnp.where(healthy[:, None], attraction, fault), jnp.where(healthy[:, None], repulsion, fault)
+    return mark_faults(attraction, x, score, healthy), mark_faults(repulsion, x, score, healthy)
 
 
 def pieces(kernel: Radial, table: Array) -> Array:
@@ -123,10 +123,9 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
     rows, columns = np.triu_indices(size, 1)
     healthy = jnp.ones(size, bool) if healthy is None else healthy
     valid = healthy[rows] & healthy[columns]
-    pairs = jnp.where(valid, squared[rows, columns], jnp.nan)
-    middle = jnp.nanmedian(pairs)
-    average = jnp.sum(jnp.where(valid, pairs, 0)) / jnp.maximum(jnp.sum(valid), 1)
-    h = jnp.where(middle > 0, middle, average) / jnp.log(jnp.sum(healthy) + one)
+    pairs = squared[rows, columns]
+    middle = jnp.nanmedian(jnp.where(valid, pairs, jnp.nan))
+    h = jnp.where(middle > 0, middle, average(pairs, valid)) / jnp.log(jnp.sum(healthy) + one)
     return lax.stop_gradient(jnp.where(h > jnp.finfo(h.dtype).tiny, h, one))
 
 
@@ -172,3 +171,15 @@ def healthy_particles(particles: Any, scores: Any) -> Array:
     """Which particles have a finite position and a finite score everywhere, (n,); the particle axis is the first."""
     leaves = jax.tree.leaves((particles, scores))
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1) for x in leaves]), axis=0)
+
+
+def average(values: Array, healthy: Array) -> Array:
+    """Mean over the healthy entries of the first axis; zero where there are none."""
+    mask = healthy.reshape((-1,) + (1,) * (values.ndim - 1))
+    return jnp.sum(jnp.where(mask, values, 0), axis=0) / jnp.maximum(jnp.sum(healthy), 1).astype(values.dtype)
+
+
+def mark_faults(force: Array, x: Array, score: Array, healthy: Array) -> Array:
+    """The force on the healthy particles; on the others NaN at the coordinates at fault, and zero elsewhere."""
+    fault = jnp.where(jnp.isfinite(score) & jnp.isfinite(x), 0.0, jnp.nan).astype(x.dtype)
+    return jnp.where(healthy[:, None], force, fault)

@@ -20,7 +20,7 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, fail, known
-from numpyro_gp.stein.direction import Forces, forces, healthy_particles
+from numpyro_gp.stein.direction import Forces, average, forces, healthy_particles, mark_faults
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
 
@@ -159,7 +159,7 @@ class SVGD(einstein.SVGD):
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
         steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
         healthy = healthy_particles(free, (scores, shared_scores))
-        return norm, {**steps, **{name: -_average(score, healthy) for name, score in shared_scores.items()}}
+        return norm, {**steps, **{name: -average(score, healthy) for name, score in shared_scores.items()}}
 
     def _split(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
         """Particles, and the model's own parameters, which all particles share."""
@@ -200,7 +200,7 @@ class SVGD(einstein.SVGD):
         _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
         positions, given = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
         healthy = healthy_particles(positions, given)
-        x = jnp.where(healthy[:, None], positions, _average(positions, healthy))
+        x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
         s = jnp.where(healthy[:, None], given, 0)
         info, _ = self._calc_particle_info(free, self.num_stein_particles)
 
@@ -210,22 +210,26 @@ class SVGD(einstein.SVGD):
         kernel = self.kernel_fn.compute(rng_key, x, info, log_target)
         pull = jax.vmap(lambda a, b, y: self._apply_kernel(kernel, a, y, b), in_axes=(0, 0, None))
         push = jax.vmap(lambda a, y: self._kernel_grad(kernel, a, y), in_axes=(0, None))
-        attraction = jax.vmap(lambda y: _average(pull(x, s, y), healthy))(x)
-        repulsion = jax.vmap(lambda y: _average(push(x, y), healthy))(x)
-        fault = jnp.where(jnp.isfinite(given) & jnp.isfinite(positions), 0.0, jnp.nan).astype(x.dtype)
-        attraction, repulsion = (jnp.where(healthy[:, None], part, fault) for part in (attraction, repulsion))
+        attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
+        repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
+        attraction, repulsion = (mark_faults(part, positions, given, healthy) for part in (attraction, repulsion))
         return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))
 
     # ---------------------------------------------------------------------------- the run
 
-    def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: Any, kwargs: dict) -> tuple:  # noqa: ARG002
-        """NumPyro's loop, which also starts from a `SteinVIState`."""
+    def starting_state(self, rng_key: Array, init_state: Any, args: tuple, kwargs: dict) -> SteinVIState:
+        """New particles, or the state of an earlier run: of this object, or of one like it."""
         if init_state is not None and not isinstance(init_state, SteinVIState):
             got = f"a {type(init_state).__name__}"
             fail("init_state", "the state of an earlier run", got, "Pass result.state.", TypeError)
-        if init_state is None or self.guide_sites is None:  # a new object learns its sites first
-            start = self.init(rng_key, *args, **kwargs)
-        state = start if init_state is None else init_state
+        if init_state is not None and self.guide_sites is not None:
+            return init_state
+        start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
+        return start if init_state is None else init_state
+
+    def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: Any, kwargs: dict) -> tuple:  # noqa: ARG002
+        """NumPyro's loop, which also starts from a `SteinVIState`."""
+        state = self.starting_state(rng_key, init_state, args, kwargs)
         force = jax.eval_shape(lambda state: self.update(state, *args, **kwargs)[1], state)
 
         def step(info: tuple) -> tuple:
@@ -306,12 +310,6 @@ class SVGD(einstein.SVGD):
 
 def _is_dict(node: Any) -> bool:
     return isinstance(node, dict)
-
-
-def _average(values: Array, healthy: Array) -> Array:
-    """Mean over the healthy particles, whose axis is the first."""
-    mask = healthy.reshape((-1,) + (1,) * (values.ndim - 1))
-    return jnp.sum(jnp.where(mask, values, 0), axis=0) / jnp.maximum(jnp.sum(healthy), 1).astype(values.dtype)
 
 
 def _times(temperature: Any, value: Array) -> Array:
