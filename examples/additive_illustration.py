@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 
 import numpyro_gp as ngp
 from examples.additive_fits import fit, hold, show
-from numpyro_gp.effect_plots import draw_effects
+from numpyro_gp.additive.effects import draw_effects
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
 

@@ -17,7 +17,7 @@ import numpy as np
 from examples import deep_models
 from examples.datasets import load, split_mask, standardise
 from examples.tables import save
-from numpyro_gp.conditional_density import shapiro_wilk
+from numpyro_gp.criticism.conditional_density import shapiro_wilk
 
 MODELS = ["GP", "GP-GP", "GP-GP-GP", "LV-GP", "LV-GP-GP", "LV-GP-GP-GP"]
 SETS = ["challenger", "fertility", "yacht", "autompg", "housing", "energy"]

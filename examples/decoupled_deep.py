@@ -22,7 +22,7 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 from examples.datasets import load, split_mask, standardise
 from examples.tables import save
-from numpyro_gp.deep import initial_layers
+from numpyro_gp.starting.deep import initial_layers
 
 HERE = Path(__file__).parent
 

@@ -16,7 +16,7 @@ import optax
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.deep import INNER_SCALE, latent_columns, mix, principal_directions
+from numpyro_gp.starting.deep import INNER_SCALE, latent_columns, mix, principal_directions
 
 INNER_WIDTH = 5
 

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 
 from examples import deep_models
-from numpyro_gp.conditional_density import density_on_grid, latent_posterior, shapiro_wilk
+from numpyro_gp.criticism.conditional_density import density_on_grid, latent_posterior, shapiro_wilk
 
 MODELS = ["GP", "GP-GP", "LV-GP", "LV-GP-GP", "LV-GP-GP-GP"]
 HERE = Path(__file__).parent

@@ -3,32 +3,17 @@
 One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
 """
 
-from numpyro_gp import (
-    anova,
-    beliefs,
-    conditional_density,
-    deep,
-    diagnose,
-    guides,
-    inducing,
-    kernels,
-    likelihoods,
-    means,
-    metrics,
-    optim,
-    plots,
-    sobol,
-    stein,
-)
-from numpyro_gp.compare import Comparison, compare
-from numpyro_gp.effect_plots import effects, plot_effects
-from numpyro_gp.fit import FitInterrupted, FitResult, NonFiniteLoss, fit
+from numpyro_gp import beliefs, guides, kernels, likelihoods, means, optim, plots, stein
+from numpyro_gp.additive import anova, effects, sobol
+from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.objectives import ImportanceWeightedELBO
-from numpyro_gp.posterior import Posterior
-from numpyro_gp.prediction import Prediction
+from numpyro_gp.plots.additive import plot_effects
+from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess, additive_gp, gp, gp_regression, latent_inputs, observe
 from numpyro_gp.sites import Belief
+from numpyro_gp.starting import deep, inducing
+from numpyro_gp.training import FitInterrupted, FitResult, NonFiniteLoss, fit
 
 __version__ = "0.1.0"
 

@@ -24,9 +24,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayLike", "value_type"]
+__all__ = ["Array", "ArrayLike", "is_array", "split_arrays", "value_type"]
 
 Array = jax.Array
 T = TypeVar("T")
@@ -83,3 +85,19 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
         return data_class
 
     return decorate
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a value is a JAX array, or a NumPy array of numbers that can become one."""
+    return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
+
+
+def split_arrays(tree: Any) -> tuple[list[Array], Callable[[list[Array]], Any]]:
+    """The arrays of a tree, and the function that puts them back among the rest, which stays fixed."""
+    leaves, structure = jax.tree.flatten(tree)
+
+    def merge(arrays: list[Array]) -> Any:
+        rest = iter(arrays)
+        return jax.tree.unflatten(structure, [next(rest) if is_array(leaf) else leaf for leaf in leaves])
+
+    return [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)], merge

@@ -9,7 +9,7 @@ import numpy as np
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.plots.style import COLOURS, DRAWS, INK, along, axes_of, finish, look, named, vector
-from numpyro_gp.prediction import Prediction
+from numpyro_gp.posterior.prediction import Prediction
 
 __all__ = ["calibration", "ranks"]
 

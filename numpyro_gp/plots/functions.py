@@ -9,7 +9,7 @@ import numpy as np
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.plots.style import COLOURS, INK, along, axes_of, band, column, draws_of, finish, look, probability
-from numpyro_gp.prediction import Prediction
+from numpyro_gp.posterior.prediction import Prediction
 
 __all__ = ["function", "layers"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.plots.style import DRAWS, INK, MARKERS, axes_of, finish, look, vector
-from numpyro_gp.posterior import Posterior
+from numpyro_gp.posterior.posterior import Posterior
 
 __all__ = ["hyperparameters"]
 

@@ -4,10 +4,11 @@
 posterior itself: the log-Jacobian of constrained sites is counted.
 """
 
+from typing import Any
+
 from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
 from numpyro_gp.stein.direction import forces, svgd_direction
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, PerSite
-from numpyro_gp.stein.plots import plot_paths, plot_spread
 from numpyro_gp.stein.start import Around
 from numpyro_gp.stein.svgd import SVGD
 
@@ -26,3 +27,16 @@ __all__ = [
     "plot_paths",
     "plot_spread",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The figures of particles, which users find here, live with the other figures: looked up when asked for."""
+    if name in ("plot_paths", "plot_spread"):
+        from numpyro_gp.plots import stein
+
+        return getattr(stein, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.calls import split_arguments
+from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.stein.direction import EXACT, bandwidth, pieces, split_blocks, squared_distances
 from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
@@ -94,7 +93,7 @@ def particle_paths(
     if num_steps % every:
         fail("every", f"a divisor of the {num_steps} steps", every, "The last record is the end of the run.")
     state = svgd.starting_state(key, init_state, args, kwargs)
-    start, (given, merge) = svgd.particles(state), split_arguments(args, kwargs)
+    start, (given, merge) = svgd.particles(state), split_arrays((args, kwargs))
 
     @jax.jit
     def travel(state: Any, given: list[Array]) -> tuple:

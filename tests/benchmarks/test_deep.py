@@ -17,8 +17,8 @@ import pytest
 from numpyro.infer import SVI
 
 import numpyro_gp as ngp
-from numpyro_gp.deep import initial_layers
 from numpyro_gp.objectives import ImportanceWeightedELBO
+from numpyro_gp.starting.deep import initial_layers
 
 pytestmark = pytest.mark.benchmark
 BATCH = 256

@@ -10,9 +10,9 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.deep import initial_layers
 from numpyro_gp.guides.layer import decoupled_layer
 from numpyro_gp.sites import InducingPrior
+from numpyro_gp.starting.deep import initial_layers
 
 Z_MEAN = np.linspace(-1.0, 1.0, 6)[:, None]
 

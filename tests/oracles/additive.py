@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import handlers
 
+from numpyro_gp.additive import anova
 from numpyro_gp.beliefs import AdditiveBasis, BlockDiagonal, BlockLowRank, Coupled, Structured
 from numpyro_gp.kernels import Kernel, Uniform, ZeroMean
+from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import kernel_of
 
 POSTERIORS = ("structured", "meanfield", "full", "blocklowrank")
@@ -56,3 +60,23 @@ def belief_of(case: dict[str, Any], tag: str, dtype: Any = jnp.float64) -> Any:
     if tag == "blocklowrank":
         return BlockLowRank(mean, blocks["precision_chol"], W)
     return Coupled(mean, jnp.asarray(case["S_chol_full"], dtype))
+
+
+def design_posterior(draws=3):
+    """Points as posterior draws of a design with a category and an interaction."""
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.uniform(10, 30, 40), rng.choice([2.0, 5.0], 40), rng.normal(size=40)], 1)
+    layout = anova.design(
+        X, names=["age", "sex", "dose"], categorical=["sex"], pairs=[("age", "dose"), ("age", "sex")],
+        num_inducing=4, pair_inducing=3,
+    )  # fmt: skip
+    model = layout.model(lambda: Gaussian(0.1))
+    keys = jax.random.split(jax.random.key(0), draws)
+    trace = jax.vmap(lambda key: _latents(model, X, key))(keys)
+    return X, layout, model, trace
+
+
+def _latents(model, X, key):
+    with handlers.seed(rng_seed=key):
+        trace = handlers.trace(model).get_trace(X)
+    return {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and n != "y"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp import plots
-from numpyro_gp.diagnose import Calibration
+from numpyro_gp.criticism.diagnose import Calibration
 
 
 def test_calibration_draws_the_share_below(ax):

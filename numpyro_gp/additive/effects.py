@@ -1,0 +1,110 @@
+"""Effects: the posterior of each additive component on a grid of the inputs that it reads, in raw units."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.additive import sobol
+from numpyro_gp.additive.anova import Design
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.primitives import AdditiveGP
+
+__all__ = ["Effect", "effects"]
+
+
+class Effect(NamedTuple):
+    """One component on a grid of the inputs that it reads, in raw units.
+
+    ``axes`` are the grids of its columns; ``mean`` and ``scale`` have one axis for each of them.
+    """
+
+    columns: tuple[int, ...]
+    axes: tuple[np.ndarray, ...]
+    mean: np.ndarray
+    scale: np.ndarray
+
+
+def _axis(design: Design | None, X: np.ndarray, column: int, size: int) -> np.ndarray:
+    if design is not None and design.inputs[column].is_category:
+        return np.asarray(design.inputs[column].levels)
+    return np.linspace(X[:, column].min(), X[:, column].max(), size)
+
+
+def _columns(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
+    width = tuple(range(f.predictor.columns))
+    return {name: sobol.kernel_columns(part.kernel, width) for name, part in zip(f.names, f.basis.parts, strict=True)}
+
+
+def effects(
+    posterior: Posterior,
+    key: Array,
+    X: ArrayLike,
+    *args: Any,
+    design: Design | None = None,
+    grid: int = 80,
+    num_draws: int | None = None,
+    site: str | None = None,
+    **kwargs: Any,
+) -> dict[str, Effect]:
+    """Posterior mean and standard deviation of each component of one or two inputs, over the range of the data.
+
+    Moments of the mixture over posterior draws, so that hyper-parameters count. Arguments as of `plot_effects`.
+    """
+    data = np.asarray(check_points("X", X))
+    check_count("grid", grid, 2)
+    call = dict(num_draws=num_draws, site=site, **kwargs)
+    layout = _layout(posterior, key, X, *args, **call) if design is None else design.components
+    chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
+    if not chosen:
+        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect.")
+    grids = {name: _grid(design, data, columns, grid) for name, columns in chosen.items()}
+
+    # All grids at once: one pass over the components, of which each effect takes its own rows.
+    rows = jnp.concatenate([own for _, own in grids.values()])
+    ends = np.cumsum([len(own) for _, own in grids.values()])
+    parts = {name: slice(end - len(grids[name][1]), end) for name, end in zip(grids, ends, strict=True)}
+
+    def moments(f: AdditiveGP, own: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
+        normals = f.components(rows)
+        return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
+
+    result = {}
+    drawn = sobol.each_draw(posterior, key, moments, X, *args, **call)
+    for name, (axes, _) in grids.items():  # in the model's order: JAX sorts dictionaries
+        mean, variance = drawn[name]
+        shape = tuple(len(axis) for axis in axes)
+        total = np.asarray(variance.mean(0) + mean.var(0))
+        result[name] = Effect(
+            chosen[name], axes, np.asarray(mean.mean(0)).reshape(shape), np.sqrt(total).reshape(shape)
+        )
+    return result
+
+
+def _layout(posterior: Posterior, key: Array, *args: Any, **call: Any) -> dict[str, tuple[int, ...]]:
+    """Columns of each component, from the kernels of the model; traced, not computed."""
+    found: list[dict[str, tuple[int, ...]]] = []
+
+    def look(f: AdditiveGP, own: Array) -> Array:  # noqa: ARG001
+        found.append(_columns(f))
+        return jnp.zeros(())
+
+    jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
+    return found[0]
+
+
+def _grid(
+    design: Design | None, X: np.ndarray, columns: tuple[int, ...], size: int
+) -> tuple[tuple[np.ndarray, ...], Array]:
+    """Axes in raw units and rows of inputs, with the columns that are not read at their first value."""
+    per_axis = size if len(columns) == 1 else max(2, math.ceil(size / 2.5))
+    axes = tuple(_axis(design, X, column, per_axis) for column in columns)
+    mesh = np.meshgrid(*axes, indexing="ij")
+    rows = np.repeat(X[:1], mesh[0].size, axis=0)
+    for column, values in zip(columns, mesh, strict=True):
+        rows[:, column] = values.ravel()
+    return axes, jnp.asarray(rows if design is None else design.map(rows), X.dtype)

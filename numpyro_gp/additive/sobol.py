@@ -1,0 +1,263 @@
+"""Sobol indices of additive processes: how much of the variance of ``f`` each component carries (math.md section 5).
+
+Under the product measure of its zero-mean kernels the components are orthogonal, ``Var f = sum_c D_c`` with
+``D_c = int f_c^2 dnu``. The index of a component is its share; the total index of an input sums those of all components
+that read it. Components without a zero-mean kernel have no such decomposition and are refused; constants are left out.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBelief, Point
+from numpyro_gp.beliefs.components import whitened_blocks
+from numpyro_gp.checks import check_count, check_key, check_positive, fail
+from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
+from numpyro_gp.means import as_mean
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.tracing import trace_at
+from numpyro_gp.primitives import AdditiveGP, GaussianProcess
+from numpyro_gp.sites import InducingPrior, unwrap
+from numpyro_gp.training.calls import bind as _bind
+
+__all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
+
+
+class Indices(NamedTuple):
+    """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``."""
+
+    variance: dict[str, Array]
+    index: dict[str, Array]
+
+
+class Squares(NamedTuple):
+    """``int A_c A_c^T dnu`` ``(M_c, M_c)`` and ``int k_c(x, x) dnu`` of each component that is not constant."""
+
+    gram: dict[str, Array]
+    prior: dict[str, Array]
+
+
+def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
+    """A kernel as a factor times a product of zero-mean kernels of one column each."""
+    if isinstance(kernel, Active):
+        return one_dimensional(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    if isinstance(kernel, Scaled):
+        scale, factors = one_dimensional(kernel.kernel, columns)
+        return kernel.factor * scale, factors
+    if isinstance(kernel, Product):
+        (one, first), (other, second) = (one_dimensional(part, columns) for part in (kernel.first, kernel.second))
+        return one * other, first + second
+    if isinstance(kernel, Constant):
+        return kernel.variance, []
+    if isinstance(kernel, ZeroMean):
+        return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
+    if isinstance(kernel, ZeroMeanCategory) and len(columns) == 1:
+        return 1.0, [(columns[0], kernel)]
+    fail(
+        "the kernel of a component",
+        "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition",
+        f"a {type(kernel).__name__} of {len(columns)} columns",
+        "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design.",
+        TypeError,
+    )
+
+
+def kernel_columns(kernel: Any, columns: tuple[int, ...]) -> tuple[int, ...]:
+    """Columns of the inputs that a kernel reads, in order; none for a constant."""
+    if isinstance(kernel, Active):
+        return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    if isinstance(kernel, Constant):
+        return ()
+    inner = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
+    if isinstance(kernel, Scaled):
+        inner = [kernel.kernel]
+    return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
+
+
+def _one_integral(kernel: Any, points: Array) -> tuple[Array, Array]:
+    """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column, exact to rounding."""
+    if isinstance(kernel, ZeroMeanCategory):
+        nodes, weights = kernel.quadrature()
+    else:
+        nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
+    nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
+    cross = kernel.matrix(points[:, None], nodes)
+    return (cross * weights[None, :]) @ cross.T, weights @ kernel.diagonal(nodes)
+
+
+def squares(basis: AdditiveBasis) -> Squares:
+    """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (math.md section 5)."""
+    gram, prior = {}, {}
+    for name, part in zip(basis.names, basis.parts, strict=True):
+        scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
+        used = [column for column, _ in factors]
+        if len(set(used)) < len(used):
+            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", "Name each once.")
+        if not factors:
+            continue
+        integral, diagonal = scale**2, scale
+        for column, kernel in factors:
+            own, trace = _one_integral(kernel, part.inducing[:, column])
+            integral, diagonal = integral * own, diagonal * trace
+        gram[name] = part.inverse @ integral @ part.inverse.T
+        prior[name] = diagonal
+    if not gram:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+    return Squares(gram, prior)
+
+
+def _indices(variance: dict[str, Array]) -> Indices:
+    total = sum(variance.values())
+    return Indices(variance, {name: value / total for name, value in variance.items()})
+
+
+def _whitened_mean(f: AdditiveGP) -> Array:
+    process: Any = f.process
+    return process.v if isinstance(process, Point) else process.whitened_mean
+
+
+def plug_in(f: AdditiveGP) -> Indices:
+    """Indices of the posterior mean: ``D_c = m_c^T G_c m_c``."""
+    mean, found = _whitened_mean(f), {}
+    for name, gram in squares(f.basis).gram.items():
+        own = mean[f.basis.slices[f.basis.component(name)]]
+        found[name] = own @ gram @ own
+    return _indices(found)
+
+
+def expected(f: AdditiveGP) -> Indices:
+    """Expected variances ``E D_c = m_c^T G_c m_c + int k_c dnu - tr((I - S_cc) G_c)``, and their shares."""
+    integrals, means = squares(f.basis), plug_in(f).variance
+    blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
+    return _indices(
+        {
+            name: means[name] + integrals.prior[name] - jnp.trace(gram) + jnp.sum(blocks[name] * gram)
+            for name, gram in integrals.gram.items()
+        }
+    )
+
+
+def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
+    """Indices of draws of the whitened values, ``(S,)`` each: ``D_c = v_c^T G_c v_c + int k_c dnu - tr G_c``.
+
+    What the inducing values leave open, ``int k_c dnu - tr G_c``, enters by its expectation, so that the
+    variances average to `expected`. The mean of the shares is *not* the share of the means.
+    """
+    check_count("num_samples", num_samples)
+    integrals, process = squares(f.basis), f.process
+    if isinstance(process, AbstractBelief):
+        values = process.draw_whitened(key, (num_samples,))
+    else:
+        values = jnp.broadcast_to(process.v, (num_samples, *process.v.shape))
+    found = {}
+    for name, gram in integrals.gram.items():
+        own = values[:, f.basis.slices[f.basis.component(name)]]
+        rest = integrals.prior[name] - jnp.trace(gram)
+        found[name] = jnp.sum((own @ gram) * own, axis=1) + jnp.maximum(rest, 0)
+    return _indices(found)
+
+
+def intervals(indices: Indices, level: float = 0.9) -> dict[str, tuple[Array, Array]]:
+    """Central credible interval of each index, from draws."""
+    check_positive("level", level)
+    if level >= 1:
+        fail("level", "less than 1", level, "E.g. 0.9.")
+    tails = jnp.asarray([0.5 - level / 2, 0.5 + level / 2])
+    return {name: tuple(jnp.quantile(value, tails)) for name, value in indices.index.items()}
+
+
+def totals(f: AdditiveGP, indices: Indices) -> dict[int, Array]:
+    """Total index of each input column: the sum over all components that read it."""
+    found: dict[int, Any] = {}
+    for name, part in zip(f.basis.names, f.basis.parts, strict=True):
+        for column in kernel_columns(part.kernel, tuple(range(part.inducing.shape[1]))):
+            found[column] = found.get(column, 0.0) + indices.index[name]
+    return dict(sorted(found.items()))
+
+
+# ------------------------------------------------------------------------- from a posterior
+
+
+def each_draw(
+    posterior: Posterior,
+    key: Array,
+    function: Callable[[AdditiveGP, Array], Any],
+    *args: Any,
+    num_draws: int | None = None,
+    site: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """``function(f, key)`` of the additive process ``f`` at each posterior draw, draws on the first axis.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of any engine. Where nothing but the belief is random, there is one draw.
+    key : PRNG key
+    function : callable
+        Takes the `AdditiveGP` of a draw and a key; returns arrays.
+    *args, **kwargs
+        Arguments of the model, as for `Posterior.predict`.
+    num_draws : int, optional
+        All stored draws, or 100 (1 where hyper-parameters are points).
+    site : str, optional
+        Name of the additive site, where there are several.
+    """
+    check_key("key", key)
+    call = _bind(posterior.model, args, kwargs)
+    count = posterior._number_of_draws(num_draws, not posterior._deterministic)
+    order = posterior._order(count)
+
+    def one(pair: tuple[Array, Array]) -> Any:
+        own, index = pair
+        key_model, key_function = jax.random.split(own)
+        return function(_recover(trace_at(posterior, key_model, index, call), site), key_function)
+
+    return jax.jit(lambda *pairs: jax.lax.map(one, pairs))(jax.random.split(key, count), order)
+
+
+def _recover(trace: Mapping[str, Any], site: str | None) -> AdditiveGP:
+    """The additive process that a traced model held at its site."""
+    found = {
+        name: message
+        for name, message in trace.items()
+        if message["type"] == "sample"
+        and isinstance(unwrap(message["fn"]), InducingPrior)
+        and isinstance(unwrap(message["fn"]).basis, AdditiveBasis)
+    }
+    if site is None and len(found) == 1:
+        site = next(iter(found))
+    if site not in found:
+        fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them.")
+    basis, value = unwrap(found[site]["fn"]).basis, found[site]["value"]
+    process = value if isinstance(value, AbstractBelief) else Point(value)
+    columns = basis.parts[0].inducing.shape[1]
+    return AdditiveGP(GaussianProcess(site, process, basis, as_mean(None), None, columns, None))
+
+
+def sample(
+    posterior: Posterior,
+    key: Array,
+    *args: Any,
+    num_samples: int = 1000,
+    num_draws: int | None = None,
+    site: str | None = None,
+    **kwargs: Any,
+) -> Indices:
+    """Draws of the indices under the whole posterior, hyper-parameters included, ``(S,)`` each.
+
+    Each posterior draw gives the same number of draws of its belief; for points it gives one.
+    """
+    check_count("num_samples", num_samples)
+    count = posterior._number_of_draws(num_draws, not posterior._deterministic)
+    each = math.ceil(num_samples / count)
+    found = each_draw(
+        posterior, key, lambda f, own: draws(f, own, each), *args, num_draws=num_draws, site=site, **kwargs
+    )
+    return jax.tree.map(lambda leaf: leaf.reshape(-1), found)

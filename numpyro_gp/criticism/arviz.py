@@ -1,0 +1,218 @@
+"""The one file that knows ArviZ: its two generations differ in containers, names and signs, callers see no difference.
+
+ArviZ 0.22 and 0.23 hold results in ``InferenceData``, ArviZ 1 in xarray's ``DataTree``. ArviZ is imported at the
+first use: it is slow, and 0.23 warns of its successor.
+"""
+
+import functools
+import importlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.posterior.draws import TrainingDraws
+
+__all__ = [
+    "LeaveOneOut",
+    "SAMPLING",
+    "arviz",
+    "arviz_container",
+    "from_groups",
+    "has_trees",
+    "loo",
+    "pareto_k",
+    "sample_stats",
+]
+
+# What the draws are, by engine: written into the attributes, because ArviZ takes all draws for chains.
+SAMPLING = {
+    "mcmc": "draws of Markov chains",
+    "svi": "independent draws from a variational approximation: R-hat and effective sample size say nothing about it",
+    "stein": "particles of Stein variational gradient descent, one position each and no chain: "
+    "R-hat, effective sample size and PSIS-LOO do not apply",
+}
+# NumPyro's names of what NUTS records, and ArviZ's.
+STATS = {
+    "potential_energy": "lp",
+    "adapt_state.step_size": "step_size",
+    "num_steps": "n_steps",
+    "accept_prob": "acceptance_rate",
+}
+
+
+class LeaveOneOut(NamedTuple):
+    """Expected log predictive density of left-out data by Pareto-smoothed importance sampling.
+
+    ``elpd`` and ``standard_error`` are sums over data; ``pointwise`` and ``pareto_k`` have one entry for
+    each datum; estimates are unreliable where ``pareto_k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``.
+    """
+
+    elpd: float
+    standard_error: float
+    effective_parameters: float
+    pointwise: np.ndarray
+    pareto_k: np.ndarray
+    good_k: float
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether no Pareto k exceeds its threshold."""
+        return bool(np.all(self.pareto_k <= self.good_k))
+
+
+@functools.cache
+def arviz() -> Any:
+    """The ArviZ package, without the notice of 0.23 about version 1."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return importlib.import_module("arviz")
+
+
+def has_trees(package: Any = None) -> bool:
+    """Whether this ArviZ is of version 1 or later, whose containers are trees."""
+    version = (arviz() if package is None else package).__version__
+    return int(version.split(".")[0]) >= 1
+
+
+def from_groups(
+    groups: Mapping[str, Mapping[str, Any]],
+    *,
+    coords: Mapping[str, Sequence[Any]],
+    dims: Mapping[str, Sequence[str]],
+    attrs: Mapping[str, Any],
+) -> Any:
+    """Make ArviZ's container of groups such as ``posterior`` and ``observed_data``.
+
+    Parameters
+    ----------
+    groups : dict of dicts
+        Arrays by group and name: chains and draws on the first two axes, except in groups of data.
+    coords, dims : dict
+        Values along each named dimension, and names of the dimensions of each variable after
+        ``chain`` and ``draw``.
+    attrs : dict
+        Attributes of the container and of its posterior.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+    """
+    package = arviz()
+    data = {group: {name: np.asarray(x) for name, x in named.items()} for group, named in groups.items() if named}
+    coords, dims = dict(coords), {name: list(value) for name, value in dims.items()}
+    noted = {group: dict(attrs) for group in data}
+    with warnings.catch_warnings():
+        # More particles than dimensions, or one draw: ArviZ suspects exchanged axes.
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
+        if has_trees(package):
+            return package.from_dict(data, coords=coords, dims=dims, attrs={**noted, "/": dict(attrs)})
+        keywords = {f"{group}_attrs": value for group, value in noted.items()}
+        keywords["attrs"] = dict(attrs)
+        return package.from_dict(**data, coords=coords, dims=dims, **keywords)
+
+
+def loo(data: Any, site: str | None = None) -> LeaveOneOut:
+    """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
+
+    Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
+    """
+    package = arviz()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = package.loo(data, pointwise=True, var_name=site)
+    if has_trees(package):
+        elpd, parameters, pointwise = found.elpd, found.p, found.elpd_i
+    else:
+        elpd, parameters, pointwise = found.elpd_loo, found.p_loo, found.loo_i
+    arrays = np.asarray(pointwise).ravel(), np.asarray(found.pareto_k).ravel()
+    return LeaveOneOut(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
+
+
+def pareto_k(log_weights: Any) -> float:
+    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
+    weights = np.asarray(log_weights, dtype=float)
+    if weights.ndim != 1 or weights.size < 25 or not np.isfinite(weights).all():
+        fail(
+            "log_weights",
+            "at least 25 finite numbers, of shape (S,)",
+            f"shape {weights.shape}, {np.isfinite(weights).sum()} finite",
+            "Draw more, and check that the fit is finite.",
+        )
+    weights = weights - weights.max()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not has_trees():
+            return float(arviz().psislw(weights)[1])
+        # Version 1 takes log likelihoods, whose negatives are the log weights.
+        stats = importlib.import_module("arviz_stats.base").array_stats
+        return float(stats.psislw(-weights)[1])
+
+
+def sample_stats(extra: Mapping[str, Any], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:
+    """What NUTS recorded, ``(chains, draws)``, under ArviZ's names; ``extra`` has all draws on the first axis."""
+    found = {}
+    for name, value in extra.items():
+        if not hasattr(value, "dtype"):
+            continue
+        rows = np.asarray(value)[index].reshape(chains, -1)
+        found[STATS.get(name, name)] = -rows if name == "potential_energy" else rows
+        if name == "num_steps":
+            found["tree_depth"] = np.log2(rows).astype(int) + 1
+    return found
+
+
+def arviz_container(
+    kind: str,
+    found: TrainingDraws,
+    constant: Mapping[str, Array],
+    stats: Mapping[str, np.ndarray],
+    chains: int,
+    *,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
+    """ArviZ's container of draws at the training data, with named dimensions."""
+
+    def by_chain(named: Mapping[str, Array]) -> dict[str, np.ndarray]:
+        return {name: np.asarray(x).reshape((chains, -1, *x.shape[1:])) for name, x in named.items()}
+
+    known = set(found.latent) | set(found.observed) | set(constant)
+    unknown = sorted(set(dims or {}) - known)
+    if unknown:
+        fail("dims", f"names of sites or arguments: {sorted(known)}", f"{unknown}", "Check the spelling.")
+    terms = {name: _pointwise(name, found) for name in found.log_likelihood}
+    names = {**found.dims, **_constant_dims(constant, found), **{k: list(v) for k, v in (dims or {}).items()}}
+    groups = {
+        "posterior": by_chain(found.latent),
+        "posterior_predictive": by_chain(found.replicated),
+        "log_likelihood": by_chain(terms),
+        "sample_stats": stats,
+        "observed_data": dict(found.observed),
+        "constant_data": dict(constant),
+    }
+    attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
+    return from_groups(groups, coords=coords or {}, dims=names, attrs=attrs)
+
+
+def _pointwise(name: str, found: TrainingDraws) -> Array:
+    """Log likelihood with the axes of the data that it has terms for: outputs of one datum are one term."""
+    terms, observed = found.log_likelihood[name], found.observed[name]
+    if terms.shape[1:] == observed.shape[: terms.ndim - 1]:
+        return terms
+    return jnp.broadcast_to(terms, terms.shape[:1] + observed.shape)
+
+
+def _constant_dims(constant: Mapping[str, Array], found: TrainingDraws) -> dict[str, list[str]]:
+    """The first axis of an argument is the data plate where their sizes agree."""
+    plates = {x.shape[0]: found.dims[name][0] for name, x in found.observed.items() if x.ndim}
+    return {
+        name: [plates.get(x.shape[0], f"{name}_dim_0"), *(f"{name}_dim_{axis}" for axis in range(1, x.ndim))]
+        for name, x in constant.items()
+        if x.ndim
+    }

@@ -1,0 +1,271 @@
+"""``compare``: fits of one problem side by side, as a table that prints and as data."""
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.criticism import metrics
+from numpyro_gp.criticism.arviz import loo
+from numpyro_gp.likelihoods import Bernoulli
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.prediction import Prediction
+
+__all__ = ["Comparison", "Estimate", "compare"]
+
+LEVELS = 19
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error, or the mean and standard deviation of a hyper-parameter."""
+
+    value: float
+    error: float = math.nan
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "-"
+        return f"{self.value:.3f}" if math.isnan(self.error) else f"{self.value:.3f} ± {self.error:.3f}"
+
+
+class Comparison:
+    """A table with one row for each fit: ``print`` it, or read ``rows`` and ``columns``.
+
+    Attributes
+    ----------
+    rows : dict
+        Fit name to a dictionary from column names to `Estimate` (or text).
+    columns : list of str
+    notes : list of str
+        What the table does not say: why an entry is missing, what a column means.
+    """
+
+    def __init__(self, rows: Mapping[str, Mapping[str, Any]], notes: Sequence[str]) -> None:
+        self.rows = {name: dict(row) for name, row in rows.items()}
+        self.columns = list(dict.fromkeys(column for row in self.rows.values() for column in row))
+        self.notes = list(dict.fromkeys(notes))
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self.rows[name]
+
+    def __repr__(self) -> str:
+        return f"Comparison({list(self.rows)})"
+
+    def __str__(self) -> str:
+        """Quantities down, fits across, notes below."""
+        table = [["", *self.rows]]
+        table += [[column, *(str(row.get(column, "-")) for row in self.rows.values())] for column in self.columns]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join([line[0].ljust(widths[0]), *(x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True))])
+            for line in table
+        ]
+        rule = "-" * len(lines[0])
+        return "\n".join([lines[0], rule, *lines[1:], rule, *self.notes])
+
+    def records(self) -> list[dict[str, Any]]:
+        """One tidy record for each fit and quantity: ``fit, quantity, value, error`` (``value`` may be text)."""
+        found = []
+        for name, row in self.rows.items():
+            for quantity, entry in row.items():
+                value, error = entry if isinstance(entry, Estimate) else (entry, math.nan)
+                found.append({"fit": name, "quantity": quantity, "value": value, "error": error})
+        return found
+
+    def to_csv(self, path: str | os.PathLike) -> None:
+        """Write `records` to a file."""
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, ["fit", "quantity", "value", "error"])
+            writer.writeheader()
+            writer.writerows(self.records())
+
+
+def compare(
+    posteriors: Mapping[str, Posterior],
+    key: Array,
+    *args: Any,
+    y: ArrayLike,
+    train: Sequence[Any] | Mapping[str, Any] | None = None,
+    at: ArrayLike | None = None,
+    seconds: Mapping[str, float] | None = None,
+    num_samples: int | None = None,
+    site: str | None = None,
+    rows: Sequence[str] | None = None,
+    max_parameters: int = 8,
+    **kwargs: Any,
+) -> Comparison:
+    """Score fits on the same held-out data, and put what they say about hyper-parameters side by side.
+
+    Parameters
+    ----------
+    posteriors : dict
+        Name of a fit to its `Posterior`; several engines, or several models with the same arguments.
+    key : PRNG key
+        All fits see the same key.
+    *args, **kwargs
+        Arguments of the models at the test data, without ``y``, as for `Posterior.predict`.
+    y : array
+        Test data.
+    train : tuple or dict, optional
+        Arguments of the fit, data included: positional or by name. Needed for LOO and for hyper-parameters.
+    at : array (N, D), optional
+        New inputs of the fits that hold their data, those of `gp_regression` models; needs ``train``. Such a
+        fit is predicted by ``predict_at(key, at, *train)``, and the others by ``predict(key, *args)``.
+    seconds : dict, optional
+        Time that each fit took; the caller measures it.
+    num_samples : int, optional
+        Posterior draws; see `Posterior.predict` and `Posterior.draws`.
+    site, rows
+        As for `Posterior.predict`.
+    max_parameters : int
+        Hyper-parameters with more entries than this are left out.
+
+    Returns
+    -------
+    Comparison
+        Log density, RMSE, CRPS and calibration (accuracy and expected calibration error for classes), LOO
+        where the draws allow it, means and standard deviations of hyper-parameters, seconds, and effective
+        sample size and R-hat of Markov chains.
+    """
+    names = check_posteriors(posteriors, seconds)
+    check_key("key", key)
+    check_count("max_parameters", max_parameters)
+    table: dict[str, dict[str, Any]] = {}
+    notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
+    if at is not None and train is None:
+        fail("train", "given with at", "None", "A gp_regression model is predicted from its data: train=(X, y).")
+    fitted_args, fitted_kwargs = _training_arguments(train)
+    for name in names:
+        posterior = posteriors[name]
+        if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
+            prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
+        else:
+            prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
+        table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores(prediction, y)}
+        if train is not None:
+            training, remarks = in_sample(posterior, key, train, num_samples, site, max_parameters)
+            table[name].update(training)
+            notes += [f"{name}: {remark}" for remark in remarks]
+        if seconds:
+            table[name]["seconds"] = Estimate(float(seconds.get(name, math.nan)))
+    return Comparison(table, notes)
+
+
+def check_posteriors(posteriors: Any, seconds: Any) -> list[str]:
+    """Names of the fits."""
+    if not isinstance(posteriors, Mapping) or not posteriors:
+        cure = 'Pass {"SVI": posterior, ...}.'
+        fail("posteriors", "a dictionary of posteriors by name", f"{posteriors!r:.60}", cure, TypeError)
+    wrong = [name for name, value in posteriors.items() if not isinstance(value, Posterior)]
+    if wrong:
+        got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
+        fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, .from_mcmc, .from_stein.", TypeError)
+    unknown = sorted(set(seconds or {}) - set(posteriors))
+    if unknown:
+        fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
+    return list(posteriors)
+
+
+def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
+    """Scores on test data: of classes where the likelihood is one of classes, else of numbers."""
+    data = jnp.asarray(y)
+    found = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
+    if isinstance(prediction.likelihood, Bernoulli) or prediction.mean.ndim > data.ndim:
+        labels = data.astype(int)
+        found["accuracy"] = _estimate(metrics.accuracy(prediction.mean, labels))
+        error = metrics.expected_calibration_error(prediction.mean, labels)
+        return {**found, "calibration error": Estimate(float(error))}
+    draws = prediction.sample(1000)
+    levels = jnp.linspace(0.05, 0.95, LEVELS, dtype=prediction.mean.dtype)
+    lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
+    error = metrics.calibration_error(levels, metrics.pit_samples(draws, data))
+    return {
+        **found,
+        "RMSE": _estimate(metrics.rmse(prediction.mean, data)),
+        "CRPS": _estimate(metrics.crps_samples(draws, data)),
+        "coverage of 90%": _estimate(metrics.interval_coverage(lower, upper, data)),
+        "calibration error": Estimate(float(error)),
+    }
+
+
+def in_sample(
+    posterior: Posterior, key: Array, train: Any, num_samples: int | None, site: str | None, max_parameters: int
+) -> tuple[dict[str, Any], list[str]]:
+    """LOO, hyper-parameters, and what is known about the chains; with remarks on what is left out."""
+    args, kwargs = _training_arguments(train)
+    row: dict[str, Any] = {}
+    remarks: list[str] = []
+    if posterior.kind == "stein":
+        remarks.append("particles are no independent draws: no LOO, no effective sample size.")
+    else:
+        data = posterior.to_arviz(key, *args, num_samples=num_samples, **kwargs)
+        row["LOO per datum"], remark = leave_one_out(data, site)
+        remarks += remark
+    parameters = posterior.hyperparameters(key, *args, num_samples=num_samples, **kwargs)
+    small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
+    left_out = sorted(set(parameters) - set(small))
+    if left_out:
+        remarks.append(f"left out for their size: {left_out}.")
+    chains = posterior.num_chains
+    if posterior.kind == "mcmc" and small:
+        row.update(chain_diagnostics(small, chains))
+    for name, draws in small.items():
+        for label, own in _entries(name, draws):
+            row[label] = Estimate(float(own.mean()), float(own.std()) if np.ptp(own) > 0 else 0.0)
+    if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
+        remarks.append("hyper-parameters with no spread are point estimates.")
+    return row, remarks
+
+
+def _training_arguments(train: Any) -> tuple[tuple, dict[str, Any]]:
+    """Positional arguments and keywords of the fit."""
+    return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
+
+
+def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
+    """LOO per datum of a container, or nothing with the reason."""
+    sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in _groups(data) else []
+    if not sites or (site is None and len(sites) > 1):
+        return Estimate(math.nan), ["no single site with a pointwise log likelihood: no LOO."]
+    found = loo(data, site)
+    if not found.is_reliable:
+        bad = int((found.pareto_k > found.good_k).sum())
+        reason = f"no LOO: Pareto k above {found.good_k:.2f} at {bad} of {found.pareto_k.size} data"
+        return Estimate(math.nan), [f"{reason} (largest {found.pareto_k.max():.2f})."]
+    count = found.pareto_k.size
+    return Estimate(found.elpd / count, found.standard_error / count), []
+
+
+def chain_diagnostics(parameters: Mapping[str, np.ndarray], chains: int) -> dict[str, Estimate]:
+    """Smallest effective sample size and largest split R-hat over hyper-parameters that vary."""
+    entries = [own for name, draws in parameters.items() for _, own in _entries(name, draws)]
+    stacked = [own.reshape(chains, -1) for own in entries if np.ptp(own) > 0 and own.size // chains >= 8]
+    if not stacked:
+        return {}
+    sizes = [float(effective_sample_size(own)) for own in stacked]
+    ratios = [float(split_gelman_rubin(own)) for own in stacked]
+    return {"smallest ESS": Estimate(min(sizes)), "largest R-hat": Estimate(max(ratios))}
+
+
+def _entries(name: str, draws: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Every scalar of a hyper-parameter: ``lengthscale[0]``, ``lengthscale[1]``."""
+    if draws.ndim == 1:
+        return [(name, draws)]
+    return [(f"{name}{list(map(int, at))}", draws[(slice(None), *at)]) for at in np.ndindex(draws.shape[1:])]
+
+
+def _groups(data: Any) -> list[str]:
+    groups = data.groups
+    return [group.strip("/") for group in (groups() if callable(groups) else groups)]
+
+
+def _estimate(score: Any) -> Estimate:
+    return Estimate(float(jax.device_get(score.value)), float(jax.device_get(score.standard_error)))

@@ -1,0 +1,150 @@
+"""Densities of models with latent inputs: the posterior of ``w``, ``p(y | x)`` on a grid, how Gaussian it is.
+
+Math.md section 9.4. The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by
+resampling.
+"""
+
+from collections.abc import Callable, Mapping
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_floating, check_key, fail
+from numpyro_gp.objectives import weighted_samples
+from numpyro_gp.posterior.prediction import Prediction
+
+__all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "shapiro_wilk"]
+
+
+class LatentPosterior(NamedTuple):
+    """Draws of local sites by importance resampling.
+
+    Attributes
+    ----------
+    values : dict
+        One array ``(num_draws, N, ...)`` for each local site, resampled with the same weights.
+    effective_sample_size : Array (num_draws, N)
+        ``1 / sum_k w_nk^2`` of the K samples behind each draw, between 1 and K. Low values mean that ``q(w)``
+        misses mass: use more samples, or a richer guide.
+    """
+
+    values: dict[str, Array]
+    effective_sample_size: Array
+
+
+def latent_posterior(
+    key: Array,
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+    params: Mapping[str, Any],
+    *args: Any,
+    num_samples: int = 100,
+    num_draws: int = 1,
+    plate: str = "data",
+    **kwargs: Any,
+) -> LatentPosterior:
+    """Posterior of the latent inputs of the training data (math.md section 9.4).
+
+    Each draw takes K = ``num_samples`` values from the guide with one joint draw of all functions, and keeps one of
+    them with probability ``softmax_k log r_nk``.
+
+    Parameters
+    ----------
+    key : PRNG key
+    model, guide, params
+        As fitted.
+    *args, **kwargs
+        Arguments of the model, with its data.
+    """
+    check_key("key", key)
+    check_count("num_samples", num_samples)
+    check_count("num_draws", num_draws)
+    # Models index their data by the traced rows of a minibatch, which NumPy arrays refuse.
+    args, kwargs = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+    )
+
+    def one(key: Array) -> tuple[dict[str, Array], Array]:
+        key_weights, key_choice = jax.random.split(key)
+        drawn = weighted_samples(key_weights, params, model, guide, args, kwargs, num_samples=num_samples, plate=plate)
+        if drawn.log_weights.ndim != 2:
+            fail("model", "one with latent inputs in the data plate", "none", "Use ngp.latent_inputs in the model.")
+        chosen = jax.random.categorical(key_choice, drawn.log_weights, axis=0)
+        weights = jax.nn.softmax(drawn.log_weights, axis=0)
+        rows = jnp.arange(chosen.shape[0])
+        return {name: value[chosen, rows] for name, value in drawn.values.items()}, 1 / jnp.sum(weights**2, axis=0)
+
+    values, size = jax.lax.map(one, jax.random.split(key, num_draws))
+    return LatentPosterior(values, size)
+
+
+def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:
+    """``p(y | x_n)`` at each point of a grid, shape ``(grid, N)``: the mixture itself, no kernel density estimate.
+
+    Parameters
+    ----------
+    prediction : Prediction
+        Of a model with one observed number for each row, with as many draws as the picture needs (500 or more).
+    grid : array (G,)
+        Values of y.
+    """
+    points = check_floating("grid", grid)
+    if points.ndim != 1:
+        fail("grid", "of shape (G,)", f"shape {points.shape}", "Pass jnp.linspace(low, high, 100).")
+    if prediction.mean.ndim != 1:
+        fail("prediction", "of one number for each row", f"of shape {prediction.mean.shape}", "Plot one output.")
+    rows = [prediction.log_density(jnp.full(prediction.mean.shape, point, prediction.mean.dtype)) for point in points]
+    return jnp.exp(jnp.stack(rows))
+
+
+# Royston's polynomials in 1/sqrt(n) for the two largest weights (Applied Statistics algorithm R94, 1995).
+LARGEST = (0.0, 0.221157, -0.147981, -2.07119, 4.434685, -2.706056)
+SECOND = (0.0, 0.042981, -0.293762, -1.752461, 5.682633, -3.582633)
+
+
+def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
+    """Shapiro-Wilk statistic ``W`` of samples ``(S, ...)`` along the first axis: 1 is Gaussian, small is not.
+
+    ``W = (sum_i a_i x_(i))^2 / sum_i (x_i - mean)^2`` with Royston's approximation of the weights, for 3 to 5000
+    samples. Applied to ``prediction.sample(1000)`` it says for each datum how far from Gaussian its
+    predictive distribution is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> normal = np.random.default_rng(0).normal(size=(500, 1))
+    >>> bool(shapiro_wilk(normal)[0] > 0.99 > shapiro_wilk(np.exp(normal))[0])
+    True
+    """
+    values = np.asarray(check_floating("samples", samples), dtype=float)
+    size = values.shape[0] if values.ndim else 0
+    if not 3 <= size <= 5000:
+        fail("samples", "3 to 5000 along the first axis", f"shape {values.shape}", "Pass prediction.sample(1000).")
+    ordered = np.sort(values, axis=0)
+    centred = ordered - ordered.mean(axis=0)
+    total = (centred**2).sum(axis=0)
+    if np.any(total == 0):
+        fail("samples", "not all equal", f"{int(np.sum(total == 0))} constant columns", "Leave them out.")
+    return np.tensordot(_weights(size), centred, axes=1) ** 2 / total
+
+
+def _weights(size: int) -> np.ndarray:
+    """Antisymmetric weights ``a`` with unit norm."""
+    if size == 3:
+        return np.array([-np.sqrt(0.5), 0.0, np.sqrt(0.5)])
+    normal = NormalDist()
+    scores = np.array([normal.inv_cdf((i - 0.375) / (size + 0.25)) for i in range(1, size + 1)])
+    norm, root = np.sum(scores**2), 1 / np.sqrt(size)
+    weights = scores.copy()
+    fixed = 2 if size > 5 else 1
+    for i, polynomial in enumerate((LARGEST, SECOND)[:fixed]):
+        largest = scores[-1 - i] / np.sqrt(norm) + np.polynomial.Polynomial(polynomial)(root)
+        weights[-1 - i], weights[i] = largest, -largest
+    inner = slice(fixed, size - fixed)
+    outer = 1 - 2 * np.sum(weights[-fixed:] ** 2)
+    weights[inner] = scores[inner] * np.sqrt(outer / np.sum(scores[inner] ** 2))
+    return weights

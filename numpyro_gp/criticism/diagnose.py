@@ -1,0 +1,260 @@
+"""Whether to trust a fit: importance weights of a variational one, and simulation-based calibration of a model."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.util import log_density
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs import BlockDiagonal, Coupled, MeanField
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.criticism import arviz, metrics
+from numpyro_gp.posterior.draws import WHITENED, is_hyperparameter
+from numpyro_gp.posterior.posterior import Posterior
+
+__all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
+
+GOOD, POOR = 0.5, 0.7
+THINNING = 5
+
+
+class Weights(NamedTuple):
+    """Log importance weights ``(S,)`` of draws from a variational posterior, and the shape ``k`` of their tail.
+
+    ``k < 0.5``: the approximation is good in the parts that matter; up to 0.7 it is usable, with
+    importance sampling; beyond, it misses mass of the posterior (Yao et al. 2018). A small ``k`` says
+    nothing about parts of the posterior that no draw reached.
+    """
+
+    log_weights: np.ndarray
+    pareto_k: float
+
+    @property
+    def verdict(self) -> str:
+        """One word for ``k``."""
+        return "good" if self.pareto_k < GOOD else "usable" if self.pareto_k < POOR else "poor"
+
+    def __str__(self) -> str:
+        return f"Pareto k = {self.pareto_k:.2f} from {self.log_weights.size} draws: {self.verdict}"
+
+
+def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples: int = 1000, **kwargs: Any) -> Weights:
+    """Weights ``p(y, theta, v) / q(theta, v)`` of draws from a variational fit, at the data of the fit.
+
+    The target is the one that NUTS samples, with each datum's term ``E_{p(f_n | v)} log p(y_n | f_n)``
+    (math.md section 7): the best posterior over ``v`` is proportional to it, so the weights judge the shape of
+    ``q`` and not the choice of inducing points. Sites with a point estimate (`AutoDelta`) are taken as known.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From `Posterior.from_svi`.
+    key : PRNG key
+    *args, **kwargs
+        Arguments of the model as in the fit, data included and without minibatches.
+    num_samples : int
+
+    Returns
+    -------
+    Weights
+    """
+    if posterior.guide is None:
+        cure = "Markov chains have R-hat and effective sample size."
+        fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
+    keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
+
+    def log_weight(key: Array) -> Array:
+        key_guide, key_points = jax.random.split(key)
+        guide = handlers.substitute(handlers.seed(posterior.guide, key_guide), data=posterior.params)
+        with handlers.block():
+            trace = handlers.trace(guide).get_trace(*args, **kwargs)
+        points, log_guide = {}, 0.0
+        for number, (name, site) in enumerate(trace.items()):
+            if site["type"] != "sample" or site["is_observed"]:
+                continue
+            value = site["value"]
+            if isinstance(value, AbstractBelief):
+                normal = whitened_normal(name, value)
+                value = value.draw_whitened(jax.random.fold_in(key_points, number))
+                log_guide += jnp.sum(normal.log_prob(value))
+            else:
+                log_guide += jnp.sum(site["fn"].log_prob(value))
+            points[name] = value
+        with handlers.block():
+            return log_density(posterior.fitted_model, args, kwargs, points)[0] - log_guide
+
+    found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
+    return Weights(found, arviz.pareto_k(found))
+
+
+def whitened_normal(name: str, belief: AbstractBelief) -> dist.Distribution:
+    """The normal distribution of whitened values that a belief holds."""
+    if isinstance(belief, MeanField):
+        return dist.Normal(belief.mean, belief.scale)
+    if isinstance(belief, Coupled):
+        return dist.MultivariateNormal(belief.mean, scale_tril=belief.scale_tril)
+    if isinstance(belief, BlockDiagonal):
+        return dist.MultivariateNormal(belief.mean, scale_tril=jax.scipy.linalg.block_diag(*belief.scale_trils))
+    if isinstance(belief, WHITENED):
+        covariance = belief.times_covariance(jnp.eye(belief.size, dtype=belief.dtype))
+        return dist.MultivariateNormal(belief.mean, 0.5 * (covariance + covariance.T))
+    fail(
+        f"the belief at site {name!r}",
+        "a normal distribution of the whitened values",
+        f"a {type(belief).__name__}, whose mean lies outside of them",
+        "Compare predictions with those of NUTS instead.",
+        TypeError,
+    )
+
+
+class Calibration(NamedTuple):
+    """Result of `sbc`: ranks ``(R,)`` of true values among ``num_draws`` draws, by hyper-parameter.
+
+    Ranks are uniform on ``0, ..., num_draws`` if model and inference are right. ``p_values`` are of their
+    Kolmogorov-Smirnov distance from it.
+    """
+
+    ranks: dict[str, np.ndarray]
+    p_values: dict[str, float]
+    num_draws: int
+
+    def passed(self, level: float = 0.01) -> bool:
+        """Whether no p-value is below ``level`` divided by their number."""
+        return min(self.p_values.values()) >= level / len(self.p_values)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.ranks))
+        count = len(next(iter(self.ranks.values())))
+        lines = [f"Simulation-based calibration, {count} data sets, {self.num_draws} draws each"]
+        for name, ranks in self.ranks.items():
+            place = (ranks.mean() + 0.5) / (self.num_draws + 1)
+            spread = ranks.std() / (self.num_draws + 1) * math.sqrt(12)
+            end = f"spread {spread:.2f} (1.00)  p = {self.p_values[name]:.3f}"
+            lines.append(f"{name:<{width}}  mean {place:.2f} (0.50)  {end}")
+        return "\n".join([*lines, "passed" if self.passed() else "FAILED: ranks are not uniform"])
+
+
+def sbc(
+    key: Array,
+    model: Callable[..., Any],
+    *args: Any,
+    data: Mapping[str, str] | None = None,
+    fit: Callable[..., Mapping[str, Array]] | None = None,
+    truth: Callable[..., Any] | None = None,
+    num_simulations: int = 100,
+    num_draws: int = 63,
+    thinning: int = THINNING,
+    sites: Sequence[str] | None = None,
+    **kwargs: Any,
+) -> Calibration:
+    """Simulation-based calibration (Talts et al. 2018): does inference find the values that made the data?
+
+    Draws hyper-parameters and data from the model, infers, and ranks the true values among the posterior
+    draws. Inference of sparse models is approximate, and many data sets show it: with ``inducing``
+    inputs at all data it is not.
+
+    Parameters
+    ----------
+    key : PRNG key
+    model : callable
+    *args, **kwargs
+        Arguments of the model without its data.
+    data : dict, optional
+        Observed site to the argument of the model that takes its data; ``{"y": "y"}`` by default.
+    fit : callable, optional
+        ``fit(key, model, *args, **kwargs) -> draws by site``, draws first; NUTS by default.
+    truth : callable, optional
+        Model that simulates the data, where it is not ``model``: shows what a wrong model looks like.
+    num_simulations, num_draws : int
+        Data sets, and draws for each of them that ranks count.
+    thinning : int
+        NUTS steps for each draw that counts: ranks take draws for independent. Where a sampler mixes slowly (whitened
+        values under small noise), ranks with too little thinning pile up at both ends.
+    sites : sequence of names, optional
+        Sites to rank; all hyper-parameters by default.
+
+    Returns
+    -------
+    Calibration
+    """
+    check_count("num_simulations", num_simulations, 10)
+    check_count("num_draws", num_draws, 7)
+    data = {"y": "y"} if data is None else dict(data)
+    simulate = _simulator(model if truth is None else truth, args, kwargs, data)
+    run = _nuts(model, num_draws, check_count("thinning", thinning), kwargs) if fit is None else fit
+    found: dict[str, list[int]] = {}
+    for own in jax.random.split(check_key("key", key), num_simulations):
+        key_data, key_fit = jax.random.split(own)
+        values, observed = simulate(key_data)
+        draws = run(key_fit, model, *args, **{**kwargs, **observed})
+        names = [name for name in (values if sites is None else sites) if name in draws]
+        if not names or (sites is not None and len(names) < len(sites)):
+            got = f"{sorted(values)} simulated, {sorted(draws)} inferred"
+            fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, "Check the names.")
+        for name in names:
+            for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws):
+                found.setdefault(label, []).append(rank)
+    ranks = {label: np.asarray(own) for label, own in found.items()}
+    p_values = {label: float(_uniformity(own, num_draws, n)) for n, (label, own) in enumerate(ranks.items())}
+    return Calibration(ranks, p_values, num_draws)
+
+
+def _simulator(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], data: Mapping[str, str]
+) -> Callable[[Array], tuple[dict[str, Array], dict[str, Array]]]:
+    """Hyper-parameters and data from the prior of a model; GP sites are drawn as points."""
+
+    def simulate(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        with handlers.block(), handlers.seed(rng_seed=key):
+            trace = handlers.trace(model).get_trace(*args, **kwargs)
+        missing = sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"})
+        if missing:
+            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'E.g. {"y": "y"}.')
+        own = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
+        return own, {argument: trace[name]["value"] for name, argument in data.items()}
+
+    return jax.jit(simulate)
+
+
+def _nuts(
+    model: Callable[..., Any], num_draws: int, thinning: int, kwargs: Mapping[str, Any]
+) -> Callable[..., Mapping[str, Array]]:
+    """NUTS as one program for all data sets; thinned, because ranks take draws for independent."""
+    static = {name: value for name, value in kwargs.items() if not hasattr(value, "dtype")}
+    sizes = {"num_warmup": 300, "num_samples": num_draws * thinning, "thinning": thinning}
+
+    @jax.jit
+    def compiled(key: Array, args: tuple[Any, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
+        mcmc = MCMC(NUTS(partial(model, **static)), progress_bar=False, **sizes)
+        mcmc.run(key, *args, **arrays)
+        return mcmc.get_samples()
+
+    def run(key: Array, _: Any, *args: Any, **kwargs: Any) -> Mapping[str, Array]:
+        return compiled(key, args, {name: value for name, value in kwargs.items() if name not in static})
+
+    return run
+
+
+def _ranks(name: str, value: np.ndarray, draws: np.ndarray, num_draws: int) -> list[tuple[str, int]]:
+    """Rank of each entry of a value among its draws."""
+    if draws.shape[1:] != value.shape or len(draws) < num_draws:
+        need = f"at least {num_draws} draws of shape {value.shape}"
+        fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", "Put the draws on the first axis.")
+    thinned = draws[np.round(np.linspace(0, len(draws) - 1, num_draws)).astype(int)]
+    below = (thinned < value).sum(axis=0)
+    return [(name if not at else f"{name}{list(at)}", int(below[at])) for at in np.ndindex(value.shape)]
+
+
+def _uniformity(ranks: np.ndarray, num_draws: int, seed: int) -> Array:
+    """p-value of ranks, spread uniformly within their steps so that they are continuous."""
+    within = np.random.default_rng(seed).uniform(size=ranks.size)
+    return metrics.pit_uniformity(jnp.asarray((ranks + within) / (num_draws + 1))).p_value

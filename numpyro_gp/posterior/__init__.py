@@ -1,0 +1,6 @@
+"""Answers after a fit: the model run again at draws of its posterior. Nothing is fitted here."""
+
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.prediction import Prediction
+
+__all__ = ["Posterior", "Prediction"]

@@ -1,0 +1,245 @@
+"""Draws at the data a model was fitted to: latent values, pointwise log likelihoods and replicated data."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+from numpyro import handlers
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs import BlockDiagonal, BlockLowRank, Coupled, MeanField, Structured
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.checks import fail
+from numpyro_gp.linalg import factorise
+from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
+from numpyro_gp.sites import Observation, role, unwrap
+
+__all__ = [
+    "TrainingDraws",
+    "WHITENED",
+    "draw_points",
+    "hyperparameter_draws",
+    "is_hyperparameter",
+    "leave_one_out",
+    "log_likelihood",
+    "spread_draws",
+    "training_draws",
+]
+
+# Beliefs that are no more than a distribution of the whitened values: a draw of these is a point of the model.
+WHITENED = (Coupled, MeanField, BlockDiagonal, Structured, BlockLowRank)
+
+
+class TrainingDraws(NamedTuple):
+    """What `training_draws` found, by site; draws on the first axis (not of ``observed`` and ``dims``)."""
+
+    latent: dict[str, Array]
+    log_likelihood: dict[str, Array]
+    replicated: dict[str, Array]
+    observed: dict[str, Array]
+    dims: dict[str, list[str]]
+
+
+def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
+    """Indices of about ``count`` stored draws, as many and the same ones of each chain, spread evenly."""
+    length = available // chains
+    each = np.round(np.linspace(0, length - 1, max(1, count // chains))).astype(int)
+    return (np.arange(chains)[:, None] * length + each).ravel()
+
+
+def draw_points(key: Array, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace beliefs over whitened values by draws from them; other beliefs (decoupled ones) stay."""
+    found = {}
+    for number, (name, value) in enumerate(values.items()):
+        is_drawn = isinstance(value, WHITENED)
+        found[name] = value.draw_whitened(jax.random.fold_in(key, number)) if is_drawn else value
+    return found
+
+
+def training_draws(
+    model: Callable[..., Any],
+    values: Callable[..., dict[str, Any]],
+    draws: tuple[Array, Array],
+    call: inspect.BoundArguments,
+) -> TrainingDraws:
+    """Run the model at posterior draws and at the data of ``call``.
+
+    Parameters
+    ----------
+    model : callable
+    values : callable ``(key, index, *args, **kwargs) -> dict``
+        One draw of the latent sites, those in the data plate included; beliefs at GP sites.
+    draws : keys (S,) and indices (S,)
+    call : BoundArguments
+        Arguments of the model, data included.
+    """
+    arrays = {name: value for name, value in call.arguments.items() if hasattr(value, "dtype")}
+    sites: dict[str, Any] = {}
+
+    def one(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Any], ...]:
+        inputs = inspect.BoundArguments(call.signature, {**call.arguments, **arrays})
+        trace, is_point = _trace(model, values, draw, inputs)
+        sites.update(trace)
+        key = jax.random.fold_in(draw[0], 3)
+        seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        terms = {
+            name: log_likelihood(site["fn"], site["value"], None if is_point else key) for name, site in seen.items()
+        }
+        latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
+        copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
+        return latent, {name: term for name, term in terms.items() if term is not None}, copies
+
+    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> dict[str, Array]:
+        one(draw, arrays)
+        return {name: site["value"] for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
+
+    inputs = {name: jnp.asarray(value) for name, value in arrays.items()}
+    observed = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
+    _check_full(sites)
+    run = jax.jit(lambda draws, inputs: jax.lax.map(lambda draw: one(draw, inputs), draws))
+    latent, terms, copies = run(draws, inputs)
+    dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
+    return TrainingDraws(latent, terms, copies, observed, dims)
+
+
+def hyperparameter_draws(
+    model: Callable[..., Any],
+    values: Callable[..., dict[str, Any]],
+    draws: tuple[Array, Array],
+    call: inspect.BoundArguments,
+) -> dict[str, Array]:
+    """Draws of the user's own global sites; the arguments are those of `training_draws`."""
+    sites: dict[str, Any] = {}
+
+    def trace() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            sites.update(handlers.trace(model).get_trace(*call.args, **call.kwargs))
+
+    def one(draw: tuple[Array, Array]) -> dict[str, Array]:
+        found = values(*draw, *call.args, **call.kwargs)
+        return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
+
+    jax.eval_shape(trace)
+    return jax.jit(lambda draws: jax.lax.map(one, draws))(draws)
+
+
+def is_hyperparameter(site: Mapping[str, Any]) -> bool:
+    """Whether a site is the user's own, latent, and outside every plate."""
+    return site["type"] == "sample" and not site["is_observed"] and role(site) is None and not site["cond_indep_stack"]
+
+
+def _trace(
+    model: Callable[..., Any], values: Callable[..., Any], draw: tuple[Array, Array], call: inspect.BoundArguments
+) -> tuple[dict[str, Any], bool]:
+    """Trace of the model at one draw, and whether every GP site holds a point."""
+    key_values, key_points, key_model = jax.random.split(draw[0], 3)
+    points = draw_points(key_points, values(key_values, draw[1], *call.args, **call.kwargs))
+    fixed = handlers.substitute(model, substitute_fn=_Sites(points))
+    with handlers.block(), handlers.seed(rng_seed=key_model):
+        trace = handlers.trace(fixed).get_trace(*call.args, **call.kwargs)
+    is_point = not any(isinstance(site["value"], AbstractBelief) for site in trace.values() if site["type"] == "sample")
+    return trace, is_point
+
+
+class _Sites:
+    """Substitute every latent site that has a value; refuse values that were found with other data."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+
+    def __call__(self, site: Mapping[str, Any]) -> Any:
+        value = self.values.get(site["name"]) if site["type"] == "sample" and not site["is_observed"] else None
+        if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
+            fail(
+                "args",
+                f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}",
+                f"data for which it has shape {tuple(site['fn'].shape())}",
+                "Use predict for new data.",
+            )
+        return value
+
+
+def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
+    """``log p(y_n | draw)`` of each datum, on the true predictive density and not on the bound.
+
+    With points at the GP sites it is ``log E_{p(f_n | v)} p(y_n | f_n)``. With a decoupled belief, whose
+    function is not fixed by ``v``, it is ``log p(y_n | f_n)`` at ``f_n ~ q(f_n)`` drawn with ``key``. For
+    exact `gp_regression` it is ``log p(y_n | y_-n, draw)``: the data are not independent given
+    hyper-parameters, and this is the density that makes PSIS-LOO right. None for the collapsed bound,
+    which is no density of ``y``.
+    """
+    inner = unwrap(fn)
+    if isinstance(inner, CollapsedMarginal):
+        return None
+    if isinstance(inner, ExactMarginal):
+        mean, variance = leave_one_out(inner.loc, inner.covariance, y)
+        return norm.logpdf(y, mean, jnp.sqrt(variance))
+    if not isinstance(inner, Observation):
+        return fn.log_prob(y)
+    if key is None:
+        terms = inner.predictive_log_prob(y)
+    else:
+        terms = inner.likelihood.conditional(inner.draw_latent(key)).log_prob(y)
+        terms = jnp.sum(terms, axis=-1) if inner.event_dim else terms
+    return jnp.where(_mask(fn), terms, 0.0)
+
+
+def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array]:
+    """Mean and variance of ``y_n`` given all other data, for ``y ~ N(loc, K)``.
+
+    ``mu_n = y_n - [K^-1 (y - loc)]_n / [K^-1]_nn`` and ``s_n = 1 / [K^-1]_nn`` (Rasmussen & Williams
+    2006, equation 5.12).
+    """
+    inverse_factor = factorise(covariance)[1]
+    precision = jnp.sum(inverse_factor**2, axis=0)
+    return y - inverse_factor.T @ (inverse_factor @ (y - loc)) / precision, 1.0 / precision
+
+
+def _mask(fn: Any) -> Any:
+    while hasattr(fn, "base_dist"):
+        if hasattr(fn, "_mask"):
+            return fn._mask
+        fn = fn.base_dist
+    return True
+
+
+def _is_value(site: Mapping[str, Any]) -> bool:
+    if site["type"] == "deterministic":
+        return True
+    return site["type"] == "sample" and not site["is_observed"] and not isinstance(site["value"], AbstractBelief)
+
+
+def _has_copies(site: Mapping[str, Any]) -> bool:
+    """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
+    return not isinstance(unwrap(site["fn"]), (ExactMarginal, CollapsedMarginal))
+
+
+def _check_full(sites: Mapping[str, Any]) -> None:
+    for name, site in sites.items():
+        if site["type"] == "plate" and site["args"][0] != site["args"][1] and site["args"][1] is not None:
+            got = f"{site['args'][1]} of {site['args'][0]} rows"
+            fail(f"plate {name!r}", "over all data", got, "Call it without a minibatch: batch=None.")
+        if site["type"] == "sample" and isinstance(unwrap(site["fn"]), Observation) and not site["is_observed"]:
+            cure = "Pass the arguments of the fit, y included."
+            fail(f"site {name!r}", "observed: draws are made at the data of the fit", "a call without data", cure)
+
+
+def _dimensions(site: Mapping[str, Any]) -> list[str]:
+    """Names of the axes of a site's value: plates, inducing points, and numbers for the others."""
+    name, shape = site["name"], jnp.shape(site["value"])
+    names = [f"{name}_dim_{axis}" for axis in range(len(shape))]
+    if site["type"] != "sample":
+        return names
+    event = len(site["fn"].event_shape)
+    for frame in site["cond_indep_stack"]:
+        axis = len(shape) - event + frame.dim
+        if 0 <= axis < len(shape) and shape[axis] == frame.size:
+            names[axis] = frame.name
+    if site["infer"].get("numpyro_gp") == "gp":
+        names[-1] = f"{name}_inducing"
+        names[-2:-1] = [f"{name}_output"] if event == 2 else names[-2:-1]
+    return names

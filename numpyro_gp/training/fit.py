@@ -1,0 +1,323 @@
+"""The training loop: one compiled loop, one progress bar, a stop with a reason, checkpoints.
+
+The steps run in a compiled ``while`` loop whose *length is an argument*: long chunks, the short
+last one and the re-run up to the last good step are all the same program, so a resumed or
+repeated run gives the same bits, and nothing compiles twice.
+"""
+
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from jax import lax
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.training.calls import split_arguments
+from numpyro_gp.training.checkpoints import (
+    FitResult,
+    Position,
+    check_checkpoint,
+    is_key,
+    starting_position,
+    write_checkpoint,
+)
+from numpyro_gp.training.faults import all_finite, explain
+
+__all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
+
+OWN_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params")
+# A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
+SECONDS_PER_CHUNK = 0.5
+LONGEST_CHUNK = 1000
+REMEDY = (
+    "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
+    "or priors that keep the parameters away from zero and infinity."
+)
+
+
+class NonFiniteLoss(ArithmeticError):
+    """A loss, or a parameter after its update, was not finite.
+
+    ``step`` counts from 0, ``sites`` are the names of the model's sites found at fault, in model
+    order (empty if none stands out), ``result`` is the :class:`FitResult` after the last good step.
+    """
+
+    def __init__(self, message: str, step: int, sites: tuple[str, ...], result: FitResult) -> None:
+        super().__init__(message)
+        self.step, self.sites, self.result = step, sites, result
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a fit; ``result`` is the :class:`FitResult` after the last finished chunk."""
+
+    def __init__(self, message: str, result: FitResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+def fit(
+    key: Array,
+    svi_or_stein: Any,
+    num_steps: int,
+    /,
+    *args: Any,
+    chunk_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_every: float = 30.0,
+    resume: bool | str | os.PathLike | FitResult = False,
+    init_params: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> FitResult:
+    """Run an inference engine for ``num_steps`` steps on ``model(*args, **kwargs)``.
+
+    Arrays among the arguments stay arguments of the compiled program (they are not copied into it
+    as constants); everything else in them (ints such as ``batch=1024``, strings, functions) is
+    fixed. A model that needs the *value* of an array in Python takes it by ``functools.partial``.
+
+    Parameters
+    ----------
+    key
+        One random key. Not used for the steps of a resumed run, whose key is in its state.
+    svi_or_stein
+        NumPyro's ``SVI``, ``SteinVI``, ``SVGD``, or any object with ``init(key, *args, **kwargs)``,
+        ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
+    num_steps
+        Steps in all, those of a resumed run included.
+    chunk_size
+        Steps between two looks at the losses; None adapts it to half a second. No effect on numbers.
+    progress
+        Show one bar on standard error with the loss (Stein engines: the norm of the Stein force).
+    checkpoint
+        File (``.npz``) that is replaced atomically at most every ``checkpoint_every`` seconds, and
+        at the end, at a failure and at Ctrl-C. A file that exists is refused unless it is the one resumed.
+    resume
+        True continues from ``checkpoint``, or starts anew where that file is not there yet (the
+        same script can be started again and again); a path continues from that file; a
+        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run.
+    init_params
+        Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``).
+    *args, **kwargs
+        What the model takes. A model with an argument named like one of the six above is refused.
+
+    Returns
+    -------
+    FitResult
+        ``(params, losses, state)``.
+
+    Raises
+    ------
+    NonFiniteLoss
+        At the first step with a loss that is not finite, or whose update leaves a parameter that
+        is not finite. Names the step and the site; carries the result of the steps before it.
+    FitInterrupted
+        At Ctrl-C; a ``KeyboardInterrupt`` with the result so far.
+
+    Examples
+    --------
+    >>> import jax, numpyro, optax
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> def model(y):
+    ...     numpyro.sample("y", dist.Normal(numpyro.param("location", 0.0), 1.0).expand(y.shape), obs=y)
+    >>> svi = SVI(model, lambda y: None, optax.sgd(0.1), Trace_ELBO())
+    >>> result = fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
+    >>> print(f"{result.params['location']:.3f}", result.losses.shape)
+    1.000 (200,)
+    """
+    num_steps = check_count("num_steps", num_steps)
+    size = min(num_steps, LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size))
+    key = check_key("key", key)
+    check_engine(svi_or_stein)
+    path = check_checkpoint(checkpoint, resume)
+    arrays, merge = split_arguments(args, kwargs)
+    state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
+    position = starting_position(svi_or_stein, state, path, resume)
+    watch = bool(all_finite(svi_or_stein.get_params(position.state)))
+    job = Job(svi_or_stein, arrays, merge, compiled_loop(svi_or_stein, merge, size, watch), path, num_steps)
+    pace = Pace(size, chunk_size is None, checkpoint_every)
+    label = "Stein force" if hasattr(svi_or_stein, "num_stein_particles") else "loss"
+    done = min(position.steps, num_steps)
+    with tqdm.tqdm(total=num_steps, initial=done, disable=not progress, file=sys.stderr) as bar:
+        position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
+    result = keep(job, position)
+    if failure is not None:
+        loss, after = failure
+        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, merge)
+        message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
+        raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
+    return result
+
+
+# ------------------------------------------------------------------------------------------ the run
+
+
+class Job(NamedTuple):
+    """What does not change during a run."""
+
+    engine: Any
+    arrays: list[Array]
+    merge: Callable
+    advance: Callable[..., tuple]
+    path: Path | None
+    num_steps: int
+
+    @property
+    def place(self) -> str:
+        """Where results are kept, for messages."""
+        return "in .result" if self.path is None else f"in .result and in {self.path}"
+
+
+class Pace(NamedTuple):
+    """Most steps in a chunk, whether chunks grow up to it with their speed, and seconds between checkpoints."""
+
+    size: int
+    adapts: bool
+    checkpoint_every: float
+
+    def following(self, steps: int, seconds: float) -> int:
+        """Length of the chunk after one of ``steps`` that took ``seconds``."""
+        wanted = SECONDS_PER_CHUNK * steps / max(seconds, 1e-6)
+        return int(min(max(wanted, 1), 10 * steps, self.size)) if self.adapts else self.size
+
+
+def run_chunks(
+    job: Job, position: Position, pace: Pace, describe_loss: Callable, bar: Any
+) -> tuple[Position, tuple | None]:
+    """Run until the last step or the first bad one; the failure is that step's loss and the state after it."""
+    length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
+    try:
+        while position.steps < job.num_steps:
+            started, wanted = time.monotonic(), min(length, job.num_steps - position.steps)
+            count, state, losses, healthy = job.advance(position.state, wanted, job.arrays)
+            losses = np.asarray(losses)[: int(count)]
+            if not healthy:  # once more from the same state, one step less
+                good = job.advance(position.state, len(losses) - 1, job.arrays)[1]
+                return Position(good, (*position.chunks, losses[:-1])), (losses[-1], state)
+            position = Position(state, (*position.chunks, losses))
+            bar.set_postfix_str(describe_loss(f"{losses[-1]:.5g}"), refresh=False)
+            bar.update(len(losses))
+            if time.monotonic() - saved_at >= pace.checkpoint_every:
+                keep(job, position)
+                saved_at = time.monotonic()
+            length = pace.following(wanted, time.monotonic() - started)
+    except KeyboardInterrupt:
+        message = f"Interrupted after {position.steps} of {job.num_steps} steps, kept {job.place}."
+        raise FitInterrupted(message, keep(job, position)) from None
+    return position, None
+
+
+def keep(job: Job, position: Position) -> FitResult:
+    """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
+    result = FitResult(job.engine.get_params(position.state), jnp.asarray(position.losses), position.state)
+    try:
+        if job.path is not None:
+            write_checkpoint(job.path, job.engine, position)
+    except OSError as error:
+        error.result = result
+        error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")
+        raise
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- checks
+
+
+def check_engine(engine: Any) -> None:
+    """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow."""
+    methods = ("init", "update", "get_params")
+    if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
+        fail(
+            "svi_or_stein",
+            "an SVI, a SteinVI or another object with init, update and get_params",
+            f"{engine!r:.80}",
+            "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object.",
+            TypeError,
+        )
+    for role in ("model", "guide"):
+        function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
+        while isinstance(function, functools.partial):
+            bound, function = bound | set(function.keywords), function.func
+        clash = [name for name in OWN_NAMES if name in argument_names(function) and name not in bound]
+        if clash:
+            fail(
+                f"the {role}",
+                f"free of arguments named like those of fit ({', '.join(OWN_NAMES)})",
+                f"an argument {clash[0]!r}",
+                f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...).",
+                TypeError,
+            )
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Names of the arguments of a callable, none where it has no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+# ----------------------------------------------------------------------------------------- the loop
+
+
+def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, args: tuple, kwargs: dict) -> Any:
+    """``engine.init``, with Python numbers in the state made into arrays of a definite type."""
+    names, options = argument_names(engine.init), {}
+    if init_params is not None:
+        if "init_params" not in names:
+            cure = "Set starting values in the guide (init_loc_fn) instead."
+            fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
+        options["init_params"] = init_params
+    horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
+    try:
+        state = engine.init(key, *horizon, *args, **options, **kwargs)
+    except (ValueError, RuntimeError) as error:
+        # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
+        if "got invalid" in str(error) or "Cannot find valid initial parameters" in str(error):
+            error.add_note(f"The model is not finite at its initial values, before step 0. {REMEDY}")
+        raise
+    return jax.tree.map(
+        lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
+
+
+def compiled_loop(engine: Any, merge: Callable, size: int, watch: bool) -> Callable[..., tuple]:
+    """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
+
+    The caller keeps the state it passes in (it is not donated), because a failure is answered by
+    running again from there. ``watch``: stop as well at parameters that stop being finite.
+    """
+
+    @jax.jit  # called for its types and then in the loop, and traced once for both
+    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
+        args, kwargs = merge(arrays)
+        return engine.update(state, *args, **kwargs)
+
+    @jax.jit
+    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
+        loss = jax.eval_shape(step, state, arrays)[1]
+        if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
+            fail("the loss of update", "one real number", f"{loss!r:.80}", "Sum it over sites and data.", TypeError)
+
+        def body(carry: tuple) -> tuple:
+            count, state, losses, _ = carry
+            state, loss = step(state, arrays)
+            healthy = jnp.isfinite(loss)
+            if watch:
+                healthy &= all_finite(engine.get_params(state))
+            return count + 1, state, losses.at[count].set(loss), healthy
+
+        start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
+        return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
+
+    return advance

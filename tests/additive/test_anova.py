@@ -1,0 +1,133 @@
+"""ANOVA designs: what they read from the data, and that every component but the constant averages to zero."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.additive import anova, sobol
+
+
+def table(seed=0, size=60):
+    rng = np.random.default_rng(seed)
+    return np.stack(
+        [rng.uniform(10, 30, size), rng.choice([2.0, 5.0, 9.0], size, p=[0.2, 0.5, 0.3]), rng.normal(size=size)], 1
+    )
+
+
+def layout(**options):
+    return anova.design(
+        table(), names=["age", "group", "dose"], categorical=["group"], num_inducing=5, pair_inducing=3, **options
+    )
+
+
+def test_components_grids_and_maps():
+    found = layout(pairs=[("dose", "age"), (0, "group")])
+    assert found.components == {
+        "constant": (), "age": (0,), "group": (1,), "dose": (2,), "age:dose": (0, 2), "age:group": (0, 1)
+    }  # fmt: skip
+    sizes = {name: points.shape for name, points in found.inducing().items()}
+    assert sizes == {
+        "constant": (1, 3),
+        "age": (5, 3),
+        "group": (3, 3),
+        "dose": (5, 3),
+        "age:dose": (9, 3),
+        "age:group": (9, 3),
+    }
+    X = table()
+    mapped = np.asarray(found.map(X))
+    np.testing.assert_allclose(mapped[:, 0], (X[:, 0] - X[:, 0].min()) / np.ptp(X[:, 0]))
+    np.testing.assert_array_equal(np.array([2.0, 5.0, 9.0])[mapped[:, 1].astype(int)], X[:, 1])
+    counts = [np.mean(X[:, 1] == level) for level in (2.0, 5.0, 9.0)]
+    np.testing.assert_allclose(found.inputs[1].frequencies, counts)
+    assert len(found.slots) == 5
+    assert len(layout(pairs="all", constant=False).components) == 6
+
+
+def process_of(found, seed=0):
+    with handlers.seed(rng_seed=seed):
+        return found.process("f")
+
+
+def test_every_component_but_the_constant_averages_to_zero():
+    """Plain kernels would leave averages of order one."""
+    found = layout(pairs="all", family=ngp.kernels.Matern32)
+    f = process_of(found)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    grid, weights = (nodes + 1) / 2, weights / 2
+    frequencies = np.array(found.inputs[1].frequencies)
+    along = {0: (grid, weights), 1: (np.arange(3.0), frequencies), 2: (grid, weights)}
+    for d, (values, share) in along.items():
+        at = np.tile([0.3, 1.0, 0.7], (len(values), 1))
+        at[:, d] = values
+        for name, columns in found.components.items():
+            average = share @ np.asarray(f.components(at)[name].loc)
+            if d in columns:
+                np.testing.assert_allclose(average, 0.0, atol=1e-5)
+    constant = f.components(at)["constant"].loc
+    np.testing.assert_allclose(constant, constant[0], rtol=1e-12)
+    np.testing.assert_allclose(f(at).loc, sum(one.loc for one in f.components(at).values()), atol=1e-10)
+
+
+def noise_model():
+    return ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.HalfNormal(0.5)))
+
+
+def test_the_model_fits_and_finds_what_matters():
+    """y depends on age and group, not on dose: its total index must be small, theirs above 0.2."""
+    X = table(1, 200)
+    effect = np.array([0.0, 1.0, -1.0])[np.searchsorted([2.0, 5.0, 9.0], X[:, 1])]
+    y = 3.0 + np.sin(X[:, 0] / 3) + effect + 0.1 * np.random.default_rng(2).normal(size=200)
+    found = anova.design(X, names=["age", "group", "dose"], categorical=["group"], num_inducing=6)
+    model = found.model(noise_model)
+    guide = ngp.AutoGP(model, {"f": ngp.guides.block_diagonal(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.03), 0.2), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 400, X, jnp.asarray(y), batch=100, progress_bar=False)
+    posterior = ngp.Posterior.from_svi(model, guide, result.params)
+    assert float(jnp.sqrt(jnp.mean((posterior.predict(jax.random.key(0), jnp.asarray(X)).mean - y) ** 2))) < 0.3
+    index = sobol.sample(posterior, jax.random.key(1), X, num_samples=200).index
+    assert float(index["dose"].mean()) < 0.05
+    assert min(float(index["age"].mean()), float(index["group"].mean())) > 0.2
+
+
+def test_designs_pickle_and_dtype_follows():
+    found = pickle.loads(pickle.dumps(layout()))
+    assert found == layout()
+    assert process_of(found).basis.dtype == jnp.float64
+    with handlers.seed(rng_seed=0):
+        assert found.process("f", dtype=jnp.float32).basis.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: layout(pairs="some"), "pairs must be 'all' or a sequence of pairs"),
+        (lambda: layout(pairs=[("age",)]), "pairs must be 'all' or a sequence of pairs"),
+        (lambda: layout(pairs=[("age", "age")]), "pairs must be pairs of two different columns, each once"),
+        (lambda: layout(pairs=[("age", "height")]), "columns must be numbers below 3 or names among"),
+        (lambda: anova.design(table(), names=["a", "b"]), "names must be 3 different names"),
+        (lambda: anova.design(np.ones((4, 1))), "input 'x0' must be a column that varies"),
+        (lambda: layout().map(np.array([[10.0, 3.0, 0.0]])), "input 'group' must be one of the levels"),
+        (lambda: layout().map(np.zeros((2, 2))), "X must be an array with 3 columns"),
+        (lambda: layout().process("f", scale=0.0), "scale must be positive"),
+    ],
+)
+def test_bad_input(call, message):
+    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_kinds():
+    with pytest.raises(TypeError, match="family must be RBF, Matern12, Matern32 or Matern52"):
+        layout(family=ngp.kernels.Periodic)
+    with pytest.raises(TypeError, match="likelihood must be a function without arguments"):
+        layout().model(ngp.likelihoods.Gaussian(0.1))

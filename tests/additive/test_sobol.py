@@ -1,0 +1,171 @@
+"""Sobol indices against the dense oracle (products of one-dimensional integrals by adaptive quadrature)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import numpyro_gp as ngp
+from numpyro_gp.additive import sobol
+from numpyro_gp.kernels import RBF, Constant, Gaussian, Uniform, ZeroMean, ZeroMeanCategory
+from tests.oracles.additive import additive_of
+from tests.oracles.vectors import cases
+
+
+def process(value, kernels, inducing, **options):
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
+        return ngp.additive_gp("f", kernels, inducing, **options)
+
+
+def process_of(case, dtype=jnp.float64, jitter=0.0):
+    belief = ngp.beliefs.Structured(jnp.asarray(case["m"], dtype), jnp.asarray(case["W"], dtype))
+    return process(belief, *additive_of(case, zero_mean=True, dtype=dtype), jitter=jitter)
+
+
+@pytest.mark.parametrize("case", cases("sobol"))
+def test_plug_in_and_expected(case):
+    """Sixteen nodes over the whole interval, without a break at each kink, are off by 1e-5 (Matern-1/2)."""
+    f = process_of(case)
+    np.testing.assert_allclose(f(case["Xs"]).loc, case["mean"], atol=1e-9)
+    plugged, hoped = sobol.plug_in(f), sobol.expected(f)
+    np.testing.assert_allclose(list(plugged.variance.values()), case["square_of_mean"], rtol=1e-7)
+    np.testing.assert_allclose(list(plugged.index.values()), case["index_plugin"], rtol=1e-7)
+    np.testing.assert_allclose(list(hoped.variance.values()), case["mean_of_square"], rtol=1e-7)
+    totals = sobol.totals(f, plugged)
+    np.testing.assert_allclose(totals[0], case["index_plugin"][0] + case["index_plugin"][2], rtol=1e-7)
+    np.testing.assert_allclose(totals[1], case["index_plugin"][1] + case["index_plugin"][2], rtol=1e-7)
+
+
+@pytest.mark.parametrize("case", cases("sobol"))
+def test_draws_average_to_the_expectation(case):
+    """20000 draws: standard errors below 2 %; draws without the spread of q average to the plug-in."""
+    f = process_of(case)
+    found = sobol.draws(f, jax.random.key(0), 20000)
+    for c, value in enumerate(found.variance.values()):
+        np.testing.assert_allclose(value.mean(), case["mean_of_square"][c], rtol=0.05)
+    np.testing.assert_allclose(sum(found.index.values()), 1.0, rtol=1e-9)
+    for name, (low, high) in sobol.intervals(found, 0.8).items():
+        inside = (found.index[name] > low) & (found.index[name] < high)
+        np.testing.assert_allclose(inside.mean(), 0.8, atol=0.01)
+
+
+def test_other_beliefs_agree_with_structured():
+    """The same posterior as a full belief, and points as its limit of no spread."""
+    case = cases("sobol")[0]
+    f = process_of(case)
+    kernels, inducing = additive_of(case, zero_mean=True)
+    covariance = np.linalg.inv(np.eye(len(case["m"])) + case["W"] @ case["W"].T)
+    full = process(ngp.beliefs.Coupled(f.process.mean, np.linalg.cholesky(covariance)), kernels, inducing, jitter=0.0)
+    point = process(f.process.mean, kernels, inducing, jitter=0.0)
+    for name, value in sobol.expected(f).variance.items():
+        np.testing.assert_allclose(sobol.expected(full).variance[name], value, rtol=1e-9)
+        own = sobol.draws(point, jax.random.key(0), 3).variance[name]
+        np.testing.assert_allclose(own, sobol.expected(point).variance[name], rtol=1e-8)
+
+
+def test_float32():
+    case = cases("sobol")[0]
+    found = sobol.plug_in(process_of(case, jnp.float32, 1e-6))
+    for c, value in enumerate(found.index.values()):
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, case["index_plugin"][c], atol=2e-3)
+
+
+def test_float32_at_long_lengthscales():
+    """At lengthscale 100 a zero-mean kernel is 1e-6 of its variance: the plain form has no correct digit in float32."""
+    found = {}
+    for dtype in (jnp.float32, jnp.float64):
+        line = jnp.linspace(0.0, 1.0, 3, dtype=dtype)[:, None]
+        length = jnp.asarray(100.0, dtype)
+        zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+        kernels = {
+            "a": ZeroMean(RBF(one, length), Uniform(zero, one)),
+            "b": ZeroMean(RBF(one, length / 100), Uniform(zero, one)),
+        }
+        value = jnp.concatenate([jnp.ones((3,), dtype), jnp.ones((3,), dtype)])
+        f = process(value, kernels, {"a": line, "b": line}, jitter=1e-2)
+        found[dtype] = sobol.plug_in(f).variance["a"], f.components(line)["a"].loc
+    np.testing.assert_allclose(found[jnp.float32][0], found[jnp.float64][0], rtol=5e-3)
+    np.testing.assert_allclose(found[jnp.float32][1], found[jnp.float64][1], rtol=5e-3, atol=1e-6)
+
+
+def test_categories_and_gaussian_measures_against_brute_force(rng):
+    """Sums over levels and a dense grid of normal quantiles, typed in NumPy."""
+    p = np.array([0.2, 0.5, 0.3])
+    numeric = ZeroMean(RBF(1.3, 0.8), Gaussian(0.5, 0.7)).on(0)
+    category = ZeroMeanCategory(0.8, jnp.asarray(p)).on(1)
+    kernels = {"c": Constant(4.0), "x": numeric, "k": category, "xk": 1.4 * numeric * category}
+    line = np.stack([np.linspace(-1, 2, 6), np.zeros(6)], 1)
+    levels = np.stack([np.zeros(3), np.arange(3.0)], 1)
+    both = np.array([[x, k] for x in (-0.5, 0.5, 1.5) for k in range(3)])
+    inducing = {"c": levels[:1], "x": line, "k": levels, "xk": both}
+    size = sum(map(len, inducing.values()))
+    f = process(ngp.beliefs.MeanField(rng.normal(size=size), rng.uniform(0.2, 1, size)), kernels, inducing)
+    grid = np.linspace(-5, 6, 4001)
+    density = np.exp(-0.5 * ((grid - 0.5) / 0.7) ** 2)
+    density /= density.sum()
+    at = np.array([[x, k] for k in range(3) for x in grid])
+    weights = np.concatenate([p[k] * density for k in range(3)])
+    parts = f.components(at)
+    for name in ("x", "k", "xk"):
+        square = np.asarray(parts[name].loc) ** 2
+        np.testing.assert_allclose(sobol.plug_in(f).variance[name], weights @ square, rtol=1e-8)
+        np.testing.assert_allclose(
+            sobol.expected(f).variance[name], weights @ (square + np.asarray(parts[name].variance)), rtol=1e-7
+        )
+        np.testing.assert_allclose(weights @ np.asarray(parts[name].loc), 0.0, atol=1e-9)
+    assert "c" not in sobol.plug_in(f).index
+    assert sobol.totals(f, sobol.plug_in(f)).keys() == {0, 1}
+
+
+def model(X, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.1))
+    kernels = {name: ZeroMean(RBF(scale, 0.4), Uniform(0.0, 1.0)).on(d) for d, name in enumerate(("a", "b"))}
+    line = jnp.linspace(0.0, 1.0, 4)[:, None] * jnp.ones((1, 2))
+    f = ngp.additive_gp("f", kernels, {"a": line, "b": line})
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+def test_each_draw_of_a_posterior(rng):
+    """The process of draw s is the model's at that draw's values."""
+    X = jnp.asarray(rng.uniform(size=(5, 2)))
+    stored = {"scale": jnp.array([0.5, 1.0, 2.0]), "f": jnp.asarray(rng.normal(size=(3, 8)))}
+    posterior = ngp.Posterior.from_mcmc(model, stored)
+    found = sobol.each_draw(posterior, jax.random.key(0), lambda f, key: f(X).loc, X)
+    assert found.shape == (3, 5)
+    with handlers.seed(rng_seed=0), handlers.substitute(data={k: v[2] for k, v in stored.items()}):
+        trace = handlers.trace(model).get_trace(X)
+    np.testing.assert_allclose(
+        found[2],
+        trace["y"]["fn"].base_dist.mean_latent
+        if hasattr(trace["y"]["fn"], "base_dist")
+        else trace["y"]["fn"].mean_latent,
+        rtol=1e-9,
+    )
+    shares = sobol.sample(posterior, jax.random.key(1), X, num_samples=9)
+    assert shares.index["a"].shape == (9,)
+    np.testing.assert_allclose(sum(shares.index.values()), 1.0, rtol=1e-9)
+
+
+def test_bad_input():
+    line = np.linspace(0, 1, 3)[:, None]
+    plain = process(jnp.zeros(3), {"a": RBF(1.0, 1.0)}, {"a": line})
+    with pytest.raises(TypeError, match="the kernel of a component must be built from ZeroMean"):
+        sobol.plug_in(plain)
+    one = ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
+    with pytest.raises(ValueError, match="the kernel of component 'a' must be a product over different columns"):
+        sobol.plug_in(process(jnp.zeros(3), {"a": one * one}, {"a": line}))
+    with pytest.raises(ValueError, match="components must be at least one that is not constant"):
+        sobol.plug_in(process(jnp.zeros(3), {"a": Constant(1.0)}, {"a": line}))
+    f = process(jnp.ones(3), {"a": one}, {"a": line})
+    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+        sobol.draws(f, jax.random.key(0), 0)
+    with pytest.raises(ValueError, match="level must be less than 1"):
+        sobol.intervals(sobol.plug_in(f), 1.0)
+    single = ngp.Posterior.from_mcmc(lambda X: ngp.gp("f", RBF(1.0, 1.0), X), {"f": jnp.zeros((2, 3))})
+    with pytest.raises(ValueError, match="site must be one additive_gp site of the model"):
+        sobol.each_draw(single, jax.random.key(0), lambda f, key: 0.0, line)

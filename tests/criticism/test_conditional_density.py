@@ -1,0 +1,138 @@
+"""Posterior of latent inputs, densities on a grid and the Shapiro-Wilk statistic, against quadrature and SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Coupled
+from numpyro_gp.criticism.conditional_density import density_on_grid, latent_posterior, shapiro_wilk
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+CASE = cases("iw")[0]
+BELIEF = Coupled(jnp.asarray(CASE["m"]), jnp.linalg.cholesky(jnp.asarray(CASE["S"])))
+
+
+def model(X, y=None):
+    X = jnp.asarray(X)
+    f = ngp.gp("f", kernel_of(CASE), CASE["Z"], jitter=0.0)
+    with numpyro.plate("data", X.shape[0]):
+        f_w = f(ngp.latent_inputs("w", X))
+        ngp.observe("y", f_w, ngp.likelihoods.Gaussian(np.sqrt(CASE["noise"])), obs=y)
+
+
+def guide(X, y=None):
+    numpyro.sample("f", ngp.Belief(BELIEF))
+    with numpyro.plate("data", len(X)):
+        numpyro.sample("w", dist.Normal(CASE["q_mu"][:, None], CASE["q_sd"][:, None]).to_event(1))
+
+
+def moments(inputs):
+    """Mean and variance of f at rows of inputs, typed out in NumPy."""
+    kernel = kernel_of(CASE)
+    K = np.asarray(kernel.matrix(jnp.asarray(CASE["Z"])))
+    A = np.linalg.solve(np.linalg.cholesky(K), np.asarray(kernel.matrix(jnp.asarray(CASE["Z"]), jnp.asarray(inputs))))
+    return A.T @ CASE["m"], CASE["variance"] - (A**2).sum(0) + np.einsum("mn,mk,kn->n", A, CASE["S"], A)
+
+
+def test_resampled_latent_inputs_have_the_posterior_moments():
+    """Against a grid over w; q(w) itself is off by more than 6 standard errors for some datum."""
+    found = latent_posterior(jax.random.key(0), model, guide, {}, CASE["X"], CASE["y"], num_samples=200, num_draws=2000)
+    assert found.values["w"].shape == (2000, 3, 1)
+    assert found.effective_sample_size.shape == (2000, 3)
+    assert jnp.all((found.effective_sample_size >= 1) & (found.effective_sample_size <= 200))
+    grid = np.linspace(-6, 6, 2001)
+    worst = 0.0
+    for n in range(3):
+        mean, variance = moments(np.stack([np.full(2001, CASE["X"][n, 0]), grid], 1))
+        log_p = -0.5 * ((CASE["y"][n] - mean) ** 2 + variance) / CASE["noise"] - 0.5 * grid**2
+        p = np.exp(log_p - log_p.max())
+        p /= p.sum()
+        exact = p @ grid
+        error = np.sqrt((p @ (grid - exact) ** 2) / 2000)
+        assert abs(found.values["w"][:, n, 0].mean() - exact) < 4.5 * error + 0.02 * error * 2000**0.5 / 10
+        worst = max(worst, abs(CASE["q_mu"][n] - exact) / error)
+    assert worst > 6
+
+
+def predictive(num_samples, chunk_size=8192):
+    posterior = ngp.Posterior.from_svi(model, lambda X: numpyro.sample("f", ngp.Belief(BELIEF)), {})
+    X = jnp.broadcast_to(jnp.asarray(CASE["xs"])[None], (2, 1))
+    return posterior.predict(jax.random.key(1), X, num_samples=num_samples, chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 8192])
+def test_prediction_is_the_mixture_over_prior_draws(chunk_size):
+    """Against quadrature over w ~ N(0, 1): 4000 draws leave less than 0.03; using q(w) or one draw is off by more."""
+    prediction = predictive(4000, chunk_size)
+    grid = np.linspace(-2.0, 2.0, 7)
+    found = density_on_grid(prediction, grid)
+    assert found.shape == (7, 2)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    mean, variance = moments(np.stack([np.full(60, CASE["xs"][0]), nodes], 1))
+    parts = stats.norm.pdf(grid[:, None], mean, np.sqrt(variance + CASE["noise"]))
+    exact = parts @ (weights / weights.sum())
+    np.testing.assert_allclose(found, np.stack([exact, exact], 1), atol=0.015)
+    average = (weights / weights.sum()) @ mean
+    np.testing.assert_allclose(prediction.mean, average, atol=0.06)
+
+
+@pytest.mark.parametrize("case", cases("iw"))
+def test_mixture_density_at_the_draws_of_the_oracle(case):
+    """With w given, exactly the oracle's log density."""
+
+    def fixed(X, y=None):
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
+
+    belief = Coupled(jnp.asarray(case["m"]), jnp.linalg.cholesky(jnp.asarray(case["S"])))
+    inputs = jnp.stack([jnp.broadcast_to(jnp.asarray(case["xs"]), (7,)), jnp.asarray(case["ws"])], 1)
+    posterior = ngp.Posterior.from_svi(fixed, lambda X: numpyro.sample("f", ngp.Belief(belief)), {})
+    prediction = posterior.predict(jax.random.key(0), inputs, num_samples=1)
+    rows = density_on_grid(prediction, case["ys"])
+    np.testing.assert_allclose(np.log(rows.mean(1)), case["mixture_log_density"], atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 6, 11, 12, 50, 500, 5000])
+def test_shapiro_wilk_is_that_of_scipy(rng, size):
+    samples = np.stack([rng.normal(size=size), rng.gamma(1.0, size=size), rng.standard_t(2, size=size)], 1)
+    wanted = [stats.shapiro(column).statistic for column in samples.T]
+    np.testing.assert_allclose(shapiro_wilk(samples), wanted, atol=1e-6)
+
+
+def test_shapiro_wilk_keeps_the_other_axes(rng):
+    assert shapiro_wilk(rng.normal(size=(20, 3, 2))).shape == (3, 2)
+
+
+def plain(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((1, 1)))
+    with numpyro.plate("data", 3):
+        ngp.observe("y", f(jnp.asarray(X)), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+
+def plain_guide(X, y=None):
+    numpyro.sample("f", ngp.Belief(Coupled(jnp.zeros(1), jnp.eye(1))))
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: shapiro_wilk(np.zeros(2)), "samples must be 3 to 5000 along the first axis"),
+        (lambda: shapiro_wilk(np.zeros((5, 2))), "samples must be not all equal, but got 2 constant columns"),
+        (lambda: density_on_grid(predictive(2), np.zeros((2, 2))), r"grid must be of shape \(G,\)"),
+        (lambda: latent_posterior(0, model, guide, {}, CASE["X"], CASE["y"]), "key must be one JAX random key"),
+        (
+            lambda: latent_posterior(jax.random.key(0), plain, plain_guide, {}, CASE["X"], CASE["y"]),
+            "one with latent inputs",
+        ),
+    ],
+)
+def test_bad_arguments(run, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run()

@@ -1,0 +1,135 @@
+"""Importance weights at a known optimum and away from it; calibration of right and wrong inference."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.criticism.diagnose import Calibration, importance_weights, sbc, whitened_normal
+from tests.oracles.problems import regression
+
+PROBLEM = regression()
+X = PROBLEM.X
+
+
+def model(X, y=None):
+    f = ngp.gp("f", PROBLEM.kernel, X[::2])
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y)
+
+
+def optimum():
+    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.05), 1.0), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, PROBLEM.y)
+    state, _ = svi.update(state, X, PROBLEM.y)
+    return guide, svi.get_params(state), -float(svi.evaluate(state, X, PROBLEM.y))
+
+
+def test_weights_at_the_optimum_are_the_bound_itself():
+    """One natural step is exact: every weight is the bound, for the bound is tight (math.md section 7)."""
+    guide, params, bound = optimum()
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    found = importance_weights(posterior, jax.random.key(1), X, PROBLEM.y, num_samples=200)
+    np.testing.assert_allclose(found.log_weights, bound, atol=1e-6)
+    assert found.verdict == "good"
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "good"), (0.5, "poor")])
+def test_a_posterior_that_is_too_narrow_is_found_out(scale, verdict):
+    """Half the scale in 6 dimensions: the weights have infinite variance."""
+    guide, params, _ = optimum()
+    belief = guide.beliefs(params)["f"]
+
+    def plain(X, y=None):
+        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(belief.mean, scale * belief.scale_tril)))
+
+    found = importance_weights(
+        ngp.Posterior.from_svi(model, plain, {}), jax.random.key(1), X, PROBLEM.y, num_samples=4000
+    )
+    assert found.verdict == verdict, str(found)
+    assert f"k = {found.pareto_k:.2f} from 4000 draws" in str(found)
+
+
+def test_density_of_whitened_values(rng):
+    """Against SciPy, at the moments of `draw_whitened`."""
+    v, factor = rng.normal(size=3), np.tril(rng.normal(size=(3, 3)), -1) + np.diag(rng.uniform(0.5, 1, 3))
+    mean = jnp.asarray(rng.normal(size=3))
+    coupled = ngp.beliefs.Coupled(mean, jnp.asarray(factor))
+    expected = stats.multivariate_normal(mean, factor @ factor.T).logpdf(v)
+    np.testing.assert_allclose(whitened_normal("f", coupled).log_prob(v), expected)
+    field = ngp.beliefs.MeanField(mean, jnp.asarray([0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(whitened_normal("f", field).log_prob(v), stats.norm.logpdf(v, mean, [0.5, 1.0, 2.0]))
+    with pytest.raises(TypeError, match="the belief at site 'f' must be a normal distribution of the whitened"):
+        whitened_normal("f", ngp.beliefs.Orthogonal(jnp.zeros((2, 1)), jnp.zeros(2), mean, jnp.asarray(factor)))
+
+
+def conjugate(y=None, scale=1.0):
+    """``m ~ N(0, 1)``, five data: the posterior is known."""
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", 5):
+        numpyro.sample("y", dist.Normal(m, scale), obs=y)
+
+
+def exact_fit(bias=0.0, narrow=1.0):
+    def fit(key, _, y, scale=1.0):
+        centre, spread = y.sum() / (5 + 1) + bias, narrow * (5 + 1) ** -0.5
+        return {"m": centre + spread * jax.random.normal(key, (63,))}
+
+    return fit
+
+
+def test_exact_inference_passes_and_wrong_inference_fails():
+    run = lambda fit, **k: sbc(jax.random.key(0), conjugate, fit=fit, num_simulations=200, **k)  # noqa: E731
+    good = run(exact_fit())
+    assert good.passed()
+    assert "passed" in str(good)
+    assert good.ranks["m"].min() >= 0
+    assert good.ranks["m"].max() <= 63
+    for wrong in (exact_fit(bias=0.3), exact_fit(narrow=0.5)):
+        assert run(wrong).p_values["m"] < 1e-4
+    # A model that takes the noise for 1 where it was 2: the data are right, the posterior is too narrow.
+    misspecified = run(exact_fit(), truth=lambda y=None: conjugate(y, scale=2.0))
+    assert not misspecified.passed()
+    assert "FAILED" in str(misspecified)
+
+
+@pytest.mark.statistical
+def test_nuts_on_a_gp_regression_is_calibrated():
+    """Level 1e-3 over two hyper-parameters; the marginal likelihood is exact, so that nothing else is approximate."""
+
+    def regression_model(X, y=None):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.5).expand([1]).to_event(1))
+        noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, scale), X, noise, obs=y)
+
+    found = sbc(jax.random.key(3), regression_model, jnp.linspace(-2, 2, 8)[:, None], num_simulations=40, num_draws=31)
+    assert set(found.ranks) == {"scale[0]", "noise"}
+    assert found.passed(1e-3), str(found)
+
+
+def test_result_of_calibration_counts_tests():
+    found = Calibration({"a": np.zeros(3), "b": np.zeros(3)}, {"a": 0.006, "b": 0.5}, 7)
+    assert found.passed(0.01), "0.006 of two tests is above 0.01 / 2"
+    assert not found.passed(0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: sbc(jax.random.key(0), conjugate, num_simulations=5), ValueError, "num_simulations must be at least 10"),
+        (lambda: sbc(jax.random.key(0), conjugate, data={"z": "z"}), ValueError, r"data must be sites of the model"),
+        (lambda: sbc(jax.random.key(0), conjugate, fit=exact_fit(), sites=["q"]), ValueError, "sites must be sites that are simulated"),
+        (lambda: sbc(jax.random.key(0), conjugate, fit=lambda *a, **k: {"m": jnp.zeros(3)}), ValueError, "what fit returned for 'm' must be at least 63"),
+        (lambda: importance_weights(ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 6))}), jax.random.key(0), X), TypeError, "posterior must be of a variational fit"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

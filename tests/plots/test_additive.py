@@ -1,0 +1,53 @@
+"""Effect plots: every panel is there, with its labels."""
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import numpyro
+import pytest
+
+mpl.use("Agg")
+
+import numpyro_gp as ngp
+from numpyro_gp.likelihoods import Gaussian
+from tests.oracles.additive import design_posterior
+
+
+def test_one_call_draws_every_panel():
+    import matplotlib.pyplot as plt
+
+    X, layout, model, stored = design_posterior()
+    posterior = ngp.Posterior.from_mcmc(model, stored)
+    figure = ngp.plot_effects(
+        posterior, jax.random.key(1), X, design=layout, grid=6, num_samples=6, truth={"age": np.sin}, response="y"
+    )
+    titles = [axis.get_title() for axis in figure.axes]
+    assert {"age", "sex", "dose", "age:dose", "age:sex", "Sobol indices"} <= set(titles)
+    age = figure.axes[titles.index("age")]
+    assert (age.get_xlabel(), age.get_ylabel()) == ("age", "y")
+    assert "90 %" in figure.get_suptitle()
+    figure.canvas.draw()
+    plt.close(figure)
+
+
+def test_without_a_design():
+    import matplotlib.pyplot as plt
+
+    X = np.random.default_rng(0).uniform(size=(20, 2))
+
+    def model(X, y=None):
+        line = jnp.linspace(0, 1, 3)[:, None] * jnp.ones((1, 2))
+        kernels = {name: ngp.kernels.RBF(1.0, 0.4).on(d) for d, name in enumerate("ab")}
+        f = ngp.additive_gp("f", kernels, {"a": line, "b": line})
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), Gaussian(0.1), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.ones((2, 6))})
+    figure = ngp.plot_effects(posterior, jax.random.key(0), X, names=["u", "v"], indices=False, grid=5)
+    assert [axis.get_xlabel() for axis in figure.axes] == ["u", "v"]
+    plt.close(figure)
+    with pytest.raises(ValueError, match="names must be 2 names, one for each column of X"):
+        ngp.plot_effects(posterior, jax.random.key(0), X, names=["u"], indices=False)
+    with pytest.raises(ValueError, match="level must be less than 1"):
+        ngp.plot_effects(posterior, jax.random.key(0), X, level=90)

@@ -1,0 +1,173 @@
+"""Draws at the training data: the pointwise log likelihood of each kind of site, against SciPy."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior.draws import leave_one_out, spread_draws
+from tests.oracles.problems import gram, regression
+
+PROBLEM = regression()
+SPARSE = PROBLEM.X[::3]
+
+
+def model(X, y=None, Z=SPARSE, batch=None):
+    noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+    f = ngp.gp("f", PROBLEM.kernel, Z)
+    numpyro.deterministic("precision", noise**-2)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(noise), obs=None if y is None else y[idx])
+
+
+def fitted(recipe=None, fn=model):
+    guide = ngp.AutoGP(fn, {"f": recipe or ngp.guides.coupled()}, rest=AutoNormal)
+    svi = SVI(fn, guide, optax.adam(0.05), Trace_ELBO())
+    state = svi.init(jax.random.key(0), PROBLEM.X, PROBLEM.y)
+    run = jax.jit(lambda s: jax.lax.fori_loop(0, 50, lambda _, t: svi.update(t, PROBLEM.X, PROBLEM.y)[0], s))
+    return ngp.Posterior.from_svi(fn, guide, svi.get_params(run(state)))
+
+
+def test_points_give_the_predictive_density_not_the_bound(rng):
+    """``log N(y; A'v, s + noise)`` typed out; the bound's term ``E log N(y; f, noise)`` is off by more than 0.05."""
+    draws = {"f": jnp.asarray(rng.normal(size=(6, len(SPARSE)))), "noise": jnp.asarray(rng.uniform(0.3, 0.5, 6))}
+    posterior = ngp.Posterior.from_mcmc(model, draws)
+    found = posterior.draws(jax.random.key(0), PROBLEM.X, PROBLEM.y)
+    Z, X = np.asarray(SPARSE), np.asarray(PROBLEM.X)
+    K = gram(Z, 1.3, 0.8)
+    A = np.linalg.solve(np.linalg.cholesky(K + 1e-6 * 1.3 * np.eye(len(Z))), np.asarray(PROBLEM.kernel.matrix(Z, X)))
+    mean, rest = np.asarray(draws["f"]) @ A, 1.3 - (A**2).sum(0)
+    noise = np.asarray(draws["noise"])[:, None] ** 2
+    expected = stats.norm.logpdf(np.asarray(PROBLEM.y), mean, np.sqrt(rest[None] + noise))
+    np.testing.assert_allclose(found.log_likelihood["y"], expected, atol=1e-8)
+    bound = stats.norm.logpdf(np.asarray(PROBLEM.y), mean, np.sqrt(noise)) - 0.5 * rest[None] / noise
+    assert np.abs(bound - expected).max() > 0.05
+    np.testing.assert_allclose(found.latent["precision"], noise[:, 0] ** -1, rtol=1e-12)
+    np.testing.assert_array_equal(found.latent["f"], draws["f"])
+    np.testing.assert_array_equal(found.observed["y"], PROBLEM.y)
+    assert found.dims["y"] == ["data"]
+    assert found.dims["f"] == ["f_inducing"]
+    assert found.replicated["y"].shape == (6, len(X))
+
+
+def test_a_belief_is_drawn_from():
+    """Moments of the drawn whitened values are those of the belief; its mean alone would have no spread."""
+    posterior = fitted()
+    found = posterior.draws(jax.random.key(1), PROBLEM.X, PROBLEM.y, num_samples=4000)
+    belief = posterior.guide.beliefs(posterior.params)["f"]
+    scale = np.asarray(belief.whitened_scale)
+    np.testing.assert_allclose(found.latent["f"].mean(0), belief.mean, atol=5 * scale.max() / np.sqrt(4000))
+    np.testing.assert_allclose(found.latent["f"].std(0), scale, rtol=0.08)
+    covariance = np.asarray(belief.scale_tril @ belief.scale_tril.T)
+    np.testing.assert_allclose(np.cov(found.latent["f"].T), covariance, atol=0.1 * scale.max() ** 2)
+    assert found.latent["noise"].std() > 0
+
+
+def test_decoupled_beliefs_give_the_likelihood_at_drawn_function_values():
+    """``f_n ~ q(f_n)``: the mean of ``log N(y; f, noise)`` over draws is the bound's expectation, by SciPy."""
+    fixed = numpyro.handlers.substitute(model, data={"noise": jnp.asarray(0.4)})
+    fixed = numpyro.handlers.block(fixed, hide=["noise"])
+
+    def plain(X, y=None):
+        return fixed(X, y)
+
+    posterior = fitted(ngp.guides.orthogonal(PROBLEM.X[1::3]), plain)
+    found = posterior.draws(jax.random.key(1), PROBLEM.X, PROBLEM.y, num_samples=4000)
+    assert "f" not in found.latent, "whitened values do not describe a decoupled belief"
+    prediction = posterior.predict(jax.random.key(0), PROBLEM.X)
+    y, mean, variance = (np.asarray(x) for x in (PROBLEM.y, prediction.function_mean, prediction.function_variance))
+    expected = stats.norm.logpdf(y, mean, 0.4) - 0.5 * variance / 0.16
+    terms = np.asarray(found.log_likelihood["y"])
+    assert (np.abs(terms.mean(0) - expected) < 5 * terms.std(0) / np.sqrt(4000)).all()
+    density = stats.norm.logpdf(y, mean, np.sqrt(variance + 0.16))
+    assert (np.abs(density - expected) > 5 * terms.std(0) / np.sqrt(4000)).any()
+
+
+def test_leave_one_out_of_exact_regression(rng):
+    """Each datum left out by hand, in NumPy."""
+    covariance = gram(np.asarray(PROBLEM.X), 1.3, 0.8) + 0.1 * np.eye(len(PROBLEM.y))
+    y = np.asarray(PROBLEM.y)
+    mean, variance = leave_one_out(0.3 + jnp.zeros_like(PROBLEM.y), jnp.asarray(covariance), PROBLEM.y)
+    for n in range(len(y)):
+        rest = np.delete(np.arange(len(y)), n)
+        gain = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, n])
+        np.testing.assert_allclose(mean[n], 0.3 + gain @ (y[rest] - 0.3), atol=1e-8)
+        np.testing.assert_allclose(variance[n], covariance[n, n] - gain @ covariance[rest, n], atol=1e-8)
+
+
+def test_regression_sites_and_ordinary_sites():
+    """Exact: the leave-one-out density; collapsed: none, because the bound is no density; NumPyro's own: log_prob."""
+
+    def exact(X, y=None, inducing=None, count=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+        ngp.gp_regression("y", PROBLEM.kernel, X, noise, obs=y, inducing=inducing)
+        with numpyro.plate("counts", 3):
+            numpyro.sample("count", dist.Poisson(2.0), obs=count)
+
+    posterior = ngp.Posterior.from_mcmc(exact, {"noise": jnp.array([0.1, 0.2])})
+    count = jnp.array([1, 2, 4])
+    found = posterior.draws(jax.random.key(0), PROBLEM.X, PROBLEM.y, count=count)
+    covariance = gram(np.asarray(PROBLEM.X), 1.3, 0.8) + 0.2 * np.eye(len(PROBLEM.y))
+    mean, variance = leave_one_out(jnp.zeros_like(PROBLEM.y), jnp.asarray(covariance), PROBLEM.y)
+    np.testing.assert_allclose(
+        found.log_likelihood["y"][1], stats.norm.logpdf(PROBLEM.y, mean, np.sqrt(variance)), atol=1e-7
+    )
+    np.testing.assert_allclose(found.log_likelihood["count"][0], stats.poisson.logpmf(count, 2.0))
+    assert set(found.replicated) == {"count"}
+    collapsed = posterior.draws(jax.random.key(0), PROBLEM.X, PROBLEM.y, inducing=SPARSE, count=count)
+    assert set(collapsed.log_likelihood) == {"count"}
+
+
+def test_masked_data_and_local_sites_of_the_training_data():
+    hidden = np.arange(len(PROBLEM.y)) < 4
+
+    def latent(X, y=None):
+        f = ngp.gp("f", PROBLEM.kernel, SPARSE)
+        with numpyro.plate("data", X.shape[0]), numpyro.handlers.mask(mask=~hidden):
+            w = ngp.latent_inputs("w", X)
+            ngp.observe("y", f(w[:, :1] + w[:, 1:]), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    w = jnp.linspace(-1.0, 1.0, len(PROBLEM.y))[None, :, None] * jnp.array([0.0, 1.0])[:, None, None]
+    draws = {"f": jnp.ones((2, len(SPARSE))), "w": w}
+    found = ngp.Posterior.from_mcmc(latent, draws).draws(jax.random.key(0), PROBLEM.X, PROBLEM.y)
+    assert (found.log_likelihood["y"][:, hidden] == 0).all()
+    np.testing.assert_array_equal(found.latent["w"], w)
+    assert float(jnp.abs(found.log_likelihood["y"][0] - found.log_likelihood["y"][1]).max()) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "message"),
+    [
+        ((PROBLEM.X,), {}, "site 'y' must be observed"),
+        ((PROBLEM.X, PROBLEM.y), {"batch": 4}, "plate 'data' must be over all data, but got 4 of 12"),
+        ((PROBLEM.X, PROBLEM.y), {"Z": PROBLEM.X}, "args must be the data of the fit: site 'f'"),
+    ],
+)
+def test_bad_input(arguments, keywords, message):
+    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, len(SPARSE))), "noise": jnp.ones(2)})
+    assert "key" in inspect.signature(posterior.draws).parameters
+    with pytest.raises(ValueError, match=message):
+        posterior.draws(jax.random.key(0), *arguments, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("count", "available", "chains", "expected"),
+    [
+        (6, 6, 1, [0, 1, 2, 3, 4, 5]),
+        (6, 6, 2, [0, 1, 2, 3, 4, 5]),
+        (4, 6, 2, [0, 2, 3, 5]),
+        (1, 6, 2, [0, 3]),
+        (3, 100, 1, [0, 50, 99]),
+    ],
+)
+def test_draws_are_spread_within_each_chain(count, available, chains, expected):
+    np.testing.assert_allclose(spread_draws(count, available, chains), expected, atol=0.5)

@@ -1,0 +1,91 @@
+"""The mixture over draws: moments, quantiles and samples against dense sums."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import optimize, stats
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.sites import Observation
+
+MEANS = np.array([[0.0, 1.0, -1.0], [3.0, 1.5, -1.0]])
+SCALES = np.array([[0.5, 0.4, 1.0], [0.3, 0.8, 1.0]])
+
+
+def prediction(likelihood=None, split=True):
+    likelihood = ngp.likelihoods.Gaussian(0.2) if likelihood is None else likelihood
+    stacked = jax.vmap(lambda m, s: Observation(dist.Normal(m, s), likelihood))
+    whole = stacked(jnp.asarray(MEANS), jnp.asarray(SCALES))
+    parts = [stacked(jnp.asarray(MEANS[:, a:b]), jnp.asarray(SCALES[:, a:b])) for a, b in ((0, 2), (2, 3))]
+    return Prediction(parts, [2, 1], jax.random.key(0)) if split else Prediction([whole], [3], jax.random.key(0))
+
+
+def test_moments_and_density():
+    for split in (True, False):
+        mixture = prediction(split=split)
+        total = SCALES**2 + 0.04
+        np.testing.assert_allclose(mixture.mean, MEANS.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(mixture.variance, total.mean(0) + MEANS.var(0), rtol=1e-12)
+        np.testing.assert_allclose(mixture.function_variance, (SCALES**2).mean(0) + MEANS.var(0), rtol=1e-12)
+        y = np.array([0.3, 1.0, 0.0])
+        expected = np.log(stats.norm.pdf(y, MEANS, np.sqrt(total)).mean(0))
+        np.testing.assert_allclose(mixture.log_density(y), expected, rtol=1e-10)
+    assert "draws=2" in repr(mixture)
+
+
+def test_gaussian_quantiles_invert_the_distribution_function():
+    """A Gaussian of the same two moments would be off by more than 0.1 at the first, bimodal, point."""
+    levels = [0.05, 0.5, 0.9]
+    got = prediction().quantiles(levels)
+    scales = np.sqrt(SCALES**2 + 0.04)
+    for i, level in enumerate(levels):
+        for n in range(3):
+            cdf = lambda q, n=n: stats.norm.cdf(q, MEANS[:, n], scales[:, n]).mean() - level  # noqa: B023, E731
+            np.testing.assert_allclose(got[i, n], optimize.brentq(cdf, -20, 20), atol=1e-8)
+
+
+def test_samples_have_the_moments_of_the_mixture():
+    mixture = prediction()
+    draws = mixture.sample(40000)
+    assert draws.shape == (40000, 3)
+    np.testing.assert_allclose(draws.mean(0), mixture.mean, atol=0.04)
+    np.testing.assert_allclose(draws.var(0), mixture.variance, rtol=0.05)
+    assert mixture.sample(1).shape == (1, 3)
+
+
+def test_other_likelihoods_give_quantiles_from_samples():
+    counts = prediction(ngp.likelihoods.Poisson())
+    quantiles = counts.quantiles([0.1, 0.9], num_samples=4000)
+    assert (quantiles[0] <= quantiles[1]).all()
+    np.testing.assert_allclose(counts.sample(20000).mean(0), counts.mean, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.log_density(jnp.zeros((3, 1))), r"y must be of shape \(3,\).*y\[:, 0\]"),
+        (lambda p: p.quantiles([0.0]), "levels must be between 0 and 1"),
+        (lambda p: p.sample(0), "num_samples must be at least 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(prediction())
+
+
+def test_chunks_that_are_computed_again_give_the_same_mixture(monkeypatch):
+    """Nothing is kept between passes, and nothing but memory changes."""
+    from numpyro_gp.posterior import chunks
+
+    kept = prediction()
+    padded = jax.vmap(lambda m, s: Observation(dist.Normal(m, s), ngp.likelihoods.Gaussian(0.2)))
+    parts = [padded(jnp.asarray(MEANS[:, [a, b]]), jnp.asarray(SCALES[:, [a, b]])) for a, b in ((0, 1), (2, 2))]
+    again = Prediction(chunks.Chunks(lambda number: parts[number], None, [2, 1]), [2, 1], jax.random.key(0))
+    y = jnp.array([0.3, 1.0, 0.0])
+    np.testing.assert_allclose(again.mean, kept.mean, rtol=1e-14)
+    np.testing.assert_allclose(again.log_density(y), kept.log_density(y), rtol=1e-14)
+    np.testing.assert_allclose(again.quantiles([0.1, 0.8]), kept.quantiles([0.1, 0.8]), rtol=1e-12)
+    assert again.sample(9).shape == (9, 3)

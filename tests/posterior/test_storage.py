@@ -1,0 +1,48 @@
+"""Files of arrays: what is written is read back bit for bit, and other files are refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.posterior.storage import read_arrays, write_arrays
+
+
+def test_round_trip_keeps_names_shapes_and_types(tmp_path):
+    groups = {
+        "params": {"f/loc": jnp.arange(3.0), "nested": {"a.b": jnp.ones((2, 2), jnp.float32)}},
+        "samples": {"count": jnp.arange(4), "half": jnp.ones(2, jnp.bfloat16), "flag": jnp.array([True, False])},
+    }
+    write_arrays(tmp_path / "file.npz", "mcmc", groups, {"num_chains": 2})
+    kind, found, notes = read_arrays(tmp_path / "file.npz")
+    assert (kind, notes) == ("mcmc", {"num_chains": 2})
+    assert set(found["params"]) == {"f/loc", "nested"}
+    for own, other in (
+        (found["params"]["f/loc"], groups["params"]["f/loc"]),
+        (found["params"]["nested"]["a.b"], groups["params"]["nested"]["a.b"]),
+        *((found["samples"][name], value) for name, value in groups["samples"].items()),
+    ):
+        assert own.dtype == other.dtype
+        np.testing.assert_array_equal(own, other)
+    assert [p.name for p in tmp_path.iterdir()] == ["file.npz"], "no temporary file is left"
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
+        read_arrays(tmp_path / "missing.npz")
+    (tmp_path / "text.npz").write_text("no arrays")
+    with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
+        read_arrays(tmp_path / "text.npz")
+    np.savez(tmp_path / "other.npz", header=np.asarray('{"format": "x", "arrays": []}'))
+    with pytest.raises(ValueError, match="path must be a file of format 'numpyro_gp posterior 1', but got 'x'"):
+        read_arrays(tmp_path / "other.npz")
+    # An array of objects would be a pickle.
+    np.savez(tmp_path / "pickle.npz", header=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
+        read_arrays(tmp_path / "pickle.npz")
+
+
+def test_values_that_cannot_be_written(tmp_path):
+    with pytest.raises(ValueError, match="the value of 'a' must be an array or a dictionary of arrays, but got a list"):
+        write_arrays(tmp_path / "file.npz", "svi", {"params": {"a": [1]}}, {})
+    with pytest.raises(ValueError, match="path must be a file in a folder that exists"):
+        write_arrays(tmp_path / "no" / "file.npz", "svi", {}, {})

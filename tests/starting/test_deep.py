@@ -1,0 +1,76 @@
+"""Where deep models start: linear means against the oracle, inducing inputs through them, mixing matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.starting.deep import initial_layers, latent_columns, mix, principal_directions
+from tests.oracles.vectors import cases
+
+
+@pytest.mark.parametrize("case", cases("linear_mean"))
+def test_projection_is_onto_the_top_singular_vectors(case):
+    """Not centred; rows of V^T taken for columns would be another projector."""
+    first, last = initial_layers(case["X"], case["X"][:5], widths=[2])
+    W = np.asarray(first.mean.weights)
+    np.testing.assert_allclose(W @ W.T, case["projector"], atol=1e-9)
+    directions = np.asarray(principal_directions(case["X"], 2))
+    np.testing.assert_allclose(directions @ directions.T, case["projector"], atol=1e-9)
+    np.testing.assert_allclose(last.inducing, case["X"][:5] @ W, atol=1e-12)
+
+
+def test_inducing_inputs_follow_the_means(rng):
+    X = rng.normal(size=(20, 3))
+    layers = initial_layers(X, X[:6], widths=[3, 5])
+    assert [layer.inducing.shape for layer in layers] == [(6, 3), (6, 3), (6, 5)]
+    np.testing.assert_allclose(layers[1].inducing, X[:6], rtol=1e-12)
+    np.testing.assert_allclose(layers[2].inducing, np.hstack([X[:6], np.zeros((6, 2))]), rtol=1e-12)
+    assert layers[-1].mean is None
+    assert layers[-1].scale == 1.0
+    assert layers[0].scale == 1e-2
+    (single,) = initial_layers(X, X[:6], widths=[])
+    assert single.mean is None
+
+
+def test_mixing_gives_correlated_outputs(rng):
+    """Mean P mu and marginal variance (P o P) s (math.md section 3.3), from 20000 draws; standard error below 0.02."""
+    P = jnp.asarray(rng.normal(size=(3, 2)))
+    g = jnp.asarray(rng.normal(size=(20000, 2)) * np.array([0.5, 1.0]) + np.array([1.0, -1.0]))
+    mixed = mix(g, P)
+    np.testing.assert_allclose(mixed[0], P @ g[0], rtol=1e-12)
+    np.testing.assert_allclose(mixed.mean(0), P @ jnp.array([1.0, -1.0]), atol=0.1)
+    np.testing.assert_allclose(mixed.var(0), (P**2) @ jnp.array([0.25, 1.0]), rtol=0.05)
+    assert mix(g.reshape(2, 100, 100, 2), P).shape == (2, 100, 100, 3)
+
+
+def test_principal_directions_of_full_width_are_the_identity(rng):
+    np.testing.assert_array_equal(principal_directions(rng.normal(size=(5, 3)), 3), np.eye(3))
+
+
+def test_latent_columns_are_standard_normal():
+    Z = latent_columns(jax.random.key(0), np.zeros((4000, 2)), 3)
+    assert Z.shape == (4000, 5)
+    np.testing.assert_array_equal(Z[:, :2], 0)
+    np.testing.assert_allclose(Z[:, 2:].mean(0), 0, atol=0.08)
+    np.testing.assert_allclose(Z[:, 2:].std(0), 1, atol=0.06)
+
+
+def test_dtype_follows():
+    X = np.ones((4, 2), np.float32)
+    assert all(layer.inducing.dtype == jnp.float32 for layer in initial_layers(X, X, widths=[3]))
+    assert latent_columns(jax.random.key(0), X).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: initial_layers(np.zeros((3, 2)), np.zeros((3, 1)), []), "inducing must be an array with 2 columns"),
+        (lambda: initial_layers(np.zeros((3, 2)), np.zeros((3, 2)), [0]), "widths must be at least 1"),
+        (lambda: latent_columns(0, np.zeros((3, 2))), "key must be one JAX random key"),
+        (lambda: mix(np.zeros((4, 3)), np.zeros((3, 2))), "values must be with 2 columns"),
+    ],
+)
+def test_bad_arguments(build, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        build()

@@ -1,0 +1,219 @@
+"""Inducing points against a NumPy pivoted Cholesky, known clusters, and the promises about duplicates."""
+
+import itertools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.starting import inducing
+from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
+
+KEY = jax.random.key(5)
+
+
+def matern32(lengthscale, variance=lambda X: jnp.ones(X.shape[0], X.dtype)):
+    """A kernel of this test's own: Matern 3/2 with a variance that may depend on the input."""
+
+    def matrix(A, B):
+        r = jnp.sqrt(3.0) * jnp.sqrt(jnp.sum((A[:, None, :] - B[None, :, :]) ** 2, -1)) / lengthscale
+        r = r.astype(A.dtype)
+        return jnp.sqrt(variance(A)[:, None] * variance(B)[None, :]) * (1.0 + r) * jnp.exp(-r)
+
+    return SimpleNamespace(matrix=matrix, diagonal=variance)
+
+
+def varying(X):
+    return 1.0 + 0.5 * jnp.sin(X[:, 0]) ** 2
+
+
+def numpy_pivots(K, size):
+    """Conditional variance by dense solves, from the definition: diag(K - K_SZ K_ZZ^-1 K_ZS)."""
+    chosen, left = [], np.diag(K).copy()
+    for _ in range(size):
+        chosen.append(int(np.argmax(left)))
+        left = np.diag(K - K[:, chosen] @ np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen])).copy()
+        left[chosen] = -np.inf
+    return chosen
+
+
+def inertia(X, Z):
+    return float(((np.asarray(X)[:, None, :] - np.asarray(Z)[None, :, :]) ** 2).sum(-1).min(1).sum())
+
+
+@pytest.mark.parametrize("lengthscale", [0.4, 2.0])
+def test_greedy_variance_equals_the_dense_definition(rng, lengthscale):
+    X = rng.normal(size=(60, 2))
+    kernel = matern32(lengthscale, varying)
+    expected = X[numpy_pivots(np.asarray(kernel.matrix(jnp.asarray(X), jnp.asarray(X))), 15)]
+    # Exact rows in this order: choosing by distance, or by prior variance, gives other rows.
+    np.testing.assert_array_equal(greedy_variance(kernel, X, 15), expected)
+    assert not np.array_equal(expected, X[np.argsort(-np.asarray(varying(X)))[:15]])
+
+
+def test_greedy_answers_are_nested_and_lower_the_trace(rng):
+    X = jnp.asarray(rng.uniform(0, 5, size=(80, 2)))
+    kernel = matern32(1.0)
+    Z = greedy_variance(kernel, X, 12)
+    np.testing.assert_array_equal(greedy_variance(kernel, X, 5), Z[:5])
+
+    def trace(Z):
+        K = kernel.matrix(X, Z)
+        return 80.0 - float(jnp.trace(K @ jnp.linalg.solve(kernel.matrix(Z, Z), K.T)))
+
+    random = [trace(random_subset(jax.random.key(s), X, 12)) for s in range(5)]
+    assert trace(Z) < min(random)
+
+
+def test_greedy_key_decides_ties_only(rng):
+    X = jnp.asarray(rng.normal(size=(40, 2)))
+    starts = {tuple(np.asarray(greedy_variance(matern32(1.0), X, 1, jax.random.key(s))[0])) for s in range(4)}
+    assert len(starts) > 1  # a stationary kernel ties every first row
+    np.testing.assert_array_equal(greedy_variance(matern32(1.0), X, 1)[0], X[0])
+    unique = matern32(1.0, varying)  # no ties: any order of the rows gives the same points
+    plain = greedy_variance(unique, X, 10)
+    np.testing.assert_array_equal(greedy_variance(unique, X, 10, KEY), plain)
+    np.testing.assert_array_equal(greedy_variance(unique, X[::-1], 10), plain)
+
+
+def test_greedy_beyond_the_rank_of_the_kernel_spreads_distinct_points():
+    X = jnp.linspace(0.0, 1.0, 50)[:, None]
+    linear = SimpleNamespace(matrix=lambda A, B: A @ B.T, diagonal=lambda A: jnp.sum(A**2, 1))  # rank one
+    Z = np.asarray(greedy_variance(linear, X, 5))[:, 0]
+    # Largest variance first, then farthest points: 1, 0, the middle, the quarters.
+    np.testing.assert_allclose(Z[:3], [1.0, 0.0, 0.5], atol=0.02)
+    np.testing.assert_allclose(np.sort(Z[3:]), [0.25, 0.75], atol=0.02)
+    assert len(np.unique(Z)) == 5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_smooth_kernel_never_repeats_a_row(dtype):
+    X = np.linspace(0.0, 1.0, 100, dtype=dtype)[:, None]
+    rbf = SimpleNamespace(
+        matrix=lambda A, B: jnp.exp(-0.5 * (A - B.T) ** 2), diagonal=lambda A: jnp.ones(A.shape[0], A.dtype)
+    )
+    Z = greedy_variance(rbf, np.concatenate([X, X]), 60)  # numerical rank about 10, every row twice
+    assert len(np.unique(np.asarray(Z))) == 60
+    assert Z.dtype == dtype
+
+
+def test_kmeans_finds_separated_clusters(rng):
+    centres = 100.0 * np.stack([np.arange(6.0), np.arange(6.0) % 3, np.arange(6.0) % 2], axis=1) + 1e4
+    X = np.repeat(centres, 30, axis=0) + rng.normal(size=(180, 3))
+    expected = X.reshape(6, 30, 3).mean(1)
+    for seed in range(5):
+        Z = np.asarray(kmeans(jax.random.key(seed), rng.permutation(X), 6))
+        # Means of the clusters; a row of X would be wrong by about 1.
+        np.testing.assert_allclose(Z[np.argsort(Z[:, 0])], expected, rtol=1e-12)
+
+
+def test_kmeans_lowers_inertia(rng):
+    X = rng.normal(size=(400, 2)) * np.asarray([3.0, 0.3])
+    start, end = kmeans(KEY, X, 20, num_iterations=0), kmeans(KEY, X, 20)
+    random = np.mean([inertia(X, random_subset(jax.random.key(s), X, 20)) for s in range(20)])
+    assert inertia(X, end) < 0.8 * inertia(X, start)
+    assert inertia(X, end) < 0.6 * random
+    steps = [inertia(X, kmeans(KEY, X, 20, num_iterations=n)) for n in range(8)]
+    assert all(a >= b for a, b in itertools.pairwise(steps))
+
+
+def test_kmeans_ends_at_a_fixed_point_of_numpy_lloyd(rng):
+    X = rng.normal(size=(150, 2))
+    Z = np.asarray(kmeans(KEY, X, 8, num_iterations=500))
+    labels = ((X[:, None, :] - Z[None, :, :]) ** 2).sum(-1).argmin(1)
+    np.testing.assert_allclose(Z, [X[labels == m].mean(0) for m in range(8)], rtol=1e-10)
+
+
+def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+    X = jnp.asarray(rng.normal(size=(103, 2)))
+    centres = X[:7]
+    whole = inducing.assign(X, centres)
+    monkeypatch.setattr(inducing, "BLOCK_ROWS", 10)  # ten blocks and one of three rows
+    for got, expected in zip(inducing.assign(X, centres), whole, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+    assert float(whole[1].sum()) == 103.0
+
+
+def test_no_array_of_all_distances_is_built():
+    shapes = jax.make_jaxpr(inducing.lloyd)(jnp.zeros((50_000, 2)), jnp.zeros((300, 2)), 3)
+    assert "50000,300" not in str(shapes)
+    assert "4096,300" in str(shapes)
+
+
+def test_empty_cluster_restarts_at_the_farthest_row():
+    X = jnp.asarray([[0.0], [1.0], [10.0]])
+    start = jnp.asarray([[0.4], [50.0], [60.0]])  # the last two own nothing after the first owns all
+    moved = np.sort(np.asarray(inducing.lloyd(X, start, 10))[:, 0])
+    np.testing.assert_allclose(moved, [0.0, 1.0, 10.0])
+
+
+def test_plus_plus_prefers_far_rows():
+    # 1000 rows near zero and one at 100: uniform choice would find it in 3 of 1001 draws.
+    X = jnp.concatenate([jnp.linspace(0.0, 0.1, 1000), jnp.asarray([100.0])])[:, None]
+    found = [float(kmeans(jax.random.key(s), X, 3, num_iterations=0).max()) for s in range(10)]
+    np.testing.assert_allclose(found, 100.0)
+
+
+def test_random_subset_is_uniform_and_without_replacement():
+    X = jnp.arange(5.0)[:, None]
+    keys = jax.random.split(KEY, 400)
+    draws = np.stack([np.asarray(random_subset(k, X, 2))[:, 0] for k in keys])
+    assert np.all(draws[:, 0] != draws[:, 1])
+    counts = np.bincount(draws.astype(int).ravel(), minlength=5)
+    # Each row is in 2/5 of the draws; 4.5 standard deviations. The first rows only would give 400.
+    assert np.all(np.abs(counts - 160) < 4.5 * np.sqrt(400 * 0.4 * 0.6))
+    np.testing.assert_array_equal(np.sort(np.asarray(random_subset(KEY, X, 5))[:, 0]), np.arange(5.0))
+
+
+SELECTORS = {
+    "kmeans": lambda X, size: kmeans(KEY, X, size),
+    "greedy_variance": lambda X, size: greedy_variance(matern32(1.0), X, size),
+    "random_subset": lambda X, size: random_subset(KEY, X, size),
+}
+
+
+@pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS.keys())
+def test_common_contract(select, rng):
+    X = rng.normal(size=(30, 2))
+    for dtype in (np.float32, np.float64):
+        Z = select(X.astype(dtype), 7)
+        assert Z.shape == (7, 2)
+        assert Z.dtype == dtype
+        assert len(np.unique(np.asarray(Z), axis=0)) == 7
+    whole = np.asarray(select(X, 30))
+    np.testing.assert_allclose(whole[np.argsort(whole[:, 0])], X[np.argsort(X[:, 0])], rtol=1e-12)
+    repeated = np.repeat(X[:4], 5, axis=0)
+    distinct = np.asarray(select(repeated, 4))
+    np.testing.assert_allclose(distinct[np.argsort(distinct[:, 0])], X[:4][np.argsort(X[:4, 0])], rtol=1e-12)
+    match = r"num_inducing must be at most the number of distinct rows of X, 4, because X has duplicates, but got 5"
+    with pytest.raises(ValueError, match=match):
+        select(repeated, 5)
+
+
+@pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS.keys())
+def test_wrong_arguments_are_named(select, rng):
+    X = rng.normal(size=(6, 2))
+    with pytest.raises(ValueError, match=r"at most the number of rows of X, 6, but got 7.*num_inducing=6"):
+        select(X, 7)
+    with pytest.raises(ValueError, match="num_inducing must be at least 1, but got 0"):
+        select(X, 0)
+    with pytest.raises(TypeError, match="num_inducing must be a whole number"):
+        select(X, 2.0)
+    with pytest.raises(ValueError, match=r"X must be finite, but got 1 NaN .*index \(2, 1\)"):
+        select(np.where(np.arange(12).reshape(6, 2) == 5, np.nan, X), 2)
+    with pytest.raises(ValueError, match=r"For one input dimension pass X\[:, None\]"):
+        select(X[:, 0], 2)
+    with pytest.raises(TypeError, match="X must be floating point, but got dtype int64"):
+        select(np.arange(12).reshape(6, 2), 2)
+    with pytest.raises(TypeError, match="X must be known, but got a traced array"):
+        jax.jit(lambda X: select(X, 2))(X)
+
+
+def test_wrong_kernel_is_named(rng):
+    X = rng.normal(size=(6, 2))
+    with pytest.raises(TypeError, match=r"object with matrix\(X1, X2\) and diagonal\(X\), but got str"):
+        greedy_variance("rbf", X, 2)
+    with pytest.raises(ValueError, match="kernel must be finite at X, but got NaN"):
+        greedy_variance(matern32(jnp.nan), X, 2)

@@ -1,0 +1,139 @@
+"""Runs on disk: resumed bit for bit, refused when they belong elsewhere, never half written."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib.einstein import SVGD, RBFKernel
+from numpyro.infer import SVI, Trace_ELBO
+
+from numpyro_gp.training.fit import NonFiniteLoss, fit
+from tests.oracles.engines import Countdown, data, engine, key, model, same
+
+KEY, DATA = key(), data()
+
+
+# --- checkpoints
+
+
+def old_key(seed):
+    return jax.random.PRNGKey(seed)
+
+
+@pytest.mark.parametrize(
+    ("make_key", "optimiser"),
+    [(jax.random.key, optax.adam(0.05)), (old_key, numpyro.optim.Adam(0.05))],
+    ids=["typed key, optax", "uint32 key, numpyro"],
+)
+def test_resumed_run_is_bit_identical(tmp_path, make_key, optimiser):
+    def svi():
+        return engine(optimiser)
+
+    path = tmp_path / "run.npz"
+    whole = fit(make_key(1), svi(), 37, DATA, batch=2, chunk_size=10, progress=False)
+    fit(make_key(1), svi(), 16, DATA, batch=2, checkpoint=path, checkpoint_every=0.0, chunk_size=3, progress=False)
+    resumed = fit(make_key(1), svi(), 37, DATA, batch=2, checkpoint=path, resume=True, progress=False)
+    same(whole, resumed)
+    same(whole, fit(make_key(1), svi(), 37, DATA, batch=2, resume=path, progress=False))  # nothing left to do
+    assert os.listdir(tmp_path) == ["run.npz"]
+    with np.load(path, allow_pickle=False) as file:  # leaves only
+        assert all(file[name].dtype != object for name in file.files)
+
+
+def test_resume_from_a_result_and_from_a_path(tmp_path):
+    whole = fit(KEY, Countdown(), 20, DATA, progress=False)
+    half = fit(KEY, Countdown(), 11, DATA, checkpoint=tmp_path / "half.npz", progress=False)
+    same(whole, fit(KEY, Countdown(), 20, DATA, resume=half, progress=False))
+    same(whole, fit(KEY, Countdown(), 20, DATA, resume=str(tmp_path / "half.npz"), progress=False))
+    assert len(fit(KEY, Countdown(), 5, DATA, resume=half, progress=False).losses) == 11  # past 5 already: unchanged
+
+
+def test_resume_without_a_file_starts_anew(tmp_path):
+    path = tmp_path / "later.npz"
+    same(
+        fit(KEY, Countdown(), 8, DATA, checkpoint=path, resume=True, progress=False),
+        fit(KEY, Countdown(), 8, DATA, progress=False),
+    )
+    assert path.is_file()
+
+
+def test_stein_run_resumes(tmp_path):
+    def svgd():
+        return SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2)
+
+    half = fit(KEY, svgd(), 3, DATA, checkpoint=tmp_path / "s.npz", progress=False)
+    assert half.losses.shape == (3,)
+    same(
+        fit(KEY, svgd(), 6, DATA, progress=False), fit(KEY, svgd(), 6, DATA, resume=tmp_path / "s.npz", progress=False)
+    )
+
+
+def test_bfloat16_state_survives_the_file(tmp_path):
+    class Half(Countdown):
+        def init(self, key, data):
+            return {**super().init(key, data), "weight": jnp.ones(2, jnp.bfloat16)}
+
+        def update(self, state, data):
+            state, loss = super().update(state, data)
+            return {**state, "weight": state["weight"].astype(jnp.bfloat16)}, loss
+
+    fit(KEY, Half(), 3, DATA, checkpoint=tmp_path / "h.npz", progress=False)
+    same(
+        fit(KEY, Half(), 6, DATA, progress=False), fit(KEY, Half(), 6, DATA, resume=tmp_path / "h.npz", progress=False)
+    )
+
+
+def test_resume_with_another_problem_names_the_difference(tmp_path):
+    path = tmp_path / "run.npz"
+    fit(KEY, engine(), 3, DATA, checkpoint=path, progress=False)
+
+    def other(y):
+        numpyro.sample("location", dist.Delta(numpyro.param("place", jnp.zeros(3)).sum()))
+
+    match = r"same problem, but got parameter \['place'\] is absent there and float64\(3,\) here; .*'centre'"
+    with pytest.raises(ValueError, match=match):
+        fit(KEY, SVI(model, other, optax.adam(0.05), Trace_ELBO()), 5, DATA, resume=path, progress=False)
+    sgd = engine(optax.sgd(0.05))
+    with pytest.raises(ValueError, match=r"got state .* there and absent here.*same model, guide, optimiser"):
+        fit(KEY, sgd, 5, DATA, resume=path, progress=False)
+    with pytest.raises(ValueError, match=r"rng_key is key<fry>\(\) there and uint32\(2,\) here"):
+        fit(old_key(0), engine(), 5, DATA, resume=path, progress=False)
+
+
+def test_a_file_that_is_no_checkpoint_is_named(tmp_path):
+    (tmp_path / "text.npz").write_text("not a zip file")
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    for name in ("text.npz", "other.npz"):
+        with pytest.raises(ValueError, match=rf"resume must be a checkpoint written by fit, but got '.*{name}', which"):
+            fit(KEY, engine(), 5, DATA, resume=tmp_path / name, progress=False)
+
+
+def test_failure_writes_the_last_good_state(tmp_path):
+    path = tmp_path / "bad.npz"
+    with pytest.raises(NonFiniteLoss, match=r"The last good state is in \.result and in .*bad\.npz"):
+        fit(KEY, Countdown(bad_step=7), 20, DATA, checkpoint=path, chunk_size=5, progress=False)
+    repaired = fit(KEY, Countdown(), 20, DATA, checkpoint=path, resume=True, progress=False)
+    same(repaired, fit(KEY, Countdown(), 20, DATA, progress=False))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "run.npz"
+    fit(KEY, Countdown(), 4, DATA, checkpoint=path, progress=False)
+    before = path.read_bytes()
+
+    def full_disk(file, **entries):
+        file.write(b"half of it")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    with pytest.raises(OSError, match="No space left") as info:
+        fit(KEY, Countdown(), 9, DATA, checkpoint=path, resume=True, progress=False)
+    assert info.value.result.losses.shape == (9,)  # the work is not lost with the disk
+    assert "in .result" in info.value.__notes__[0]
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["run.npz"]

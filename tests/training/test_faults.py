@@ -1,0 +1,102 @@
+"""What a failed fit says: sites, parameters, particles, and the draw of the very step that failed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib.einstein import SVGD, RBFKernel
+from numpyro.infer import SVI, Trace_ELBO
+
+from numpyro_gp.training.fit import NonFiniteLoss, fit
+from tests.oracles.engines import data, key
+
+KEY, DATA = key(), data()
+
+
+def failing(y):
+    """A model whose second site turns NaN at step 4 of plain ascent (x grows by 1 a step), and with it the third."""
+    x = numpyro.param("x", 0.5)
+    numpyro.factor("push", x)
+    numpyro.sample("first", dist.Normal(0.0, 1.0), obs=jnp.zeros(()))
+    margin = numpyro.deterministic("margin", jnp.where(x > 4.0, jnp.nan, 1.0))
+    numpyro.sample("second", dist.Normal(0.0, jax.lax.stop_gradient(margin)), obs=y[0])
+    numpyro.sample("third", dist.Normal(jax.lax.stop_gradient(margin), 1.0), obs=y[1])
+
+
+def test_message_names_the_sites_in_model_order():
+    svi = SVI(failing, lambda y: None, optax.sgd(1.0), Trace_ELBO())
+    with pytest.raises(NonFiniteLoss, match=r"were finite.*'margin' \(value\), 'second' \(nan\), 'third'") as info:
+        fit(KEY, svi, 9, DATA, progress=False)
+    assert info.value.step == 4
+    assert info.value.sites == ("margin", "second", "third")
+    np.testing.assert_allclose(info.value.result.params["x"], 4.5, rtol=1e-12)
+
+
+def test_an_infinite_gradient_names_site_and_parameter():
+    def kinked(y):
+        x = numpyro.param("x", 0.0)
+        numpyro.sample("fine", dist.Normal(x, 1.0), obs=y[0])
+        numpyro.sample("kink", dist.Normal(jnp.sqrt(jnp.abs(x)), 1.0), obs=y[1])
+
+    svi = SVI(kinked, lambda y: None, optax.sgd(1.0), Trace_ELBO())
+    with pytest.raises(NonFiniteLoss, match=r"Step 0 .*gradient is not finite.*'kink' \(by 'x'\)") as info:
+        fit(KEY, svi, 9, DATA, progress=False)
+    assert info.value.sites == ("kink",)
+    assert float(info.value.result.params["x"]) == 0.0
+
+
+def test_a_parameter_that_is_not_finite_from_the_start_is_named():
+    def guide(y):
+        z = numpyro.param("bound", jnp.inf)
+        numpyro.sample("z", dist.Delta(z))
+
+    def simple(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0, validate_args=False), obs=y[0])
+
+    svi = SVI(simple, guide, optax.sgd(0.1), Trace_ELBO())
+    with pytest.raises(NonFiniteLoss, match=r"not finite before this step: 'bound'.*in model order: 'z' .*'y'"):
+        fit(KEY, svi, 9, DATA, progress=False)
+
+
+@pytest.mark.parametrize("particles", [1, 3])
+def test_the_diagnosis_draws_with_the_key_of_the_step(particles):
+    # The site is NaN for draws above 1: only the very key of the failed step is sure to show it.
+    def risky(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(jnp.where(z > 1.0, jnp.nan, 0.0), 1.0), obs=y[0])
+
+    def guide(y):
+        numpyro.sample("z", dist.Normal(numpyro.param("m", 0.0), 1.0))
+
+    svi = SVI(risky, guide, optax.sgd(0.0), Trace_ELBO(num_particles=particles))
+    for number in range(4):
+        with pytest.raises(NonFiniteLoss) as info:
+            fit(jax.random.key(number), svi, 200, DATA, chunk_size=9, progress=False)
+        assert info.value.sites == ("y",), str(info.value)
+        assert ("(particle" in str(info.value)) == (particles > 1)
+
+
+def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
+    def broken(y):
+        numpyro.sample("y", dist.Normal(0.0, jnp.log(y[0])), obs=y[1])
+
+    svi = SVI(broken, lambda y: None, optax.sgd(0.1), Trace_ELBO())
+    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter") as info:
+        fit(KEY, svi, 5, -DATA, progress=False)
+    assert "not finite at its initial values, before step 0. Try a larger jitter" in info.value.__notes__[0]
+
+
+def test_stein_failure_names_site_and_particle():
+    def broken(y):  # the data pull the particles to 50, the model ends at 3
+        location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(location * jnp.where(location > 3.0, jnp.nan, 1.0), 0.1), obs=y[0])
+
+    svgd = SVGD(broken, numpyro.optim.Adagrad(0.5), RBFKernel(), num_stein_particles=2)
+    with pytest.raises(NonFiniteLoss, match=r"Step \d+ of 90 .*\(particle \d\), in model order: 'y'") as info:
+        fit(KEY, svgd, 90, jnp.asarray([50.0]), progress=False)
+    assert info.value.step > 0
+    assert info.value.sites == ("y",)
