@@ -7,9 +7,9 @@ Licence). The model is that of Pinder et al. 2020: a Matern-3/2 process over lon
 priors on its hyper-parameters, k-means inducing inputs. The data are logarithms, standardised. One day is
 held out (time 5). The paper has hourly data of more stations; its figures cannot be compared with these.
 
-SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the target of math.md section 7;
-and particles of the hyper-parameters alone on the collapsed bound, which is the same target with the whitened values
-integrated out. NUTS samples that, too.
+SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the sparse target
+(mathematics.md section 8); and particles of the hyper-parameters alone on the collapsed bound, which is the same target
+with the whitened values integrated out. NUTS samples that, too.
 """
 
 import argparse

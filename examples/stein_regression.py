@@ -98,7 +98,7 @@ def one_split(name, split, options):
     rows = []
     for method, run in methods.items():
         start = time.perf_counter()
-        # The equal mixture over the values of the hyper-parameters (math.md section 8).
+        # The equal mixture over the values of the hyper-parameters (mathematics.md section 11.1).
         prediction = ngp.Posterior.from_mcmc(regression, run()).predict_at(key, X_test, X, y, Z)
         mean, density = prediction.mean, prediction.log_density(y_test)
         rows.append((method, mean, density, time.perf_counter() - start))

@@ -2,7 +2,7 @@
 
 A factorisation gives the factor *and* its inverse: everything that follows (features, draws,
 gradients) is then a matrix product, which is faster than a triangular solve on CPU and much
-faster on GPU, and is never a *batched* triangular solve (``cpu_safety.md`` of the design). No
+faster on GPU, and is never a *batched* triangular solve (mathematics.md section 12). No
 inverse of a covariance matrix is formed anywhere.
 """
 
@@ -30,7 +30,7 @@ UNROLLED_SIZE = 16
 
 
 def default_jitter(dtype: jnp.dtype) -> float:
-    """Relative jitter by precision: 1e-6 in float64, 1e-4 in float32 (math.md section 0)."""
+    """Relative jitter by precision: 1e-6 in float64, 1e-4 in float32 (mathematics.md section 1.3)."""
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
 
 
@@ -98,7 +98,7 @@ def half_log_det(factor: Array) -> Array:
 
 @jax.custom_jvp
 def gaussian_log_density(residual: Array, covariance: Array) -> Array:
-    """``log N(r; 0, S)`` for one vector ``(N,)`` and its covariance ``(N, N)`` (math.md section 1.4).
+    """``log N(r; 0, S)`` for one vector ``(N,)`` and its covariance ``(N, N)`` (mathematics.md section 1.4).
 
     Its derivative is written out, ``dr: -S^-1 r`` and ``dS: (a a^T - S^-1)/2`` with ``a = S^-1 r``, which
     costs one product where differentiating the factorisation costs two solves and a product.

@@ -1,7 +1,7 @@
 """Mean functions: immutable values that map inputs ``(..., D)`` to ``(...)``, or to ``(..., P)`` for P outputs.
 
 The fixed projections at the end are the means of the inner layers of a deep Gaussian process
-(math.md section 3.4).
+(mathematics.md section 5.4).
 """
 
 from collections.abc import Callable

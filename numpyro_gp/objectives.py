@@ -1,4 +1,4 @@
-"""The importance-weighted bound for models with latent inputs (math.md section 9).
+"""The importance-weighted bound for models with latent inputs (mathematics.md section 10).
 
 Everything local to one datum except the noise of function draws is sampled K times; the noise is
 sampled once, by the model itself, in the shape that it has there: ``(N,)`` below a layer of latent
@@ -54,12 +54,12 @@ class WeightedSamples(NamedTuple):
 
 
 class ImportanceWeightedELBO(ELBO):
-    """The bound ``sum_n E log (1/K) sum_k r_nk - KL`` with K samples of each datum's latent inputs (math.md 9.1).
+    """The bound ``sum_n E log (1/K) sum_k r_nk - KL`` with K samples of each datum's latent inputs.
 
-    ``r_nk = exp(E_q(f) log p(y_n | f)) p(w_nk) / q(w_nk)``, with the last layer analytic and one draw of every
-    inner function shared by the K samples of a datum (section 9.2). K = 1 is the usual bound (then
-    `numpyro.infer.TraceMeanField_ELBO` has the lower variance); it does not decrease with K. A model
-    without latent inputs has the usual bound for every K.
+    ``r_nk = exp(E_q(f) log p(y_n | f)) p(w_nk) / q(w_nk)`` (mathematics.md section 10.1), with the last layer
+    analytic and one draw of every inner function shared by the K samples of a datum (mathematics.md section 10.2).
+    K = 1 is the usual bound (then `numpyro.infer.TraceMeanField_ELBO` has the lower variance); it does not
+    decrease with K. A model without latent inputs has the usual bound for every K.
 
     Noise sites of function draws come from their prior; what a guide says about them is ignored.
 
@@ -72,9 +72,9 @@ class ImportanceWeightedELBO(ELBO):
     num_particles : int
         Independent estimates that are averaged.
     doubly_reparametrised : bool
-        Estimate the gradient of the guide's local parameters by the squared weights (Tucker et al. 2019, section
-        9.3). Only the gradient changes, not its mean; it usually has less noise, by how much depends on the
-        problem. Refused where it would be biased: with a sampled layer above the latent inputs.
+        Estimate the gradient of the guide's local parameters by the squared weights (Tucker et al. 2019;
+        mathematics.md section 10.3). Only the gradient changes, not its mean; it usually has less noise, by how
+        much depends on the problem. Refused where it would be biased: with a sampled layer above the latent inputs.
     vectorize_particles
         As in NumPyro's ``ELBO``.
 
@@ -330,7 +330,7 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
 
 
 def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
-    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (math.md section 9.3)."""
+    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
     for name, site in _samples(trace).items():
         if role(site) == "noise" and len(site["fn"].batch_shape) > 1:
             fail(

@@ -16,7 +16,7 @@ Schedule = Callable[[Array], Array]
 
 
 def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Schedule:
-    """Step size that rises from ``initial`` to ``final`` within ``num_steps`` and stays there (math.md section 1.2).
+    """Step size from ``initial`` to ``final`` within ``num_steps``, constant afterwards (mathematics.md section 3.2).
 
     ``kind="log"``: ``initial (final / initial)^min(1, t/T)``; ``kind="linear"``: a straight line.
     """

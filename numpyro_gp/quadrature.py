@@ -1,4 +1,4 @@
-"""One-dimensional Gaussian expectations, their derivatives, and rules for a few dimensions (math.md section 6).
+"""One-dimensional Gaussian expectations, their derivatives, rules for a few dimensions (mathematics.md section 7.2).
 
 Two rules for ``E_{N(f; mean, variance)} fun(f)``:
 

@@ -243,7 +243,7 @@ class Observation(dist.Distribution):
         return jnp.sum(values, axis=-1) if self.event_dim else values
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
-        """``E_q(f) log p(y | f)`` for each datum (math.md section 6)."""
+        """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
         arguments, extra = self._arguments()
         return self._sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))
 

@@ -45,7 +45,7 @@ def test_factor_and_inverse(rng):
 
 
 def test_features_by_the_inverse_factor_are_as_accurate_as_a_solve():
-    """cpu_safety rule 4: the product replaces the solve, so its error is held: a smooth kernel, jitter 1e-6."""
+    """The product replaces the solve (mathematics.md section 12), so its error is held: a smooth kernel, jitter 1e-6."""
     points = np.linspace(0, 1, 200)
     gram = np.exp(-0.5 * (points[:, None] - points) ** 2 / 0.3**2)
     shifted, _ = jittered(jnp.asarray(gram), None)

@@ -239,7 +239,7 @@ def test_minibatch_bound_is_unbiased(case):
 
 
 def test_natural_step_on_the_last_layer_uses_the_weights():
-    """Section 1.2 with (w g, w lambda) typed in NumPy, against one step of the recipe; unweighted is off by > 1e-2."""
+    """One step of the recipe against mathematics.md section 3.2 with (w g, w lambda) in NumPy; unweighted is > 1e-2 off."""
     case = cases("iw")[0]
     rho, noise, eps = 0.4, case["noise"], np.asarray(case["eps"])[:, :5]
     w = case["q_mu"][:, None] + case["q_sd"][:, None] * eps

@@ -2,7 +2,8 @@
 
 ``f(x) = c + sum_d f_d(x_d) + sum_(d,e) f_de(x_d, x_e)`` where every component but the constant averages to zero over
 the range of its inputs (uniformly; over the observed frequencies for categories). This is deterministic centring:
-the components are identified whatever the likelihood and the minibatches, and Sobol indices exist (math.md section 5).
+the components are identified whatever the likelihood and the minibatches, and Sobol indices exist
+(mathematics.md section 2.4).
 """
 
 import dataclasses

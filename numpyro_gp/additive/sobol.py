@@ -1,4 +1,4 @@
-"""Sobol indices of additive processes: how much of the variance of ``f`` each component carries (math.md section 5).
+"""Sobol indices of additive processes: how much variance of ``f`` each component carries (mathematics.md section 6.4).
 
 Under the product measure of its zero-mean kernels the components are orthogonal, ``Var f = sum_c D_c`` with
 ``D_c = int f_c^2 dnu``. The index of a component is its share; the total index of an input sums those of all components
@@ -92,7 +92,7 @@ def _one_integral(kernel: Any, points: Array) -> tuple[Array, Array]:
 
 
 def squares(basis: AdditiveBasis) -> Squares:
-    """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (math.md section 5)."""
+    """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4)."""
     gram, prior = {}, {}
     for name, part in zip(basis.names, basis.parts, strict=True):
         scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))

@@ -1,4 +1,4 @@
-"""Beliefs over the stacked whitened values of an additive process (math.md section 4).
+"""Beliefs over the stacked whitened values of an additive process (mathematics.md section 6).
 
 `Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
 """
@@ -141,7 +141,7 @@ def _half(W: Array) -> tuple[Array, Array]:
 
 @value_type()
 class Structured(AbstractBelief):
-    """``q(v) = N(m, (I + W W^T)^-1)``: a Gaussian precision in ``r`` directions (math.md section 4.1).
+    """``q(v) = N(m, (I + W W^T)^-1)``: a Gaussian precision in ``r`` directions (mathematics.md section 6.2).
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
     are kept at ``O(M r)`` parameters. ``W = 0`` is a stationary point: start elsewhere.
@@ -212,7 +212,7 @@ class Structured(AbstractBelief):
 
 @value_type(static=("names",))
 class BlockLowRank(AbstractBelief):
-    """``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)`` (math.md section 4.2).
+    """``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)`` (mathematics.md section 6.3).
 
     ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank.
 

@@ -1,4 +1,4 @@
-"""The basis of an additive Gaussian process: one small factorisation for each component (math.md section 4)."""
+"""The basis of an additive process: one small factorisation for each component (mathematics.md section 6.1)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The optimal belief of an additive site for Gaussian data, in closed form (math.md section 4.1)."""
+"""The optimal belief of an additive site for Gaussian data, in closed form (mathematics.md section 6.2)."""
 
 import math
 from collections.abc import Mapping

@@ -57,7 +57,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def features(self, X: Array) -> Array:
-        """``A = L^-1 k(Z, X)``, shape ``(M, N)`` (math.md section 0)."""
+        """``A = L^-1 k(Z, X)``, shape ``(M, N)`` (mathematics.md section 1.2)."""
 
     @abc.abstractmethod
     def diagonal(self, X: Array) -> Array:
@@ -81,7 +81,7 @@ class Basis(AbstractBasis):
     inverse : Array (M, M)
         ``L^-1``.
     jitter : Array ()
-        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (math.md section 0).
+        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3).
     """
 
     kernel: Kernel
@@ -208,7 +208,7 @@ class Point:
     v: Array
 
     def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
-        """``A^T v`` and ``k_nn - |A_n|^2`` (math.md section 7)."""
+        """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
         prior = basis.diagonal(X)
         if isinstance(basis, Basis) and X is basis.inducing:
             return self._marginals_at_inducing(basis, prior)

@@ -98,7 +98,7 @@ def _mean(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Array:
 
 
 def component_marginals(belief: Any, basis: AdditiveBasis, X: Array) -> Marginals:
-    """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (math.md section 4)."""
+    """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (mathematics.md section 6.1)."""
     blocks, prior = basis.blocks(X), basis.diagonals(X)
     own, shared, sign = change_of(belief, basis, blocks)
     together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
@@ -106,7 +106,7 @@ def component_marginals(belief: Any, basis: AdditiveBasis, X: Array) -> Marginal
 
 
 def component_covariance(belief: Any, basis: AdditiveBasis, X: Array) -> Array:
-    """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (math.md section 4)."""
+    """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (mathematics.md section 6.1)."""
     blocks = basis.blocks(X)
     own, shared, sign = change_of(belief, basis, blocks)
     diagonal = (basis.diagonals(X) + own).T

@@ -1,4 +1,4 @@
-"""Gaussian beliefs over the whitened values of the site's own inducing points (math.md section 1.1)."""
+"""Gaussian beliefs over the whitened values of the site's own inducing points (mathematics.md section 3.1)."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def check_factor(argument: str, factor: Array, mean: Array) -> Array:
 
 
 def covariance_kl(factor: Array) -> Array:
-    """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (math.md section 0)."""
+    """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
     return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
 
 

@@ -1,4 +1,4 @@
-"""Beliefs whose mean has a basis of its own, larger than that of their covariance (math.md section 2).
+"""Beliefs whose mean has a basis of its own, larger than that of their covariance (mathematics.md section 4).
 
 All three take the site's own inducing inputs ``Z_beta`` as covariance basis and add points for the
 mean alone, at a cost linear in their number. Their KL divergence is that of the processes, so the
@@ -47,7 +47,7 @@ class InverseCovariance(NamedTuple):
 
 
 def inverse_covariance(gram: Array, B_tril: Array) -> InverseCovariance:
-    """The inverse-parametrised covariance of Cheng and Boots (math.md section 2.2).
+    """The inverse-parametrised covariance of Cheng and Boots (mathematics.md section 4.2).
 
     ``L_T = chol(I + L_B^T K L_B)`` for ``B = L_B L_B^T``: ``B`` is never inverted, ``B = 0`` is the
     prior, and ``gram`` ``(M, M)`` is neither factorised nor jittered. ``B_tril`` is ``(..., M, M)``.
@@ -66,7 +66,7 @@ class Decoupled(AbstractBelief):
     """Mean ``k(., Z_alpha) a`` and covariance ``(K^-1 + B)^-1`` on the inducing inputs (Cheng and Boots 2017).
 
     ``O(N M_alpha + N M^2 + M^3)``, and ``O(M_alpha^2)`` for the KL, or ``O(|J| M_alpha)`` with ``columns``.
-    The objective is concave in ``a`` but ill-conditioned: prefer `Orthogonal` (math.md section 2.2).
+    The objective is concave in ``a`` but ill-conditioned: prefer `Orthogonal` (mathematics.md section 4.2).
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class Decoupled(AbstractBelief):
 
 @value_type()
 class Hybrid(AbstractBelief):
-    """Mean ``K_X,gamma a + A^T m`` and the covariance of `Coupled` (math.md section 2.3).
+    """Mean ``K_X,gamma a + A^T m`` and the covariance of `Coupled` (mathematics.md section 4.3).
 
     The same family as `Orthogonal`, ``(a, m)`` here being ``(a, m + R a)`` there: ``mean`` is *not* the mean
     of the whitened values. Optimisation couples ``a`` and ``m`` and is slower.
@@ -208,7 +208,7 @@ class Hybrid(AbstractBelief):
 
 @value_type()
 class Orthogonal(AbstractBelief):
-    """Mean ``A^T m`` plus a part ``F^T a`` orthogonal to it, and the covariance of `Coupled` (math.md section 2.4).
+    """Mean ``A^T m`` plus an orthogonal ``F^T a``, and the covariance of `Coupled` (mathematics.md section 4.4).
 
     ``F = K_gamma,X - R^T A`` with ``R = L^-1 k(Z_beta, Z_gamma)``: ``m`` and ``C`` keep their meaning as mean and
     factor of the whitened inducing values, and ``Z_gamma`` extends the mean alone (Salimbeni et al. 2018).

@@ -1,4 +1,4 @@
-"""The belief of decoupled deep Gaussian processes: mean and covariance on two sets of points (math.md section 3)."""
+"""The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
 from typing import Any, NoReturn
 
@@ -18,10 +18,10 @@ __all__ = ["DecoupledLayer"]
 
 @value_type(static=("mean",))
 class DecoupledLayer(AbstractBelief):
-    """Mean on ``Z_mean`` and covariance on the inducing inputs ``Z_b`` (Havasi et al. 2018; math.md section 3.1).
+    """Mean on ``Z_mean``, covariance on the inducing inputs ``Z_b`` (Havasi et al. 2018; mathematics.md section 5.1).
 
     The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
-    (section 3.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
+    (mathematics.md section 5.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
     ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
 
     Parameters
@@ -32,9 +32,9 @@ class DecoupledLayer(AbstractBelief):
         ``m`` with ``K_Xa L_a^-T L_a^-1 m`` and ``|L_a^-1 m|^2``; ``"cb"``: ``a`` with ``K_Xa a`` and ``a^T K_aa a``.
     mean : {"gpcent", "gp", "cb"}
     scale_tril : Array (M_b, M_b) or (P, M_b, M_b), optional
-        Whitened lower factor ``C`` of the covariance of section 1.1.
+        Whitened lower factor ``C`` of the covariance (mathematics.md section 3.1).
     B_tril : Array, same shape, optional
-        Lower triangular ``L_B`` of the covariance of section 2.2. Exactly one of the two is given.
+        Lower triangular ``L_B`` of the covariance (mathematics.md section 4.2). Exactly one of the two is given.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """What beliefs with a mean basis of their own share: its norms, exact or by sampled rows, and its checks.
 
-Math.md sections 2.4 and 2.8. No jitter is added to the Gram matrix of the mean basis: it is only
-multiplied, never factorised, and jitter would enter the full form and not the sampled one.
+No jitter is added to the Gram matrix of the mean basis: it is only multiplied, never factorised, and jitter
+would enter the full form and not the sampled one (mathematics.md section 4.6).
 """
 
 from typing import Any, NoReturn
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def mean_norm(kernel: Kernel, points: Array, a: Array, columns: Array | None = None) -> Array:
-    """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from the rows ``columns`` (math.md section 2.8).
+    """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from rows ``J`` (mathematics.md section 4.6).
 
     ``a`` is ``(M,)`` or ``(P, M)``; the result is summed over outputs. No jitter: it would enter the
     full form and not the sampled one.
@@ -41,12 +41,12 @@ def mean_norm(kernel: Kernel, points: Array, a: Array, columns: Array | None = N
 
 
 def projected(basis: Basis, points: Array, a: Array) -> Array:
-    """``t = R a = L^-1 (k(Z_beta, Z_gamma) a)``, ``(M,)`` or ``(P, M)``, without forming ``R``."""
+    """``t = R a = L^-1 (K_beta,gamma a)``, ``(M,)`` or ``(P, M)``, never forming ``R`` (mathematics.md section 4.4)."""
     return (a @ basis.kernel.matrix(points, basis.inducing)) @ basis.inverse.T
 
 
 def residual_norm(basis: Basis, points: Array, a: Array, t: Array, columns: Array | None) -> Array:
-    """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (math.md section 2.8).
+    """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (mathematics.md section 4.6).
 
     The sampled form takes rows of ``H a``. The other unbiased form, which samples ``a^T K a`` and subtracts
     an exact ``|t|^2``, has about a hundred times its variance.

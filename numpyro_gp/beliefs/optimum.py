@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     def bound(self, mean_features: Array, ridge: Array) -> tuple[Array, Array]:
         """The collapsed bound with a mean on ``mean_features`` (those of ``basis`` first), and the optimal weights.
 
-        Math.md section 2.9; with ``mean_features = features`` it is Titsias' bound. ``ridge`` is
+        See mathematics.md section 4.7; with ``mean_features = features`` it is Titsias' bound. ``ridge`` is
         ``chol(I + A_alpha A_alpha^T)``, whose leading block is ``chol(I + A_beta A_beta^T)``.
         """
         size, count = self.basis.size, self.targets.shape[0]
@@ -73,7 +73,7 @@ def problem(
 def coupled_optimum(
     kernel: Kernel, Z: ArrayLike, X: ArrayLike, y: ArrayLike, noise: ArrayLike, *, jitter: float | None = None
 ) -> tuple[Coupled, Array]:
-    """Titsias' optimal belief for Gaussian data, and the collapsed bound (math.md section 1.3).
+    """Titsias' optimal belief for Gaussian data, and the collapsed bound (mathematics.md section 3.3).
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def orthogonal_optimum(
     *,
     jitter: float | None = None,
 ) -> tuple[Orthogonal, Array]:
-    """The optimal orthogonally decoupled belief for Gaussian data, and its bound (math.md section 2.9).
+    """The optimal orthogonally decoupled belief for Gaussian data, and its bound (mathematics.md section 4.7).
 
     The mean is ridge regression on the features of both bases; the covariance is that of `coupled_optimum`
     on ``Z_beta``. ``O(N (M + M_gamma)^2 + (M + M_gamma)^3)``: for moderate ``M_gamma``.

@@ -1,7 +1,7 @@
 """Densities of models with latent inputs: the posterior of ``w``, ``p(y | x)`` on a grid, how Gaussian it is.
 
-Math.md section 9.4. The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by
-resampling.
+The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by resampling
+(mathematics.md section 10.4).
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def latent_posterior(
     plate: str = "data",
     **kwargs: Any,
 ) -> LatentPosterior:
-    """Posterior of the latent inputs of the training data (math.md section 9.4).
+    """Posterior of the latent inputs of the training data (mathematics.md section 10.4).
 
     Each draw takes K = ``num_samples`` values from the guide with one joint draw of all functions, and keeps one of
     them with probability ``softmax_k log r_nk``.

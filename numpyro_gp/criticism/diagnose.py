@@ -51,7 +51,7 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
     """Weights ``p(y, theta, v) / q(theta, v)`` of draws from a variational fit, at the data of the fit.
 
     The target is the one that NUTS samples, with each datum's term ``E_{p(f_n | v)} log p(y_n | f_n)``
-    (math.md section 7): the best posterior over ``v`` is proportional to it, so the weights judge the shape of
+    (mathematics.md section 8): the best posterior over ``v`` is proportional to it, so the weights judge the shape of
     ``q`` and not the choice of inducing points. Sites with a point estimate (`AutoDelta`) are taken as known.
 
     Parameters

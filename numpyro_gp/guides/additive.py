@@ -1,4 +1,4 @@
-"""Recipes for additive sites: beliefs over the stacked whitened values of all components (math.md section 4)."""
+"""Recipes for additive sites: beliefs over the stacked whitened values of all components (mathematics.md section 6)."""
 
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from numpyro_gp.guides.recipes import _start_mean as start_mean
 
 __all__ = ["block_diagonal", "block_low_rank", "natural_mean", "structured"]
 
-# Size of the entries at which W starts. Zero would be a stationary point of every bound (math.md section 4.1).
+# Size of the entries at which W starts. Zero would be a stationary point of every bound (mathematics.md section 6.2).
 START = 0.1
 
 
@@ -27,7 +27,7 @@ def natural_mean(mean: Array, belief: Any) -> Array:  # noqa: ARG001
     """``mean`` itself; its gradient is multiplied by the covariance ``S`` of ``belief`` on the way back.
 
     The gradient of a loss in ``m`` is ``m - A g``, so a plain step ``rho`` on this parameter is the
-    natural step ``m <- m + rho S (A g - m)`` (math.md section 4.1), at ``O(M r)``.
+    natural step ``m <- m + rho S (A g - m)`` (mathematics.md section 6.2), at ``O(M r)``.
     """
     return mean
 

@@ -25,7 +25,7 @@ Data = Callable[..., tuple[Any, Any]]
 
 
 def amortised(network: Network | None = None, *, data: Data | None = None, start_log_scale: float = -3.0) -> Recipe:
-    """Latent inputs read off the data by a network (math.md section 9.1).
+    """Latent inputs read off the data by a network (mathematics.md section 10.1).
 
     Parameters
     ----------

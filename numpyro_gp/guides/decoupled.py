@@ -1,7 +1,7 @@
 """Recipes for beliefs with a mean basis of their own, and the steps that suit its coefficients.
 
 The Fisher matrix of the coefficients ``a`` is ``H``, which holds no data: a natural-gradient step of
-fixed size converges only below a limit that shrinks like ``1/N`` (math.md section 2.7). So the
+fixed size converges only below a limit that shrinks like ``1/N`` (mathematics.md section 4.5). So the
 default gives preconditioned coordinates to the ordinary optimiser, and natural steps are a choice.
 """
 
@@ -39,7 +39,7 @@ def decoupled(
     scale: float = 0.1,
     trainable: bool = False,
 ) -> Recipe:
-    """Separate bases of mean and covariance: `Decoupled` (math.md section 2.2).
+    """Separate bases of mean and covariance: `Decoupled` (mathematics.md section 4.2).
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def hybrid(
     scale: float = 1.0,
     trainable: bool = False,
 ) -> Recipe:
-    """A coupled belief with further mean points, in unorthogonalised coordinates: `Hybrid` (math.md section 2.3).
+    """A coupled belief and further mean points, in unorthogonalised coordinates: `Hybrid` (mathematics.md section 4.3).
 
     Parameters as in `orthogonal`. ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
     fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
@@ -113,7 +113,7 @@ def orthogonal(
     scale: float = 1.0,
     start: Orthogonal | None = None,
 ) -> Recipe:
-    """A coupled belief with further, orthogonalised mean points: `Orthogonal` (math.md section 2.4).
+    """A coupled belief with further, orthogonalised mean points: `Orthogonal` (mathematics.md section 4.4).
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def _adaptive(name: str, prior: Any, points: Any, *, eps: float | None, start: O
 
 
 def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
-    """``1 / (diag(H) + eps)``, ``(M_gamma,)``, with ``diag(H)_i = k_ii - |R_i|^2`` (math.md section 2.7)."""
+    """``1 / (diag(H) + eps)``, ``(M_gamma,)``, with ``diag(H)_i = k_ii - |R_i|^2`` (mathematics.md section 4.5)."""
     cross = basis.features(points)
     return 1 / (jnp.maximum(basis.diagonal(points) - jnp.sum(cross**2, axis=0), 0) + eps)
 
@@ -225,7 +225,7 @@ def natural_coefficients(
 ) -> tuple[Array, Array, Array]:
     """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
 
-    Math.md section 2.7.
+    See mathematics.md section 4.5.
 
     The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
     NumPyro's particles, for example), so the backward rule has ``Q`` for the kernel of the moment and keeps

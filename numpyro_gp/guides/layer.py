@@ -1,4 +1,4 @@
-"""Recipe of the decoupled layer (math.md section 3)."""
+"""Recipe of the decoupled layer (mathematics.md section 5)."""
 
 import math
 from functools import partial

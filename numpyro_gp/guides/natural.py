@@ -3,7 +3,7 @@
 A Gaussian ``N(m, S)`` is stored as its precision ``S^-1`` and shift ``S^-1 m``. The map to ``(m, C)`` with
 ``C C^T = S`` is differentiated not by the chain rule but by the identity that the natural gradient in the
 natural parameters is the ordinary gradient in the expectation parameters ``(m, S + m m^T)``. Any
-optimiser that takes plain gradient steps therefore takes natural-gradient steps (math.md section 1.2).
+optimiser that takes plain gradient steps therefore takes natural-gradient steps (mathematics.md section 3.2).
 """
 
 import jax

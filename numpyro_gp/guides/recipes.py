@@ -39,7 +39,7 @@ def identity_factor(shape: tuple[int, ...], scale: float, dtype: Any) -> Array:
 
 
 def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Full covariance over the site's inducing values: `Coupled` (math.md section 1).
+    """Full covariance over the site's inducing values: `Coupled` (mathematics.md section 3).
 
     Parameters
     ----------

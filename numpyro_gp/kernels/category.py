@@ -16,7 +16,7 @@ class ZeroMeanCategory(Kernel):
     r"""Independent levels, given that their average under ``probabilities`` is zero.
 
     ``k0(i, j) = variance * (delta_ij - p_i p_j / sum_l p_l^2)``: what `ZeroMean` is for numbers
-    (math.md section 5), with the frequencies ``p`` of the categories as the measure.
+    (mathematics.md section 2.5), with the frequencies ``p`` of the categories as the measure.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Kernels whose functions integrate to zero, for functional ANOVA (math.md section 5).
+"""Kernels whose functions integrate to zero, for functional ANOVA (mathematics.md section 2.4).
 
 Every formula is written in deviations from 1, ``d = kappa - 1``, ``a = kbar - 1``, ``b = cbar - 1``:
 for long lengthscales the plain form subtracts numbers near 1 and has no correct digit in float32.
@@ -258,7 +258,7 @@ class ZeroMean(Kernel):
     with ``kbar(x) = int kappa(x, s) dnu(s)`` and ``cbar = int kbar dnu``, so that ``int k0(x, s)
     dnu(s) = 0`` for every ``x``. With more columns: the product over the columns of such kernels of
     unit variance, times ``variance``, which is an interaction of functional ANOVA. The formulas and
-    how they are kept accurate are in ``math.md`` section 5.
+    how they are kept accurate are in mathematics.md section 2.4.
 
     Parameters
     ----------

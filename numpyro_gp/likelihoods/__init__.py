@@ -1,4 +1,4 @@
-"""Likelihoods: ``p(y | f)`` with its expectations over Gaussian latent functions (math.md section 6)."""
+"""Likelihoods: ``p(y | f)`` with its expectations over Gaussian latent functions (mathematics.md section 7)."""
 
 from numpyro_gp.likelihoods.base import CallableLikelihood, Likelihood, as_likelihood
 from numpyro_gp.likelihoods.classes import Bernoulli, Ordinal

@@ -1,4 +1,4 @@
-"""What a likelihood answers about Gaussian latent functions, and likelihoods made of callables (math.md section 6).
+"""What a likelihood answers about Gaussian functions, and likelihoods made of callables (mathematics.md section 7).
 
 All expectations are over ``f ~ N(mean, variance)`` at each datum separately. Every public method
 broadcasts ``y`` with the batch shape of the latent moments and works in the precision of ``mean``:

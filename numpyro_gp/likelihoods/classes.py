@@ -1,4 +1,4 @@
-"""Likelihoods of labels with one latent function: two classes, and ordered classes (math.md section 6)."""
+"""Likelihoods of labels with one latent function: two classes, and ordered classes (mathematics.md section 7.1)."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Likelihoods of real, positive and proportion-valued targets (math.md section 6)."""
+"""Likelihoods of real, positive and proportion-valued targets (mathematics.md section 7.1)."""
 
 import math
 

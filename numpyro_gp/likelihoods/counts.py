@@ -1,4 +1,4 @@
-"""Likelihoods of counts, all with a log link (math.md section 6)."""
+"""Likelihoods of counts, all with a log link (mathematics.md section 7.1)."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist

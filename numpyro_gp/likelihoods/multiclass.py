@@ -1,4 +1,4 @@
-"""Likelihoods of labels with one latent function for each class (math.md section 6)."""
+"""Likelihoods of labels with one latent function for each class (mathematics.md section 7.3)."""
 
 import jax
 import jax.numpy as jnp

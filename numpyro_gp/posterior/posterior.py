@@ -43,7 +43,7 @@ class Posterior:
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
-    (math.md section 9.4).
+    (mathematics.md section 11.1).
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ ROWS_TOGETHER = 2**16
 
 
 class Prediction:
-    """Mixture over S posterior draws (math.md sections 8 and 9.4).
+    """Mixture over S posterior draws (mathematics.md section 11.1).
 
     Attributes
     ----------

@@ -111,7 +111,7 @@ def additive_gp(
     """Open one sample site for ``f(x) = sum_c f_c(x)`` with independent priors on named components.
 
     The site holds the whitened inducing values of all components, stacked in the order of ``kernels``
-    (math.md section 4). Interactions are components whose kernel is a product.
+    (mathematics.md section 6.1). Interactions are components whose kernel is a product.
 
     Parameters
     ----------

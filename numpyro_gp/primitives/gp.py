@@ -101,7 +101,7 @@ class GaussianProcess:
         """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
 
         The draw is independent over N (the data plate) and jointly consistent over every axis left
-        of it: the inputs of one datum share one function (math.md section 9.2). Its standard normal
+        of it: the inputs of one datum share one function (mathematics.md section 10.2). Its standard normal
         noise is the sample site ``site``, of batch shape ``(..., N)``.
 
         Returns

@@ -14,7 +14,7 @@ __all__ = ["latent_inputs"]
 def latent_inputs(name: str, X: ArrayLike, dim: int = 1) -> Array:
     """Sample ``w_n ~ N(0, I)`` for each datum and append it to the inputs: ``[x_n, w_n]``.
 
-    Call it inside the data plate (math.md section 9.1). Leading axes of ``w`` (importance samples) and of
+    Call it inside the data plate (mathematics.md section 10.1). Leading axes of ``w`` (importance samples) and of
     ``X`` (function draws) broadcast against each other.
 
     Parameters

@@ -23,7 +23,7 @@ __all__ = ["CollapsedMarginal", "Collapsed", "Exact", "ExactMarginal", "gp_regre
 
 @value_type()
 class Exact:
-    """The process given Gaussian data: ``L_y = chol(K + noise)`` and ``z = L_y^-1 (y - c)`` (math.md section 1.4)."""
+    """Process given Gaussian data: ``L_y = chol(K + noise)``, ``z = L_y^-1 (y - c)`` (mathematics.md section 3.4)."""
 
     kernel: Kernel
     inputs: Array
@@ -47,7 +47,7 @@ class Exact:
 
 @value_type()
 class Collapsed:
-    """The process at Titsias' optimal ``q(u)``: ``L_B = chol(I + A A^T / noise)`` and ``b`` (math.md section 1.3)."""
+    """Process at Titsias' optimal ``q(u)``: ``L_B = chol(I + A A^T / noise)``, ``b`` (mathematics.md section 3.3)."""
 
     factor: Array
     projected: Array
@@ -119,7 +119,7 @@ class CollapsedMarginal(dist.Distribution):
         return factor, inverse @ (scaled @ ((value - self.loc) / jnp.sqrt(self.noise)))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
-        """The collapsed bound (math.md section 1.3, per-datum noise)."""
+        """The collapsed bound (mathematics.md section 3.3, per-datum noise)."""
         factor, projected = self.solve(value)
         residual = (value - self.loc) / jnp.sqrt(self.noise)
         unexplained = jnp.sum((self.prior - jnp.sum(self.features**2, axis=0)) / self.noise)

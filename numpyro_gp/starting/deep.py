@@ -15,7 +15,8 @@ from numpyro_gp.means import Projection, linear_projection
 
 __all__ = ["INNER_SCALE", "Layer", "initial_layers", "latent_columns", "mix", "principal_directions"]
 
-# Whitened standard deviation of inner layers at the start: samples then pass them nearly unchanged (math.md 3.4).
+# Whitened standard deviation of inner layers at the start: samples then pass nearly unchanged
+# (mathematics.md section 5.4).
 INNER_SCALE = 1e-2
 
 
@@ -39,7 +40,7 @@ class Layer(NamedTuple):
 def initial_layers(
     X: ArrayLike, inducing: ArrayLike, widths: Sequence[int], *, inner_scale: float = INNER_SCALE
 ) -> list[Layer]:
-    """Layers with linear means and the inducing inputs pushed through them (math.md section 3.4).
+    """Layers with linear means and the inducing inputs pushed through them (mathematics.md section 5.4).
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def latent_columns(key: Array, inducing: ArrayLike, dim: int = 1) -> Array:
 
 
 def principal_directions(X: ArrayLike, outputs: int) -> Array:
-    """Mixing matrix ``P`` ``(D, outputs)``: the top right-singular vectors of X (math.md section 3.4).
+    """Mixing matrix ``P`` ``(D, outputs)``: the top right-singular vectors of X (mathematics.md section 5.4).
 
     A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``.
     """

@@ -1,4 +1,4 @@
-"""The direction in which SVGD moves the particles: attraction and repulsion, block by block (math.md section 8)."""
+"""The direction in which SVGD moves particles: attraction and repulsion by blocks (mathematics.md section 9.1)."""
 
 import math
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Forces(NamedTuple):
 
 
 def svgd_direction(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Any:  # noqa: B008
-    """Direction ``phi`` that raises the target fastest in the kernel's space (math.md section 8).
+    """Direction ``phi`` that raises the target fastest in the kernel's space (mathematics.md section 9.1).
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
     pushes particles apart.
@@ -109,7 +109,7 @@ def squared_distances(x: Array) -> Array:
 
 
 def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> Array:
-    """The kernel's ``h``: its number, or the median rule of math.md section 8; 1 for a single particle.
+    """The kernel's ``h``: its number, or the median rule of mathematics.md section 9.2; 1 for a single particle.
 
     Where more than half of the pairs coincide the mean takes the median's place, and 1 where all
     do: any positive ``h`` is a valid kernel, zero is not.

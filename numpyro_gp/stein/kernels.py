@@ -1,4 +1,4 @@
-"""Kernels between particles (math.md section 8).
+"""Kernels between particles (mathematics.md section 9.2).
 
 A kernel splits the sites into groups and gives each group a radial kernel ``g(||x - y||^2)`` of that
 group's coordinates alone: a block-diagonal matrix kernel. One group of everything is the kernel of

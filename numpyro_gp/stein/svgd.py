@@ -30,7 +30,7 @@ EVALUATIONS = ("vmap", "map")
 
 
 class SVGD(einstein.SVGD):
-    """Stein variational gradient descent on a model's posterior (math.md section 8).
+    """Stein variational gradient descent on a model's posterior (mathematics.md section 9).
 
     The calls are those of ``numpyro.contrib.einstein.SVGD``: ``init``, ``update``, ``evaluate``,
     ``get_params``, ``run``, ``guide``. What differs:
@@ -44,7 +44,7 @@ class SVGD(einstein.SVGD):
     * a particle whose score is not finite feels no force, is left out of the others' steps, and is named.
 
     On a model with `gp` sites the particles are whitened inducing values and hyper-parameters of the
-    sparse target of math.md section 7 (the exact posterior only where the inducing inputs are the
+    sparse target of mathematics.md section 8 (the exact posterior only where the inducing inputs are the
     data); with `gp_regression` they are hyper-parameters of the exact or collapsed model. A model's own
     ``numpyro.param`` values are shared by the particles and climb the average of their log densities.
 

@@ -114,7 +114,7 @@ def test_all_columns_are_the_exact_form():
 
 @pytest.mark.parametrize("case", cases("hybrid"))
 def test_hybrid_is_orthogonal_in_other_coordinates(case):
-    """Sampled rows included (math.md section 2.3); m in place of m + R a is seen in the KL."""
+    """Sampled rows included (mathematics.md section 4.3); m in place of m + R a is seen in the KL."""
     basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
     hybrid = pair_of(Hybrid, case, columns=jnp.array([0, 3]))
     root = np.linalg.cholesky(np.asarray(basis.kernel.matrix(case["Z_beta"])))
@@ -138,7 +138,7 @@ def test_no_extra_mean_is_the_coupled_belief():
 
 
 def test_decoupled_on_one_basis_is_coupled():
-    """``S = (I + L^T B L)^-1`` and ``a = L^-T m`` (math.md section 2.2)."""
+    """``S = (I + L^T B L)^-1`` and ``a = L^-T m`` (mathematics.md section 4.2)."""
     case = cases("decoupled")[1]
     basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
     root, tril = np.asarray(basis.factor), case["B_chol"]

@@ -34,7 +34,7 @@ def test_norms_and_projection(points):
 
 
 def test_the_residual_form_varies_far_less_than_the_plain_form(rng):
-    """The example of math.md section 2.8: 200 points in two dimensions, 20 rows; ratio about ten there, at least four."""
+    """The example of mathematics.md section 4.6: 200 points in 2-D, 20 rows; ratio about ten there, at least four."""
     gamma, beta = rng.uniform(-1, 1, (200, 1)), np.linspace(-1, 1, 15)[:, None]
     a = jnp.asarray(rng.normal(size=200))
     basis = Basis.build(Matern32(1.0, 0.8), jnp.asarray(beta))

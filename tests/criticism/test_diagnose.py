@@ -33,7 +33,7 @@ def optimum():
 
 
 def test_weights_at_the_optimum_are_the_bound_itself():
-    """One natural step is exact: every weight is the bound, for the bound is tight (math.md section 7)."""
+    """One natural step is exact: every weight is the bound, for the bound is tight (mathematics.md section 8)."""
     guide, params, bound = optimum()
     posterior = ngp.Posterior.from_svi(model, guide, params)
     found = importance_weights(posterior, jax.random.key(1), X, PROBLEM.y, num_samples=200)

@@ -35,7 +35,7 @@ def test_scaled_distance_of_each_family(rng):
 
 @pytest.mark.parametrize("instance", range(3))
 def test_coupled_posterior_of_the_oracle_from_our_kernels(instance):
-    """math.md 1.1 without jitter, in NumPy on our matrices: an error in any entry shows in mean and covariance."""
+    """Without jitter, in NumPy on our matrices: an error in any entry shows in both (mathematics.md section 3.1)."""
     case = cases("svgp")[instance]
     kernel = NAMES[case["kernel"]](case["variance"], case["lengthscale"])
     factor = np.linalg.cholesky(kernel.matrix(case["Z"]))

@@ -34,7 +34,7 @@ def test_inducing_inputs_follow_the_means(rng):
 
 
 def test_mixing_gives_correlated_outputs(rng):
-    """Mean P mu and marginal variance (P o P) s (math.md section 3.3), from 20000 draws; standard error below 0.02."""
+    """Mean P mu and marginal variance (P o P) s (mathematics.md section 5.3), 20000 draws; standard error < 0.02."""
     P = jnp.asarray(rng.normal(size=(3, 2)))
     g = jnp.asarray(rng.normal(size=(20000, 2)) * np.array([0.5, 1.0]) + np.array([1.0, -1.0]))
     mixed = mix(g, P)

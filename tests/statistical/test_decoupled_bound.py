@@ -95,7 +95,7 @@ def test_bounds_stay_below_the_evidence_and_the_kl_is_the_dense_one(problem):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_basis_of_posterior_covariances_would_exceed_the_evidence(seed):
-    """The variant of math.md section 2.4 with ``Z_beta = X``: ours attains the evidence, that one passes it.
+    """The variant of mathematics.md section 4.4 with ``Z_beta = X``: ours attains the evidence, that one passes it.
 
     Its mean of ``v`` is ``m + S t`` at a surrogate KL of ``(t^T S t + |m|^2) / 2``; ``m = t = (I + S)^-1 m*`` has the
     optimal mean ``m*`` and costs ``m*^T (I + S)^-1 m* / 2`` instead of ``|m*|^2 / 2``.

@@ -48,7 +48,7 @@ def test_doubly_reparametrised_gradient_has_the_same_mean_and_less_noise(case, s
     """Means within 4.5 standard errors, and less noise at K = 50. How much less depends on the instance.
 
     On instance 1 of seed 0 the ratio of standard deviations was 0.87 at K = 5 (loc) and 0.65 at K = 50 (log scale), far
-    from the 0.25 to 0.3 of the example in math.md section 9.3: no such factor is asserted.
+    from the 0.25 to 0.3 of the example in mathematics.md section 10.3: no such factor is asserted.
     """
     plain = draws(case, samples, value_and_grad=True)
     doubly = draws(case, samples, value_and_grad=True, doubly=True)

@@ -17,7 +17,7 @@ PAIRS = [case for case in CASES if len(case["x"]) > 1]
 
 
 def by_loops(x, s, h, profile):
-    """Math.md section 8, typed pair by pair with the kernel's gradient by finite differences."""
+    """Formula of mathematics.md section 9.1 typed pair by pair with the kernel's gradient by finite differences."""
     phi = np.zeros_like(x)
 
     def kernel(a, b):
@@ -46,7 +46,7 @@ def test_median_rule_of_the_oracle(case):
     np.testing.assert_allclose(bandwidth(RBF(), squared), case["median_h"], rtol=1e-12)
     phi = svgd_direction(x, case["score"])
     np.testing.assert_allclose(phi, case["phi_median"], rtol=0, atol=1e-12)
-    # The rivals of section 8: the published sign, no repulsion, NumPyro's median over all n^2 entries.
+    # The rivals of mathematics.md section 9.1: the published sign, no repulsion, NumPyro's median over all n^2 entries.
     attraction, repulsion = forces(x, case["score"])
     assert np.abs(np.asarray(attraction - repulsion) - case["phi_median"]).max() > 1e-3
     assert np.abs(np.asarray(attraction) - case["phi_median"]).max() > 1e-3
