@@ -61,10 +61,10 @@ def recipe(method, gamma, beta, columns):
     return {
         "Coupled": lambda: ngp.guides.coupled(),
         "CoupledNat": lambda: ngp.guides.coupled(natural=True),
-        "Orth": lambda: ngp.guides.orthogonal(gamma, columns, trainable=True),
-        "OrthNat": lambda: ngp.guides.orthogonal(gamma, columns, natural=True, trainable=True),
-        "Hybrid": lambda: ngp.guides.hybrid(gamma, columns, trainable=True),
-        "Decoupled": lambda: ngp.guides.decoupled(jnp.concatenate([gamma, beta]), columns, trainable=True),
+        "Orth": lambda: ngp.guides.orthogonal(gamma, columns, train_inputs=True),
+        "OrthNat": lambda: ngp.guides.orthogonal(gamma, columns, natural=True, train_inputs=True),
+        "Hybrid": lambda: ngp.guides.hybrid(gamma, columns, train_inputs=True),
+        "Decoupled": lambda: ngp.guides.decoupled(jnp.concatenate([gamma, beta]), columns, train_inputs=True),
     }[method]()
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import optax
 
 from numpyro_gp.arrays import Array
@@ -25,11 +24,9 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     check_count("num_steps", num_steps)
     check_choice("kind", kind, ("log", "linear"))
 
-    def schedule(step: Array) -> Array:
-        part = jnp.minimum(1.0, jnp.asarray(step) / num_steps)
-        return initial * (final / initial) ** part if kind == "log" else initial + (final - initial) * part
-
-    return schedule
+    if kind == "linear":
+        return optax.linear_schedule(initial, final, num_steps)
+    return optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
 
 
 def _is_natural(name: str) -> bool:

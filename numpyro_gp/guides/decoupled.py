@@ -37,7 +37,7 @@ def decoupled(
     *,
     natural: bool = False,
     scale: float = 0.1,
-    trainable: bool = False,
+    train_inputs: bool = False,
 ) -> Recipe:
     """Separate bases of mean and covariance: `Decoupled` (mathematics.md section 4.2).
 
@@ -51,7 +51,7 @@ def decoupled(
         Refused: ``a`` and ``B`` share their natural parameters.
     scale : float
         ``B`` starts at ``scale^2 I``; at zero its gradient vanishes.
-    trainable : bool
+    train_inputs : bool
         Whether ``Z_alpha`` is a parameter.
     """
     if natural:
@@ -63,11 +63,13 @@ def decoupled(
         )
     start_scale(scale)
     points, columns = _check_points("Z_alpha", Z_alpha, columns)
-    return partial(_decoupled, points=points, columns=columns, scale=scale, trainable=trainable)
+    return partial(_decoupled, points=points, columns=columns, scale=scale, train_inputs=train_inputs)
 
 
-def _decoupled(name: str, prior: Any, *, points: Any, columns: int | None, scale: float, trainable: bool) -> Decoupled:
-    inputs = _inputs(name, prior, "Z_alpha", points, trainable)
+def _decoupled(
+    name: str, prior: Any, *, points: Any, columns: int | None, scale: float, train_inputs: bool
+) -> Decoupled:
+    inputs = _inputs(name, prior, "Z_alpha", points, train_inputs)
     a = _zeros(f"{name}/a", prior, len(points))
     eye = scale * jnp.eye(prior.event_shape[-1], dtype=prior.dtype)
     factor = numpyro.param(f"{name}/B_tril", jnp.broadcast_to(eye, prior.event_shape + eye.shape[-1:]))
@@ -80,7 +82,7 @@ def hybrid(
     *,
     natural: bool = False,
     scale: float = 1.0,
-    trainable: bool = False,
+    train_inputs: bool = False,
 ) -> Recipe:
     """A coupled belief and further mean points, in unorthogonalised coordinates: `Hybrid` (mathematics.md section 4.3).
 
@@ -91,12 +93,12 @@ def hybrid(
     start_scale(scale)
     points, columns = _check_points("Z_gamma", Z_gamma, columns)
     return partial(
-        _hybrid, points=points, columns=columns, beta=coupled(natural=natural, scale=scale), trainable=trainable
+        _hybrid, points=points, columns=columns, beta=coupled(natural=natural, scale=scale), train_inputs=train_inputs
     )
 
 
-def _hybrid(name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, trainable: bool) -> Hybrid:
-    inputs = _inputs(name, prior, "Z_gamma", points, trainable)
+def _hybrid(name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, train_inputs: bool) -> Hybrid:
+    inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
     a, own = _zeros(f"{name}/a", prior, len(points)), beta(name, prior)
     return Hybrid(inputs, a, own.mean, own.scale_tril, _draw(name, columns, len(points)))
 
@@ -109,7 +111,7 @@ def orthogonal(
     gamma: str = "adaptive",
     gamma_step: float = 1.0,
     eps: float | None = None,
-    trainable: bool = False,
+    train_inputs: bool = False,
     scale: float = 1.0,
     start: Orthogonal | None = None,
 ) -> Recipe:
@@ -140,7 +142,7 @@ def orthogonal(
     eps : float, optional
         Added to ``diag(H)`` or to the diagonal of ``Q``, in units of the kernel's variance. None is 0.01 for the
         diagonal routes and the library's relative jitter for the others.
-    trainable : bool
+    train_inputs : bool
         Whether ``Z_gamma`` is a parameter.
     scale : float
         Standard deviation of the whitened values at the start.
@@ -174,13 +176,13 @@ def orthogonal(
     route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
     if gamma != "adaptive":
         route = partial(route, kind=gamma, step=gamma_step)
-    return partial(_orthogonal, points=points, columns=columns, beta=beta, route=route, trainable=trainable)
+    return partial(_orthogonal, points=points, columns=columns, beta=beta, route=route, train_inputs=train_inputs)
 
 
 def _orthogonal(
-    name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, route: Any, trainable: bool
+    name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, route: Any, train_inputs: bool
 ) -> Orthogonal:
-    inputs = _inputs(name, prior, "Z_gamma", points, trainable)
+    inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
     own, drawn = beta(name, prior), _draw(name, columns, len(points))
     a, probe = route(name, prior, points)
     return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, probe)
@@ -282,7 +284,7 @@ def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Arr
     return points, columns
 
 
-def _inputs(name: str, prior: Any, label: str, points: Array, trainable: bool) -> Array:
+def _inputs(name: str, prior: Any, label: str, points: Array, train_inputs: bool) -> Array:
     """The mean's inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
     if not isinstance(prior.basis, Basis):
         fail(
@@ -294,7 +296,7 @@ def _inputs(name: str, prior: Any, label: str, points: Array, trainable: bool) -
         )
     check_points(f"{label} of the recipe for {name!r}", points, prior.basis.inducing.shape[-1])
     inputs = jnp.asarray(points, prior.dtype)
-    return numpyro.param(f"{name}/{label}", inputs) if trainable else inputs
+    return numpyro.param(f"{name}/{label}", inputs) if train_inputs else inputs
 
 
 def _zeros(name: str, prior: Any, size: int) -> Array:

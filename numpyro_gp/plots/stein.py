@@ -7,27 +7,18 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
+from numpyro_gp.plots.style import COLOURS, axes_of, finish
 from numpyro_gp.stein.diagnostics import Paths
 
 __all__ = ["plot_paths", "plot_spread"]
-
-# Okabe and Ito's colours, told apart with any kind of colour vision.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-
-
-def _new_axes(ax: Any) -> Any:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
 def plot_paths(paths: Paths, site: str, ax: Any = None) -> Any:
     """Value of a scalar site over the steps, one line for each particle; returns the axes."""
     values = np.asarray(_site(paths.particles, site, 2))
-    ax = _new_axes(ax)
+    ax = axes_of(ax)
     ax.plot(np.asarray(paths.steps), values, color=COLOURS[0], alpha=0.5, linewidth=1)
-    ax.set(xlabel="step", ylabel=site, title=f"Paths of {values.shape[1]} particles")
-    return ax
+    return finish(ax, f"Paths of {values.shape[1]} particles", "step", site)
 
 
 def plot_spread(
@@ -39,7 +30,7 @@ def plot_spread(
     reference row shows its median, its middle 50% (thick) and its middle 90% (thin).
     """
     values = np.asarray(_site(particles, site, 1))
-    ax, rows = _new_axes(ax), [f"{len(values)} particles"]
+    ax, rows = axes_of(ax), [f"{len(values)} particles"]
     ax.plot(values, np.zeros_like(values), "|", color=COLOURS[0], markersize=18, markeredgewidth=1.5)
     for row, (label, draws) in enumerate((references or {}).items(), start=1):
         low, first, middle, third, high = np.quantile(np.asarray(_site(draws, site, 1)), [0.05, 0.25, 0.5, 0.75, 0.95])
@@ -48,9 +39,8 @@ def plot_spread(
         ax.plot([first, third], [row, row], color=colour, linewidth=5)
         ax.plot(middle, row, "o", color="white", markeredgecolor=colour)
         rows.append(label)
-    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=site, ylim=(-0.6, len(rows) - 0.4))
-    ax.set_title(f"Spread of {site}")
-    return ax
+    ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(-0.6, len(rows) - 0.4))
+    return finish(ax, f"Spread of {site}", site, "")
 
 
 def _site(values: Mapping[str, Any], site: str, axes: int) -> Any:

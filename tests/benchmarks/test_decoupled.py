@@ -103,7 +103,7 @@ def peak(size):
 
 def three_steps(size):
     """Run in a process of its own; prints its peak memory."""
-    recipe = ngp.guides.orthogonal(gamma_points(size), 64, natural=True, trainable=True)
+    recipe = ngp.guides.orthogonal(gamma_points(size), 64, natural=True, train_inputs=True)
     seconds(recipe, True, repeats=2)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 

@@ -62,11 +62,11 @@ def test_parameters_are_named_after_the_site():
         "f/mean", "f/scale_tril", "f/gamma", "f/gamma_scale"
     }  # fmt: skip
     assert set(seeded(orthogonal(GAMMA), prior())[1]) == wanted
-    assert set(seeded(orthogonal(GAMMA, trainable=True), prior())[1]) == wanted | {"f/Z_gamma"}
+    assert set(seeded(orthogonal(GAMMA, train_inputs=True), prior())[1]) == wanted | {"f/Z_gamma"}
     naturals = {"f/natural_shift", "f/natural_precision"}
     assert set(seeded(orthogonal(GAMMA, natural=True, gamma="newton"), prior())[1]) == naturals | {"f/natural_gamma"}
     assert set(seeded(hybrid(GAMMA, natural=True), prior())[1]) == naturals | {"f/a"}
-    assert set(seeded(decoupled(GAMMA, trainable=True), prior())[1]) == {"f/a", "f/B_tril", "f/Z_alpha"}
+    assert set(seeded(decoupled(GAMMA, train_inputs=True), prior())[1]) == {"f/a", "f/B_tril", "f/Z_alpha"}
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values())
@@ -231,7 +231,7 @@ def test_minibatches_sampled_columns_and_particles_train():
 
 def test_bases_can_be_trained():
     arguments, gamma_points, _ = problem()
-    for recipe in (decoupled(gamma_points, 3, trainable=True), hybrid(gamma_points, 2, trainable=True)):
+    for recipe in (decoupled(gamma_points, 3, train_inputs=True), hybrid(gamma_points, 2, train_inputs=True)):
         _, result = train(recipe, optax.adam(1e-2), 30, arguments)
         name = "f/Z_alpha" if "f/Z_alpha" in result.params else "f/Z_gamma"
         assert float(jnp.abs(result.params[name] - gamma_points).max()) > 1e-3
@@ -313,7 +313,7 @@ def test_memory_of_a_step_with_twenty_thousand_mean_points():
     points = np.random.default_rng(0).normal(size=(20000, 8)).astype(np.float32)
     used = {}
     for columns in (64, None):
-        recipe = orthogonal(points, columns, natural=True, trainable=True)
+        recipe = orthogonal(points, columns, natural=True, train_inputs=True)
         guide = ngp.AutoGP(float32_model, {"f": recipe})
         svi = SVI(float32_model, guide, ngp.optim.natural_gradient(optax.adam(1e-3), 0.1), Trace_ELBO())
         data = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4096, 8), (4096,), (300, 8))]

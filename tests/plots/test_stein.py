@@ -15,7 +15,7 @@ def test_paths_have_a_line_for_each_particle(rng):
     values = rng.normal(size=(4, 3))
     ax = plot_paths(Paths(np.arange(4), {"a": values}, np.zeros(3), None), "a")
     np.testing.assert_array_equal(np.stack([line.get_ydata() for line in ax.lines], 1), values)
-    assert "3 particles" in ax.get_title()
+    assert "3 particles" in ax.get_title(loc="left")
     plt.close(ax.figure)
 
 
