@@ -1,6 +1,6 @@
 """Names of axes, and the decorator that makes immutable values out of dataclasses.
 
-Shapes are written with these letters everywhere in the library:
+Shapes are written with these letters everywhere in the library (mathematics.md section 1.1):
 
 ====== ======================================================================
 letter axis

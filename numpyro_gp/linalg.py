@@ -1,9 +1,10 @@
 """Cholesky factors with the library's only jitter, and what is solved with them.
 
-A factorisation gives the factor *and* its inverse: everything that follows (features, draws,
-gradients) is then a matrix product, which is faster than a triangular solve on CPU and much
-faster on GPU, and is never a *batched* triangular solve (mathematics.md section 12). No
-inverse of a covariance matrix is formed anywhere.
+`factorise` gives a factor *and* its inverse by one triangular solve (a batched one for matrices with
+leading axes, and under ``vmap``). What follows from it, features, draws and gradients, is a matrix
+product, faster than a solve on CPU and much faster on GPU; `small_cholesky` unrolls factors of up to
+16 rows into array operations (mathematics.md section 12). The precision ``S^-1`` is formed once, in
+the derivative of `gaussian_log_density`, which it is a part of.
 """
 
 import math

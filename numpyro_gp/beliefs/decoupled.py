@@ -2,7 +2,8 @@
 
 All three take the site's own inducing inputs ``Z_beta`` as covariance basis and add points for the
 mean alone, at a cost linear in their number. Their KL divergence is that of the processes, so the
-objective never exceeds the evidence, whether the two bases are disjoint, overlap or coincide.
+objective never exceeds the evidence, whether the two bases are disjoint, overlap or coincide
+(mathematics.md section 4.1).
 """
 
 from typing import Any, NamedTuple, NoReturn

@@ -1,4 +1,4 @@
-"""Scores of predictions on held-out data: densities, errors, CRPS, coverage and calibration.
+"""Scores of predictions on held-out data: densities, errors, CRPS, calibration (mathematics.md section 11.3).
 
 Functions of arrays, with no model in them. Pairs of arrays must have *equal* shapes, ``(N,)`` or
 ``(N, P)``: ``(N, 1)`` beside ``(N,)`` would broadcast to ``(N, N)`` and give a plausible number.

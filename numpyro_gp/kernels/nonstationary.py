@@ -1,4 +1,4 @@
-"""Kernels that are no functions of a difference: linear, polynomial, constant, neural, categorical."""
+"""Kernels that are no functions of a difference: linear, neural, categorical (mathematics.md section 2.2)."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kernels given by their spectral density."""
+"""Kernels given by their spectral density (mathematics.md section 2.3)."""
 
 import math
 from typing import Any

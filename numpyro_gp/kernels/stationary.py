@@ -1,4 +1,4 @@
-"""Kernels of the difference of two points.
+"""Kernels of the difference of two points (mathematics.md section 2.1).
 
 All distances are taken in the product form ``|a|^2 + |b|^2 - 2 a.b`` of centred and scaled inputs:
 its gradient is a matrix product, several times cheaper than that of direct differences. Kernels

@@ -1,4 +1,7 @@
-"""Draws at the data a model was fitted to: latent values, pointwise log likelihoods and replicated data."""
+"""Draws at the data a model was fitted to: latent values, pointwise log likelihoods and replicated data.
+
+Which density leaving one out needs is in mathematics.md section 11.2.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -83,7 +83,8 @@ def latent_columns(key: Array, inducing: ArrayLike, dim: int = 1) -> Array:
 def principal_directions(X: ArrayLike, outputs: int) -> Array:
     """Mixing matrix ``P`` ``(D, outputs)``: the top right-singular vectors of X (mathematics.md section 5.4).
 
-    A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``.
+    A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``
+    (mathematics.md section 5.3).
     """
     array = check_points("X", X)
     return (

@@ -1,0 +1,72 @@
+"""The page of formulas and the code point at each other: numbers, files, and its place in the wheel."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "numpyro_gp"
+PAGE = PACKAGE / "mathematics.md"
+CITATION = re.compile(r"mathematics\.md[ `]+section (\d+(?:\.\d+)?)")
+
+
+def sections() -> dict[str, str]:
+    """Text under each numbered heading, by number."""
+    parts = re.split(r"(?m)^#{2,3} (\d+(?:\.\d+)?) .*$", PAGE.read_text())
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def citations() -> dict[Path, set[str]]:
+    """Numbers cited by each file of the project."""
+    folders = (ROOT / name for name in ("numpyro_gp", "models", "examples", "tests"))
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md")]
+    return {path: set(CITATION.findall(path.read_text())) for path in files if path not in (PAGE, Path(__file__))}
+
+
+def test_every_cited_section_exists():
+    numbers = set(sections())
+    for path, cited in citations().items():
+        assert cited <= numbers, f"{path.relative_to(ROOT)} cites {sorted(cited - numbers)}"
+
+
+def test_every_section_is_cited_by_a_file_that_it_names():
+    """The reader comes from the code to the section and finds the way back."""
+    cited = citations()
+    for number, text in sections().items():
+        listed = re.search(r"(?m)^Files: (.*)$", text)
+        is_whole = any(other.startswith(f"{number}.") for other in sections())
+        assert listed or is_whole, f"section {number} names no file"
+        if listed:
+            named = [PACKAGE / name for name in re.findall(r"`([\w/]+\.py)`", listed[1])]
+            assert any(number in cited.get(path, ()) for path in named), f"none of {listed[1]} cites section {number}"
+
+
+def test_citations_have_one_form():
+    """No other mention of the page, nor of the documents it came from."""
+    for path in citations():
+        if path.is_relative_to(PACKAGE) and path.suffix == ".py":
+            text = re.sub(r"\s+#?\s*", " ", path.read_text())
+            assert len(re.findall(r"mathematics\.md", text)) == len(CITATION.findall(text)), path
+            assert not re.search(r"(?<!\w)math\.md|cpu_safety", text), path
+
+
+def test_every_file_that_the_page_names_exists():
+    for name in re.findall(r"`([\w/]+\.py)`", PAGE.read_text()):
+        assert (PACKAGE / name).exists(), f"mathematics.md names {name}"
+
+
+def test_references_inside_the_page_lead_somewhere():
+    text = PAGE.read_text()
+    numbers = {
+        number
+        for found in re.findall(r"[Ss]ections? ([\d.]+(?:(?: to|,| and) [\d.]+)*)", text)
+        for number in re.findall(r"\d+(?:\.\d+)?", found)
+    }
+    assert numbers <= set(sections())
+    headings = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"(?m)^## (.*)$", text)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) == headings
+
+
+def test_the_wheel_holds_the_page():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "mathematics.md" in settings["tool"]["setuptools"]["package-data"]["numpyro_gp"]
