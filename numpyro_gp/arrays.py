@@ -21,14 +21,14 @@ maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likel
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayLike", "is_array", "split_arrays", "value_type"]
+__all__ = ["Array", "ArrayLike", "Merge", "is_array", "split_arrays", "value_type"]
 
 Array = jax.Array
 T = TypeVar("T")
@@ -92,12 +92,23 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
 
 
-def split_arrays(tree: Any) -> tuple[list[Array], Callable[[list[Array]], Any]]:
+ARRAY = object()
+
+
+class Merge(NamedTuple):
+    """Puts arrays back into a tree: its structure, and its leaves where they are no arrays."""
+
+    structure: Any
+    fixed: tuple[Any, ...]
+
+    def __call__(self, arrays: list[Array]) -> Any:
+        rest = iter(arrays)
+        return jax.tree.unflatten(self.structure, [next(rest) if leaf is ARRAY else leaf for leaf in self.fixed])
+
+
+def split_arrays(tree: Any) -> tuple[list[Array], Merge]:
     """The arrays of a tree, and the function that puts them back among the rest, which stays fixed."""
     leaves, structure = jax.tree.flatten(tree)
-
-    def merge(arrays: list[Array]) -> Any:
-        rest = iter(arrays)
-        return jax.tree.unflatten(structure, [next(rest) if is_array(leaf) else leaf for leaf in leaves])
-
-    return [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)], merge
+    return [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)], Merge(
+        structure, tuple(ARRAY if is_array(leaf) else leaf for leaf in leaves)
+    )

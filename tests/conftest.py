@@ -9,6 +9,8 @@ from pathlib import Path
 if "benchmark" not in sys.argv:
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# XLA names tuning preferences of this very machine as missing features whenever it reads a kept program.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 import numpy as np

@@ -20,7 +20,7 @@ import numpy as np
 import tqdm
 from jax import lax
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, Merge
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.training.calls import split_arguments
 from numpyro_gp.training.checkpoints import (
@@ -32,6 +32,7 @@ from numpyro_gp.training.checkpoints import (
     write_checkpoint,
 )
 from numpyro_gp.training.faults import all_finite, explain
+from numpyro_gp.training.programs import fingerprint, keep_program
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
@@ -39,6 +40,8 @@ OWN_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
+# What the program of an engine has built in.
+PARTS = ("model", "guide", "loss", "optim", "kernel_fn", "static_kwargs")
 REMEDY = (
     "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
     "or priors that keep the parameters away from zero and infinity."
@@ -136,7 +139,7 @@ def fit(
     1.000 (200,)
     """
     num_steps = check_count("num_steps", num_steps)
-    size = min(num_steps, LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size))
+    size = LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size)
     key = check_key("key", key)
     check_engine(svi_or_stein)
     path = check_checkpoint(checkpoint, resume)
@@ -144,7 +147,7 @@ def fit(
     state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
     position = starting_position(svi_or_stein, state, path, resume)
     watch = bool(all_finite(svi_or_stein.get_params(position.state)))
-    job = Job(svi_or_stein, arrays, merge, compiled_loop(svi_or_stein, merge, size, watch), path, num_steps)
+    job = Job(svi_or_stein, arrays, merge, kept_loop(svi_or_stein, merge, size, watch), path, num_steps)
     pace = Pace(size, chunk_size is None, checkpoint_every)
     label = "Stein force" if hasattr(svi_or_stein, "num_stein_particles") else "loss"
     done = min(position.steps, num_steps)
@@ -291,7 +294,14 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, arg
     )
 
 
-def compiled_loop(engine: Any, merge: Callable, size: int, watch: bool) -> Callable[..., tuple]:
+def kept_loop(engine: Any, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
+    """The compiled loop of an engine: the one of an earlier fit, where nothing that it has built in has changed."""
+    parts = {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)} or vars(engine)
+    key = fingerprint(parts, merge.fixed, size, watch), merge.structure
+    return keep_program(engine, key, lambda engine: compiled_loop(engine, merge, size, watch))
+
+
+def compiled_loop(engine: Any, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
     The caller keeps the state it passes in (it is not donated), because a failure is answered by

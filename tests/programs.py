@@ -1,0 +1,29 @@
+"""How many programs a block of code sends to the compiler: the same number on every machine, unlike seconds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+
+EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+class Programs:
+    """Programs compiled so far inside the block; those read from the persistent cache count as well."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def see(self, event: str, seconds: float, **details: object) -> None:
+        self.count += event == EVENT
+
+
+@contextmanager
+def counted() -> Iterator[Programs]:
+    """Count programs: ``with counted() as programs: ...; assert programs.count == 0``."""
+    programs = Programs()
+    jax.monitoring.register_event_duration_secs_listener(programs.see)
+    try:
+        yield programs
+    finally:
+        jax.monitoring.unregister_event_duration_listener(programs.see)
