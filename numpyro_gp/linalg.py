@@ -23,6 +23,7 @@ __all__ = [
     "solve_lower",
     "small_cholesky",
     "half_log_det",
+    "inverse_factor",
     "gaussian_log_density",
 ]
 
@@ -75,6 +76,12 @@ def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple
     change = inverse @ tangent @ jnp.swapaxes(inverse, -1, -2)
     lower = jnp.tril(change) - 0.5 * change * jnp.eye(change.shape[-1], dtype=change.dtype)
     return (factor, inverse), (factor @ lower, -lower @ inverse)
+
+
+def inverse_factor(precision: Array) -> Array:
+    """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix."""
+    _, inverse = factorise(precision[::-1, ::-1])
+    return inverse.T[::-1, ::-1]
 
 
 def small_cholesky(matrix: Array) -> Array:

@@ -120,11 +120,11 @@ class Belief(dist.Distribution):
 
     @property
     def mean(self) -> Array:
-        return self.value.whitened_mean
+        return self.value.whitened_moments()[0]
 
     @property
     def variance(self) -> Array:
-        return self.value.whitened_scale**2
+        return self.value.whitened_moments()[1] ** 2
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
         if not sample_shape:

@@ -12,6 +12,7 @@ from numpyro_gp.linalg import (
     factorise,
     gaussian_log_density,
     half_log_det,
+    inverse_factor,
     jittered,
     small_cholesky,
     solve_lower,
@@ -35,6 +36,14 @@ def test_jitter_is_relative_to_the_mean_diagonal(rng):
     np.testing.assert_allclose(shifted, matrix + 0.5 * np.trace(matrix) / 4 * np.eye(4), rtol=1e-14)
     zero, _ = jittered(jnp.asarray(matrix), 0.0)
     np.testing.assert_array_equal(zero, matrix)
+
+
+def test_inverse_factor(rng):
+    root = rng.normal(size=(4, 6))
+    precision = root @ root.T
+    factor = inverse_factor(jnp.asarray(precision))
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-9)
+    np.testing.assert_array_equal(np.triu(factor, 1), 0)
 
 
 def test_factor_and_inverse(rng):

@@ -152,7 +152,7 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
     check_count("num_samples", num_samples)
     integrals, process = squares(f.basis), f.process
     if isinstance(process, AbstractBelief):
-        values = process.draw_whitened(key, (num_samples,))
+        values = process.draw_whitened(key, (num_samples,), f.basis)
     else:
         values = jnp.broadcast_to(process.v, (num_samples, *process.v.shape))
     found = {}

@@ -8,13 +8,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import block_diag
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import check_factor, covariance_kl
+from numpyro_gp.beliefs.coupled import check_factor
+from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, fail
-from numpyro_gp.linalg import factorise, half_log_det, solve_lower
+from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, solve_lower
 
 __all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
 
@@ -91,18 +93,12 @@ class BlockDiagonal(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    @property
-    def whitened_scale(self) -> Array:
-        return jnp.concatenate([jnp.sqrt(jnp.sum(factor**2, axis=-1)) for factor in self.scale_trils], axis=-1)
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
+        return Whitened(self.mean, block_diag(*self.scale_trils))
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
         return _check_site("scale_trils", self.scale_trils, self.names, basis)
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)
-        own = [noise[..., at] @ factor.T for at, factor in zip(_starts(self.scale_trils), self.scale_trils)]
-        return self.mean[(None,) * len(sample_shape)] + jnp.concatenate(own, axis=-1)
 
     def change(self, blocks: tuple[Array, ...]) -> Array:
         """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component, ``(C, N)``."""
@@ -171,10 +167,8 @@ class Structured(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    @property
-    def whitened_scale(self) -> Array:
-        ones = jnp.ones(self.shape, self.dtype)
-        return jnp.sqrt(positive(ones - jnp.sum(self.root() ** 2, axis=0), ones))
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
+        return Whitened(self.mean, inverse_factor(jnp.eye(self.size, dtype=self.dtype) + self.W @ self.W.T))
 
     def root(self) -> Array:
         """``U = L_H^-1 W^T`` ``(r, M)``, with ``S = I - U^T U``."""
@@ -185,7 +179,12 @@ class Structured(AbstractBelief):
         root = self.root()
         return x - (x @ root.T) @ root
 
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def draw_whitened(
+        self,
+        key: Array,
+        sample_shape: tuple[int, ...] = (),
+        basis: Any = None,  # noqa: ARG002
+    ) -> Array:
         # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         own = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
@@ -254,11 +253,9 @@ class BlockLowRank(AbstractBelief):
         shared = tuple((inner @ one.T) @ inverse for one, inverse in zip(scaled, inverses, strict=True))
         return inverses, shared, factor
 
-    @property
-    def whitened_scale(self) -> Array:
-        inverses, shared, _ = self.roots()
-        own = jnp.concatenate([jnp.sum(inverse**2, axis=0) for inverse in inverses])
-        return jnp.sqrt(positive(own - jnp.sum(jnp.concatenate(shared, axis=1) ** 2, axis=0), own))
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
+        own = block_diag(*(P @ P.T for P in self.precision_trils))
+        return Whitened(self.mean, inverse_factor(own + self.W @ self.W.T))
 
     def times_covariance(self, x: Array) -> Array:
         """``S x`` for ``x`` ``(..., M)``."""
@@ -268,7 +265,12 @@ class BlockLowRank(AbstractBelief):
         together = jnp.concatenate(shared, axis=1)
         return own - (x @ together.T) @ together
 
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def draw_whitened(
+        self,
+        key: Array,
+        sample_shape: tuple[int, ...] = (),
+        basis: Any = None,  # noqa: ARG002
+    ) -> Array:
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)

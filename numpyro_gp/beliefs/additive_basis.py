@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, Basis
+from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 
@@ -76,6 +77,11 @@ class AdditiveBasis(AbstractBasis):
         for part in self.parts[1:]:
             total = total + part.matrix(X)
         return total
+
+    def white(self) -> tuple["AdditiveBasis", Array]:
+        labels = numbered(self.size, self.parts[0].inducing)
+        parts = tuple(part.white_at(labels[at]) for part, at in zip(self.parts, self.slices, strict=True))
+        return AdditiveBasis(self.names, parts), labels
 
     def component(self, name: str) -> int:
         """Position of a component."""

@@ -12,11 +12,21 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import fail
-from numpyro_gp.kernels import Kernel
+from numpyro_gp.beliefs.whitened import Whitened, agreement, derived, is_same_row, numbered
+from numpyro_gp.checks import fail, known
+from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.linalg import factorise, jittered
 
-__all__ = ["AbstractBasis", "AbstractBelief", "Basis", "Joint", "Marginals", "Point", "Process", "positive"]
+__all__ = [
+    "AbstractBasis",
+    "AbstractBelief",
+    "Basis",
+    "Joint",
+    "Marginals",
+    "Point",
+    "Process",
+    "positive",
+]
 
 
 class Marginals(NamedTuple):
@@ -67,6 +77,10 @@ class AbstractBasis(abc.ABC):
     def matrix(self, X: Array) -> Array:
         """Prior covariance ``k(X, X)``, shape ``(N, N)``."""
 
+    @abc.abstractmethod
+    def white(self) -> tuple["AbstractBasis", Array]:
+        """The site with white noise for its process, and inputs ``(M, D)`` at which that is the whitened values."""
+
 
 @value_type()
 class Basis(AbstractBasis):
@@ -116,6 +130,15 @@ class Basis(AbstractBasis):
     def matrix(self, X: Array) -> Array:
         return self.kernel.matrix(X)
 
+    def white(self) -> tuple["Basis", Array]:
+        labels = numbered(self.size, self.inducing)
+        return self.white_at(labels), labels
+
+    def white_at(self, labels: Array) -> "Basis":
+        """White noise with inducing inputs ``labels`` ``(M, D)``: ``L = I``, no jitter, and so ``f(labels) = v``."""
+        eye = jnp.eye(self.size, dtype=self.dtype)
+        return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype))
+
 
 @runtime_checkable
 class Process(Protocol):
@@ -131,7 +154,8 @@ class Process(Protocol):
 class AbstractBelief(abc.ABC):
     """A variational posterior over the whitened values of one site.
 
-    A new posterior is a new subclass with `whitened_mean` and three methods; no model changes.
+    A new posterior is a new subclass with `whitened_mean` and three methods; no model changes. All else follows
+    from these; `whitened` and `draw_whitened` may be written out for speed.
     All arrays get a leading axis P for a site with ``outputs=P``.
     """
 
@@ -152,20 +176,53 @@ class AbstractBelief(abc.ABC):
     def kl(self, basis: Any) -> Array:
         """``KL[q || p]``, a scalar, summed over outputs; never negative up to rounding."""
 
+    def whitened(self, basis: Any = None) -> Whitened:
+        """The normal distribution ``q(v)`` of the whitened values.
+
+        Derived from `joint` on a white process, whose values are ``v`` (`AbstractBasis.white`): ``A = I`` and
+        ``cov f = k - I + S``. A belief that depends on the kernel in other ways than through the features
+        (a mean basis of its own) has another `kl` than the ``N(m, S)`` so found, and is refused, or NaN where
+        it is traced.
+
+        Parameters
+        ----------
+        basis : AbstractBasis
+            That of the site; beliefs that hold ``q(v)`` itself do without.
+        """
+        if basis is not None:
+            found = derived(self, basis)
+            agrees = agreement(self, found, basis)
+            if known(agrees) is None or known(agrees):
+                return jax.tree.map(lambda leaf: jnp.where(agrees, leaf, jnp.nan), found)
+        fail(
+            "a belief that is asked for whitened values",
+            "one over the inducing values, such as Coupled, or one that they follow from, with the site's basis",
+            f"a {type(self).__name__} " + ("without it" if basis is None else "of another KL divergence"),
+            "Draw functions or data with ngp.Posterior(...).predict.",
+        )
+
+    def is_whitened(self, basis: Any) -> Array:
+        """Whether this is no more than a distribution of the whitened values, a draw of which is then a model's point.
+
+        Then, and only then, is `kl` that of `whitened`: what a belief says about the function beyond ``p(f | v)``
+        adds to its divergence.
+        """
+        # Traced, so that a belief without whitened values answers NaN, whose comparison is false, and does not refuse.
+        return jax.jit(lambda: agreement(self, self.whitened(basis), basis))()
+
+    def whitened_moments(self, basis: Any = None) -> tuple[Array, Array]:
+        """Means and standard deviations of the whitened values, shaped as `whitened_mean`."""
+        found = self.whitened(basis)
+        return found.mean, jnp.sqrt(jnp.sum(found.scale_tril**2, axis=-1))
+
     @property
     def whitened_scale(self) -> Array:
-        """Standard deviations of the whitened values, shaped as `whitened_mean` (zero where none is held)."""
-        return jnp.zeros_like(self.whitened_mean)
+        """Standard deviations of the whitened values, of beliefs that hold them."""
+        return self.whitened_moments()[1]
 
-    def whitened_moments(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the whitened values; beliefs that are not about them refuse."""
-        return self.whitened_mean, self.whitened_scale
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``."""
-        noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)
-        lead = (None,) * len(sample_shape)
-        return self.whitened_mean[lead] + self.whitened_scale[lead] * noise
+    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = (), basis: Any = None) -> Array:
+        """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``; ``basis`` as in `whitened`."""
+        return self.whitened(basis).draw(key, sample_shape)
 
     # What NumPyro looks at when it takes this value for an array.
     @property

@@ -1,18 +1,19 @@
 """What a belief over an additive site says about its components: moments of each, and their covariances.
 
-Every belief is covered by single dispatch, so beliefs that know nothing of components stay as they are.
+All follows from the distribution of the whitened values; beliefs with a cheaper form than its factor are
+covered by single dispatch, and beliefs that know nothing of components stay as they are.
 """
 
 from functools import singledispatch
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import Marginals, Point, positive
-from numpyro_gp.beliefs.coupled import Coupled, MeanField
+from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
+from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.checks import fail
 
 __all__ = ["component_covariance", "component_marginals", "whitened_blocks"]
@@ -37,20 +38,23 @@ def _squares(blocks: Any) -> Array:
     return jnp.stack([jnp.sum(block**2, axis=0) for block in blocks])
 
 
-def _refuse(belief: Any) -> NoReturn:
-    fail(
-        "the belief of an additive site",
-        "Coupled, MeanField, BlockDiagonal, Structured, BlockLowRank or a point",
-        f"a {type(belief).__name__}",
-        "Take one of these recipes for the site: ngp.guides.structured(rank).",
-        TypeError,
-    )
+def _factor(belief: Any, basis: AdditiveBasis) -> Array:
+    if not isinstance(belief, AbstractBelief):
+        fail(
+            "the belief of an additive site",
+            "a belief over its whitened values or a point",
+            f"a {type(belief).__name__}",
+            "Take one of the recipes for the site: ngp.guides.structured(rank).",
+            TypeError,
+        )
+    return belief.whitened(basis).scale_tril
 
 
 @singledispatch
-def change_of(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Change:  # noqa: ARG001
+def change_of(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Change:
     """The `Change` of a belief, from the features of each component."""
-    _refuse(belief)
+    pairs, factor = zip(basis.slices, blocks, strict=True), _factor(belief, basis)
+    return Change(-_squares(blocks), jnp.stack([factor[at].T @ block for at, block in pairs]))
 
 
 @change_of.register
@@ -62,12 +66,6 @@ def _(belief: Point, basis: AdditiveBasis, blocks: Blocks) -> Change:  # noqa: A
 def _(belief: MeanField, basis: AdditiveBasis, blocks: Blocks) -> Change:
     pairs = zip(basis.slices, blocks, strict=True)
     return Change(jnp.stack([(belief.scale[at] ** 2 - 1) @ block**2 for at, block in pairs]))
-
-
-@change_of.register
-def _(belief: Coupled, basis: AdditiveBasis, blocks: Blocks) -> Change:
-    pairs = zip(basis.slices, blocks, strict=True)
-    return Change(-_squares(blocks), jnp.stack([belief.scale_tril[at].T @ block for at, block in pairs]))
 
 
 @change_of.register
@@ -115,42 +113,9 @@ def component_covariance(belief: Any, basis: AdditiveBasis, X: Array) -> Array:
     return result if shared is None else result + sign * jnp.einsum("crn,ern->nce", shared, shared)
 
 
-@singledispatch
-def whitened_blocks(belief: Any, basis: AdditiveBasis) -> Blocks:  # noqa: ARG001
+def whitened_blocks(belief: Any, basis: AdditiveBasis) -> Blocks:
     """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
-    _refuse(belief)
-
-
-@whitened_blocks.register
-def _(belief: Coupled, basis: AdditiveBasis) -> Blocks:
-    return tuple(belief.scale_tril[at] @ belief.scale_tril[at].T for at in basis.slices)
-
-
-@whitened_blocks.register
-def _(belief: Point, basis: AdditiveBasis) -> Blocks:
-    return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
-
-
-@whitened_blocks.register
-def _(belief: MeanField, basis: AdditiveBasis) -> Blocks:
-    return tuple(jnp.diag(belief.scale[at] ** 2) for at in basis.slices)
-
-
-@whitened_blocks.register
-def _(belief: BlockDiagonal, basis: AdditiveBasis) -> Blocks:
-    belief.check_site(basis)
-    return tuple(factor @ factor.T for factor in belief.scale_trils)
-
-
-@whitened_blocks.register
-def _(belief: Structured, basis: AdditiveBasis) -> Blocks:
-    root = belief.root()
-    own = [root[:, at] for at in basis.slices]
-    return tuple(jnp.eye(one.shape[1], dtype=one.dtype) - one.T @ one for one in own)
-
-
-@whitened_blocks.register
-def _(belief: BlockLowRank, basis: AdditiveBasis) -> Blocks:
-    belief.check_site(basis)
-    inverses, shared, _ = belief.roots()
-    return tuple(inverse.T @ inverse - one.T @ one for inverse, one in zip(inverses, shared, strict=True))
+    if isinstance(belief, Point):
+        return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
+    factor = _factor(belief, basis)
+    return tuple(factor[at] @ factor[at].T for at in basis.slices)

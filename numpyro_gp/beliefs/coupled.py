@@ -6,15 +6,14 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, fail, known
-from numpyro_gp.linalg import half_log_det
 
 __all__ = [
     "Coupled",
     "MeanField",
     "check_factor",
     "check_mean",
-    "covariance_kl",
     "joint_covariance",
     "marginal_variance",
 ]
@@ -46,11 +45,6 @@ def check_factor(argument: str, factor: Array, mean: Array) -> Array:
         if not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
             fail(argument, "a factor with a positive diagonal", "an entry <= 0", "Pass jnp.linalg.cholesky(S).")
     return array
-
-
-def covariance_kl(factor: Array) -> Array:
-    """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
-    return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
 
 
 def marginal_variance(features: Array, prior: Array, factor: Array) -> Array:
@@ -99,14 +93,8 @@ class Coupled(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    @property
-    def whitened_scale(self) -> Array:
-        return jnp.sqrt(jnp.sum(self.scale_tril**2, axis=-1))
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        noise = jax.random.normal(key, sample_shape + self.shape, self.dtype)
-        spread = jnp.einsum("...ij,...j->...i", self.scale_tril[(None,) * len(sample_shape)], noise)
-        return self.mean[(None,) * len(sample_shape)] + spread
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
+        return Whitened(self.mean, self.scale_tril)
 
     def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
         """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``."""
@@ -120,7 +108,7 @@ class Coupled(AbstractBelief):
 
     def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
-        return 0.5 * jnp.sum(self.mean**2) + covariance_kl(self.scale_tril)
+        return self.whitened().kl()
 
 
 @value_type()
@@ -149,9 +137,8 @@ class MeanField(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    @property
-    def whitened_scale(self) -> Array:
-        return self.scale
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
+        return Whitened(self.mean, jax.vmap(jnp.diag)(self.scale) if self.ndim == 2 else jnp.diag(self.scale))
 
     def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""

@@ -6,7 +6,7 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 (mathematics.md section 4.1).
 """
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,18 +14,18 @@ from jax import lax
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import Coupled, covariance_kl, joint_covariance, marginal_variance
+from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
 from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
     check_columns,
     check_pair,
     mean_norm,
-    no_whitened_draws,
     projected,
     residual_norm,
     single,
 )
+from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_floating, check_points, fail, known
 from numpyro_gp.linalg import factorise, half_log_det
 
@@ -117,12 +117,6 @@ class Decoupled(AbstractBelief):
     def whitened_mean(self) -> Array:
         return jnp.zeros_like(self.B_tril[..., 0])
 
-    def whitened_moments(self) -> NoReturn:
-        no_whitened_draws(self)
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
-        no_whitened_draws(self)
-
     def _explained(self, basis: Any, X: Array) -> tuple[Array, Array]:
         """Mean and ``E`` ``(..., M, N)``, by which the covariance is reduced."""
         kernel, inducing = single(self, basis).kernel, basis.inducing
@@ -178,12 +172,6 @@ class Hybrid(AbstractBelief):
     @property
     def whitened_mean(self) -> Array:
         return self.mean
-
-    def whitened_moments(self) -> NoReturn:
-        no_whitened_draws(self)
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
-        no_whitened_draws(self)
 
     def _mean(self, basis: Any, features: Array, X: Array) -> Array:
         return self.a @ single(self, basis).kernel.matrix(self.Z_gamma, X) + self.mean @ features
@@ -251,12 +239,8 @@ class Orthogonal(AbstractBelief):
     def whitened_mean(self) -> Array:
         return self.mean
 
-    @property
-    def whitened_scale(self) -> Array:
-        return jnp.sqrt(jnp.sum(self.scale_tril**2, axis=-1))
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        return Coupled(self.mean, self.scale_tril).draw_whitened(key, sample_shape)
+    def whitened(self, basis: Any = None) -> Whitened:  # noqa: ARG002
+        return Whitened(self.mean, self.scale_tril)
 
     def _mean(self, basis: Any, features: Array, cross: Array) -> Array:
         t = projected(basis, self.Z_gamma, self.a)

@@ -1,15 +1,16 @@
 """The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import check_factor, covariance_kl, joint_covariance, marginal_variance
+from numpyro_gp.beliefs.coupled import check_factor, joint_covariance, marginal_variance
 from numpyro_gp.beliefs.decoupled import inverse_covariance
-from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, no_whitened_draws, single
+from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
+from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_floating, check_points, fail, known
 from numpyro_gp.linalg import factorise
 
@@ -80,12 +81,6 @@ class DecoupledLayer(AbstractBelief):
         factor = self.scale_tril if self.scale_tril is not None else self.B_tril
         assert factor is not None
         return jnp.zeros_like(factor[..., 0])
-
-    def whitened_moments(self) -> NoReturn:
-        no_whitened_draws(self)
-
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = ()) -> NoReturn:  # noqa: ARG002
-        no_whitened_draws(self)
 
     def _inverse_factor(self, basis: Basis) -> Array:
         """``L_a^-1``, with the jitter of the covariance basis."""

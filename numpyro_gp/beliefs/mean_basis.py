@@ -4,7 +4,7 @@ No jitter is added to the Gram matrix of the mean basis: it is only multiplied, 
 would enter the full form and not the sampled one (mathematics.md section 4.6).
 """
 
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,6 @@ __all__ = [
     "check_columns",
     "check_pair",
     "mean_norm",
-    "no_whitened_draws",
     "projected",
     "residual_norm",
     "single",
@@ -135,16 +134,6 @@ def single(belief: AbstractBelief, basis: Any) -> Basis:
             TypeError,
         )
     return basis
-
-
-def no_whitened_draws(belief: AbstractBelief) -> NoReturn:
-    """The whitened values of these beliefs depend on the kernel, which a value does not hold."""
-    fail(
-        "a belief that is asked for whitened values",
-        "one over the inducing values, such as Coupled or Orthogonal",
-        f"a {type(belief).__name__}",
-        "Draw functions or data with ngp.Posterior(...).predict.",
-    )
 
 
 def check_pair(value: Any) -> None:

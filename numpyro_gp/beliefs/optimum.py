@@ -14,15 +14,9 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
 from numpyro_gp.checks import check_nonnegative, check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.linalg import default_jitter, factorise, half_log_det, solve_lower
+from numpyro_gp.linalg import default_jitter, factorise, half_log_det, inverse_factor, solve_lower
 
-__all__ = ["coupled_optimum", "inverse_factor", "orthogonal_optimum"]
-
-
-def inverse_factor(precision: Array) -> Array:
-    """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix."""
-    _, inverse = factorise(precision[::-1, ::-1])
-    return inverse.T[::-1, ::-1]
+__all__ = ["coupled_optimum", "orthogonal_optimum"]
 
 
 class Problem(NamedTuple):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,13 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs import BlockDiagonal, Coupled, MeanField
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz, metrics
-from numpyro_gp.posterior.draws import WHITENED, is_hyperparameter
+from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.sites import unwrap
+from numpyro_gp.training.calls import bind
 
 __all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
 
@@ -71,46 +72,59 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
         cure = "Markov chains have R-hat and effective sample size."
         fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
+    call = bind(posterior.model, args, kwargs)
+
+    def first(key: Array) -> dict[str, Array]:
+        draw = key, jnp.zeros((), int)
+        return are_whitened(belief_trace(posterior.fitted_model, posterior.training_values, draw, call))
+
+    for name, is_whitened in jax.jit(first)(keys[0]).items():
+        if not is_whitened:
+            _refuse(name)
 
     def log_weight(key: Array) -> Array:
         key_guide, key_points = jax.random.split(key)
         guide = handlers.substitute(handlers.seed(posterior.guide, key_guide), data=posterior.params)
         with handlers.block():
             trace = handlers.trace(guide).get_trace(*args, **kwargs)
-        points, log_guide = {}, 0.0
-        for number, (name, site) in enumerate(trace.items()):
-            if site["type"] != "sample" or site["is_observed"]:
-                continue
-            value = site["value"]
-            if isinstance(value, AbstractBelief):
-                normal = whitened_normal(name, value)
-                value = value.draw_whitened(jax.random.fold_in(key_points, number))
-                log_guide += jnp.sum(normal.log_prob(value))
-            else:
-                log_guide += jnp.sum(site["fn"].log_prob(value))
-            points[name] = value
+        latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        points = {name: s["value"] for name, s in latent.items() if not isinstance(s["value"], AbstractBelief)}
+        drawn = _WeighedPoints({name: s["value"] for name, s in latent.items()}, key_points, set(latent) - set(points))
+        model = handlers.substitute(posterior.fitted_model, substitute_fn=drawn)
         with handlers.block():
-            return log_density(posterior.fitted_model, args, kwargs, points)[0] - log_guide
+            log_model = log_density(model, args, kwargs, points)[0]
+        return log_model - drawn.log_prob - sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
 
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
     return Weights(found, arviz.pareto_k(found))
 
 
-def whitened_normal(name: str, belief: AbstractBelief) -> dist.Distribution:
-    """The normal distribution of whitened values that a belief holds."""
-    if isinstance(belief, MeanField):
-        return dist.Normal(belief.mean, belief.scale)
-    if isinstance(belief, Coupled):
-        return dist.MultivariateNormal(belief.mean, scale_tril=belief.scale_tril)
-    if isinstance(belief, BlockDiagonal):
-        return dist.MultivariateNormal(belief.mean, scale_tril=jax.scipy.linalg.block_diag(*belief.scale_trils))
-    if isinstance(belief, WHITENED):
-        covariance = belief.times_covariance(jnp.eye(belief.size, dtype=belief.dtype))
-        return dist.MultivariateNormal(belief.mean, 0.5 * (covariance + covariance.T))
+class _WeighedPoints(PointsAt):
+    """Points drawn from beliefs, with the sum of their log densities."""
+
+    log_prob: Any = 0.0
+
+    def draw(self, belief: AbstractBelief, key: Array, site: Mapping[str, Any]) -> Array:
+        value = super().draw(belief, key, site)
+        normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis)
+        self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
+        return value
+
+
+def whitened_normal(name: str, belief: AbstractBelief, basis: Any) -> dist.MultivariateNormal:
+    """The normal distribution of whitened values that a belief is, at the site ``name`` with this basis."""
+    is_whitened = known(belief.is_whitened(basis))
+    if is_whitened is not None and not is_whitened:
+        _refuse(name)
+    found = belief.whitened(basis)
+    return dist.MultivariateNormal(found.mean, scale_tril=found.scale_tril)
+
+
+def _refuse(name: str) -> NoReturn:
     fail(
         f"the belief at site {name!r}",
         "a normal distribution of the whitened values",
-        f"a {type(belief).__name__}, whose mean lies outside of them",
+        "one whose KL divergence is another: it says more about the function",
         "Compare predictions with those of NUTS instead.",
         TypeError,
     )

@@ -250,7 +250,7 @@ class AutoGP(AutoGuide):
         for name, fn in self._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
             if isinstance(fn, Belief):
-                result[name] = fn.value.draw_whitened(key_site, sample_shape)
+                result[name] = fn.value.draw_whitened(key_site, sample_shape, self._basis(name))
             else:
                 result[name] = fn.sample(key_site, sample_shape)
         return result
@@ -260,7 +260,7 @@ class AutoGP(AutoGuide):
         self._check_ready()
         result = dict(self.rest.median(params)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
-            result[name] = _moments(fn)[0]
+            result[name] = self._moments(name, fn)[0]
         return result
 
     def quantiles(self, params: dict[str, Any], quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -269,10 +269,18 @@ class AutoGP(AutoGuide):
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         result = dict(self.rest.quantiles(params, quantiles)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
-            mean, scale = _moments(fn)
+            mean, scale = self._moments(name, fn)
             steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
             result[name] = mean[None] + steps * scale[None]
         return result
+
+    def _moments(self, name: str, fn: dist.Distribution) -> tuple[Array, Array]:
+        """Mean and standard deviation of a site's value; of the whitened values for a belief."""
+        is_belief = isinstance(fn, Belief)
+        return fn.value.whitened_moments(self._basis(name)) if is_belief else (fn.mean, jnp.sqrt(fn.variance))
+
+    def _basis(self, name: str) -> Any:
+        return unwrap(self.prototype_trace[name]["fn"]).basis
 
 
 class _Fixed:
@@ -324,11 +332,6 @@ def _plates_of(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]
 
 def _is_latent(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
-
-
-def _moments(fn: dist.Distribution) -> tuple[Array, Array]:
-    """Mean and standard deviation of a site's value; of the whitened values for a belief."""
-    return fn.value.whitened_moments() if isinstance(fn, Belief) else (fn.mean, jnp.sqrt(fn.variance))
 
 
 def _standard_normal(site: Any) -> dist.Distribution:

@@ -4,7 +4,7 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,6 @@ from jax.scipy.stats import norm
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs import BlockDiagonal, BlockLowRank, Coupled, MeanField, Structured
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import factorise
@@ -22,9 +21,10 @@ from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
 from numpyro_gp.sites import Observation, role, unwrap
 
 __all__ = [
+    "PointsAt",
     "TrainingDraws",
-    "WHITENED",
-    "draw_points",
+    "are_whitened",
+    "belief_trace",
     "hyperparameter_draws",
     "is_hyperparameter",
     "leave_one_out",
@@ -32,9 +32,6 @@ __all__ = [
     "spread_draws",
     "training_draws",
 ]
-
-# Beliefs that are no more than a distribution of the whitened values: a draw of these is a point of the model.
-WHITENED = (Coupled, MeanField, BlockDiagonal, Structured, BlockLowRank)
 
 
 class TrainingDraws(NamedTuple):
@@ -52,15 +49,6 @@ def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
     length = available // chains
     each = np.round(np.linspace(0, length - 1, max(1, count // chains))).astype(int)
     return (np.arange(chains)[:, None] * length + each).ravel()
-
-
-def draw_points(key: Array, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace beliefs over whitened values by draws from them; other beliefs (decoupled ones) stay."""
-    found = {}
-    for number, (name, value) in enumerate(values.items()):
-        is_drawn = isinstance(value, WHITENED)
-        found[name] = value.draw_whitened(jax.random.fold_in(key, number)) if is_drawn else value
-    return found
 
 
 def training_draws(
@@ -83,10 +71,14 @@ def training_draws(
     arrays = {name: value for name, value in call.arguments.items() if hasattr(value, "dtype")}
     sites: dict[str, Any] = {}
 
-    def one(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Any], ...]:
+    def trace_at(draw: tuple[Array, Array], arrays: dict[str, Array], drawn: Container[str]) -> dict[str, Any]:
         inputs = inspect.BoundArguments(call.signature, {**call.arguments, **arrays})
-        trace, is_point = _trace(model, values, draw, inputs)
-        sites.update(trace)
+        sites.update(belief_trace(model, values, draw, inputs, drawn))
+        return dict(sites)
+
+    def one(draw: tuple[Array, Array], arrays: dict[str, Array], drawn: Container[str]) -> tuple[dict[str, Any], ...]:
+        trace = trace_at(draw, arrays, drawn)
+        is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
         seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
         terms = {
@@ -96,14 +88,16 @@ def training_draws(
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> dict[str, Array]:
-        one(draw, arrays)
-        return {name: site["value"] for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
+    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        trace = trace_at(draw, arrays, ())
+        seen = {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        return seen, are_whitened(trace)
 
     inputs = {name: jnp.asarray(value) for name, value in arrays.items()}
-    observed = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
+    observed, found = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
+    drawn = {name for name, is_whitened in found.items() if is_whitened}
     _check_full(sites)
-    run = jax.jit(lambda draws, inputs: jax.lax.map(lambda draw: one(draw, inputs), draws))
+    run = jax.jit(lambda draws, inputs: jax.lax.map(lambda draw: one(draw, inputs, drawn), draws))
     latent, terms, copies = run(draws, inputs)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
     return TrainingDraws(latent, terms, copies, observed, dims)
@@ -135,35 +129,56 @@ def is_hyperparameter(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"] and role(site) is None and not site["cond_indep_stack"]
 
 
-def _trace(
-    model: Callable[..., Any], values: Callable[..., Any], draw: tuple[Array, Array], call: inspect.BoundArguments
-) -> tuple[dict[str, Any], bool]:
-    """Trace of the model at one draw, and whether every GP site holds a point."""
+def belief_trace(
+    model: Callable[..., Any],
+    values: Callable[..., Any],
+    draw: tuple[Array, Array],
+    call: inspect.BoundArguments,
+    drawn: Container[str] = (),
+) -> dict[str, Any]:
+    """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others."""
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
-    points = draw_points(key_points, values(key_values, draw[1], *call.args, **call.kwargs))
-    fixed = handlers.substitute(model, substitute_fn=_Sites(points))
+    own = PointsAt(values(key_values, draw[1], *call.args, **call.kwargs), key_points, drawn)
     with handlers.block(), handlers.seed(rng_seed=key_model):
-        trace = handlers.trace(fixed).get_trace(*call.args, **call.kwargs)
-    is_point = not any(isinstance(site["value"], AbstractBelief) for site in trace.values() if site["type"] == "sample")
-    return trace, is_point
+        return handlers.trace(handlers.substitute(model, substitute_fn=own)).get_trace(*call.args, **call.kwargs)
 
 
-class _Sites:
-    """Substitute every latent site that has a value; refuse values that were found with other data."""
+def _beliefs(trace: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: s for n, s in trace.items() if s["type"] == "sample" and isinstance(s["value"], AbstractBelief)}
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
+
+def are_whitened(trace: Mapping[str, Any]) -> dict[str, Array]:
+    """Whether the belief of each GP site is no more than a distribution of the whitened values."""
+    return {name: site["value"].is_whitened(unwrap(site["fn"]).basis) for name, site in _beliefs(trace).items()}
+
+
+class PointsAt:
+    """Substitute every latent site that has a value, and draw points from the beliefs of ``drawn``.
+
+    Values that were found with other data are refused. Beliefs are drawn where they stand, because their whitened
+    values may follow from the site's basis alone.
+    """
+
+    def __init__(self, values: Mapping[str, Any], key: Array, drawn: Container[str]) -> None:
+        self.values, self.key, self.drawn = values, key, drawn
 
     def __call__(self, site: Mapping[str, Any]) -> Any:
-        value = self.values.get(site["name"]) if site["type"] == "sample" and not site["is_observed"] else None
+        name = site["name"]
+        value = self.values.get(name) if site["type"] == "sample" and not site["is_observed"] else None
         if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
             fail(
                 "args",
-                f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}",
+                f"the data of the fit: site {name!r} has posterior draws of shape {jnp.shape(value)}",
                 f"data for which it has shape {tuple(site['fn'].shape())}",
                 "Use predict for new data.",
             )
-        return value
+        if name not in self.drawn or value is None:
+            return value
+        return self.draw(value, jax.random.fold_in(self.key, list(self.values).index(name)), site)
+
+    def draw(self, belief: AbstractBelief, key: Array, site: Mapping[str, Any]) -> Array:
+        """A point from a belief."""
+        return belief.draw_whitened(key, (), unwrap(site["fn"]).basis)
 
 
 def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:

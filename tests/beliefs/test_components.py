@@ -69,9 +69,9 @@ def test_whitened_blocks(tag):
 def test_values_that_have_no_components():
     case = cases("additive")[0]
     basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
-    with pytest.raises(TypeError, match="the belief of an additive site must be Coupled"):
+    with pytest.raises(TypeError, match="the belief of an additive site must be a belief over its whitened"):
         component_marginals(object(), basis, X)
-    with pytest.raises(TypeError, match="the belief of an additive site must be Coupled"):
+    with pytest.raises(TypeError, match="the belief of an additive site must be a belief over its whitened"):
         whitened_blocks(object(), basis)
     with pytest.raises(ValueError, match="the value of the site must be one vector of whitened values"):
         component_marginals(Point(jnp.zeros((2, basis.size))), basis, X)

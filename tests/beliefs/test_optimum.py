@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.beliefs.optimum import coupled_optimum, inverse_factor, orthogonal_optimum
+from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import basis_of, kernel_of
@@ -97,14 +97,6 @@ def test_repeated_points_and_float32_stay_finite():
     assert bool(jnp.isfinite(bound))
     _, below = coupled_optimum(kernel, X[::3], X, y, jnp.float32(problem.noise))
     assert below - 1e-3 < bound < problem.evidence
-
-
-def test_inverse_factor(rng):
-    root = rng.normal(size=(4, 6))
-    precision = root @ root.T
-    factor = inverse_factor(jnp.asarray(precision))
-    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-9)
-    np.testing.assert_array_equal(np.triu(factor, 1), 0)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.diagnose import Calibration, importance_weights, sbc, whitened_normal
+from tests.oracles.build import Delegate
 from tests.oracles.problems import regression
 
 PROBLEM = regression()
@@ -57,17 +58,37 @@ def test_a_posterior_that_is_too_narrow_is_found_out(scale, verdict):
     assert f"k = {found.pareto_k:.2f} from 4000 draws" in str(found)
 
 
+def test_weights_of_a_users_belief():
+    """Those of the belief it equals, one by one; a belief that says more than its whitened values is refused."""
+
+    def weights(belief):
+        def plain(X, y=None):
+            numpyro.sample("f", ngp.Belief(belief))
+
+        posterior = ngp.Posterior.from_svi(model, plain, {})
+        return importance_weights(posterior, jax.random.key(1), X, PROBLEM.y, num_samples=25).log_weights
+
+    size = len(X[::2])
+    coupled = ngp.beliefs.Coupled(jnp.linspace(0.0, 1.0, size), 0.5 * jnp.eye(size) + 0.1 * jnp.tri(size))
+    np.testing.assert_allclose(weights(Delegate(coupled)), weights(coupled), rtol=1e-6)
+    for belief in (own := ngp.beliefs.Orthogonal(X[1::4], jnp.ones(3), *jax.tree.leaves(coupled)), Delegate(own)):
+        with pytest.raises(TypeError, match="the belief at site 'f' must be a normal distribution of the whitened"):
+            weights(belief)
+
+
 def test_density_of_whitened_values(rng):
     """Against SciPy, at the moments of `draw_whitened`."""
     v, factor = rng.normal(size=3), np.tril(rng.normal(size=(3, 3)), -1) + np.diag(rng.uniform(0.5, 1, 3))
-    mean = jnp.asarray(rng.normal(size=3))
+    mean, points = jnp.asarray(rng.normal(size=3)), jnp.linspace(0.0, 2.0, 3)[:, None]
+    basis = ngp.beliefs.Basis.build(PROBLEM.kernel, points)
     coupled = ngp.beliefs.Coupled(mean, jnp.asarray(factor))
     expected = stats.multivariate_normal(mean, factor @ factor.T).logpdf(v)
-    np.testing.assert_allclose(whitened_normal("f", coupled).log_prob(v), expected)
+    np.testing.assert_allclose(whitened_normal("f", coupled, basis).log_prob(v), expected)
     field = ngp.beliefs.MeanField(mean, jnp.asarray([0.5, 1.0, 2.0]))
-    np.testing.assert_allclose(whitened_normal("f", field).log_prob(v), stats.norm.logpdf(v, mean, [0.5, 1.0, 2.0]))
+    expected = stats.norm.logpdf(v, mean, [0.5, 1.0, 2.0]).sum()
+    np.testing.assert_allclose(whitened_normal("f", field, basis).log_prob(v), expected)
     with pytest.raises(TypeError, match="the belief at site 'f' must be a normal distribution of the whitened"):
-        whitened_normal("f", ngp.beliefs.Orthogonal(jnp.zeros((2, 1)), jnp.zeros(2), mean, jnp.asarray(factor)))
+        whitened_normal("f", ngp.beliefs.Orthogonal(points + 0.3, jnp.ones(3), mean, jnp.asarray(factor)), basis)
 
 
 def conjugate(y=None, scale=1.0):

@@ -15,6 +15,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior.draws import leave_one_out, spread_draws
+from tests.oracles.build import Delegate
 from tests.oracles.problems import gram, regression
 
 PROBLEM = regression()
@@ -90,6 +91,54 @@ def test_decoupled_beliefs_give_the_likelihood_at_drawn_function_values():
     assert (np.abs(terms.mean(0) - expected) < 5 * terms.std(0) / np.sqrt(4000)).all()
     density = stats.norm.logpdf(y, mean, np.sqrt(variance + 0.16))
     assert (np.abs(density - expected) > 5 * terms.std(0) / np.sqrt(4000)).any()
+
+
+NAMES = {"a": PROBLEM.kernel, "b": ngp.kernels.RBF(0.5, 0.4)}
+M = len(SPARSE)
+LOWER = jnp.asarray(np.tril(np.random.default_rng(0).normal(size=(M, M)), -1) * 0.1 + 0.5 * np.eye(M))
+FORMS = {
+    "coupled": ngp.beliefs.Coupled(jnp.linspace(-1.0, 1.0, M), LOWER),
+    "outputs": ngp.beliefs.Coupled(jnp.ones((2, M)), jnp.stack([LOWER, 0.5 * LOWER])),
+    "additive": ngp.beliefs.BlockDiagonal(jnp.linspace(-1.0, 1.0, 2 * M), {"a": LOWER, "b": 0.3 * LOWER}),
+    "orthogonal": ngp.beliefs.Orthogonal(PROBLEM.X[1::4], jnp.ones(3), jnp.ones(M), LOWER),
+    "decoupled": ngp.beliefs.Decoupled(PROBLEM.X[1::4], jnp.ones(3), 0.1 * LOWER),
+}
+
+
+def held(name, belief):
+    """The posterior of a fixed belief at one of three kinds of site, with noise that is drawn."""
+
+    def fn(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+        if name == "additive":
+            f = ngp.additive_gp("f", NAMES, {"a": SPARSE, "b": SPARSE})(X)
+        else:
+            f = ngp.gp("f", PROBLEM.kernel, SPARSE, outputs=2 if name == "outputs" else None)(X)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f, ngp.likelihoods.Gaussian(noise), obs=y)
+
+    def guide(X, y=None):
+        numpyro.sample("noise", dist.LogNormal(-1.0, 0.1))
+        numpyro.sample("f", ngp.Belief(belief))
+
+    y = jnp.stack([PROBLEM.y, -PROBLEM.y], axis=-1) if name == "outputs" else PROBLEM.y
+    return ngp.Posterior.from_svi(fn, guide, {}), y
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
+    """Draw for draw: at its mean alone, or at drawn functions in place of values, terms are off by more than 0.1."""
+    found = []
+    for belief in (FORMS[name], Delegate(FORMS[name])):
+        posterior, y = held(name, belief)
+        found.append(posterior.draws(jax.random.key(2), PROBLEM.X, y, num_samples=20))
+    own, other = found
+    is_drawn = name not in ("orthogonal", "decoupled")
+    assert set(own.latent) == set(other.latent) == {"noise", *(["f"] if is_drawn else [])}
+    for group in ("latent", "log_likelihood", "replicated"):
+        for site, value in getattr(own, group).items():
+            np.testing.assert_allclose(getattr(other, group)[site], value, rtol=1e-6, atol=1e-6)
+    assert not is_drawn or own.latent["f"].std(0).min() > 0.05
 
 
 def test_leave_one_out_of_exact_regression(rng):

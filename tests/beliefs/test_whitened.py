@@ -1,0 +1,149 @@
+"""What follows from a belief's three methods: the distribution of its whitened values, or that it has none."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import (
+    AdditiveBasis,
+    Basis,
+    BlockDiagonal,
+    BlockLowRank,
+    Coupled,
+    Decoupled,
+    DecoupledLayer,
+    Hybrid,
+    MeanField,
+    Orthogonal,
+    Structured,
+)
+from numpyro_gp.beliefs.components import component_covariance, whitened_blocks
+from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
+from numpyro_gp.kernels import Matern32
+from tests.oracles.build import Delegate
+
+RNG = np.random.default_rng(3)
+X = jnp.asarray(np.sort(RNG.normal(size=(6, 2)), axis=0))
+SINGLE = Basis.build(Matern32(1.3, 0.8), X[:4])
+SUM = AdditiveBasis.build(
+    {"a": Matern32(1.3, 0.8).on(0), "b": Matern32(0.7, 1.1).on(1)}, {"a": X[:2], "b": X[1:3]}, 1e-6
+)
+
+
+def lower(size, *batch):
+    return np.tril(RNG.normal(size=(*batch, size, size)), -1) * 0.4 + np.diag(RNG.uniform(0.2, 0.9, size))
+
+
+MEAN, MEANS, C, CS = RNG.normal(size=4), RNG.normal(size=(3, 4)), lower(4), lower(4, 3)
+SCALES, W, BLOCKS = RNG.uniform(0.2, 1.2, size=(3, 4)), RNG.normal(size=(4, 2)), (lower(2), lower(2))
+BLOCK = np.block([[BLOCKS[0], np.zeros((2, 2))], [np.zeros((2, 2)), BLOCKS[1]]])
+# Belief, basis, and S by hand.
+ABOUT_VALUES = {
+    "coupled": (Coupled(MEAN, C), SINGLE, C @ C.T),
+    "coupled, outputs": (Coupled(MEANS, CS), SINGLE, CS @ np.swapaxes(CS, 1, 2)),
+    "mean field": (MeanField(MEAN, SCALES[0]), SINGLE, np.diag(SCALES[0] ** 2)),
+    "mean field, outputs": (MeanField(MEANS, SCALES), SINGLE, np.stack([np.diag(s**2) for s in SCALES])),
+    "structured": (Structured(MEAN, W), SINGLE, np.linalg.inv(np.eye(4) + W @ W.T)),
+    "coupled, additive": (Coupled(MEAN, C), SUM, C @ C.T),
+    "block diagonal": (BlockDiagonal(MEAN, dict(zip("ab", BLOCKS))), SUM, BLOCK @ BLOCK.T),
+    "block low rank": (BlockLowRank(MEAN, BLOCKS, W), SUM, np.linalg.inv(BLOCK @ BLOCK.T + W @ W.T)),
+}
+POINTS, COEFFICIENTS = X[4:] + 0.3, jnp.asarray([0.7, -0.4])
+ABOUT_MORE = {
+    "decoupled": Decoupled(POINTS, COEFFICIENTS, 0.3 * C),
+    "hybrid": Hybrid(POINTS, COEFFICIENTS, MEAN, C),
+    "layer": DecoupledLayer(POINTS, COEFFICIENTS, scale_tril=C),
+    "orthogonal": Orthogonal(POINTS, COEFFICIENTS, MEAN, C),
+}
+
+
+@pytest.mark.parametrize("name", ABOUT_VALUES)
+def test_three_methods_give_the_distribution_of_the_whitened_values(name):
+    """Mean and covariance by hand, for the belief and for one that has its three methods only: zeros are off by > 0.1."""
+    belief, basis, covariance = ABOUT_VALUES[name]
+    for own in (belief, Delegate(belief)):
+        found = own.whitened(basis)
+        np.testing.assert_allclose(found.mean, belief.mean, atol=1e-12)
+        factor = np.asarray(found.scale_tril)
+        np.testing.assert_allclose(factor @ np.swapaxes(factor, -1, -2), covariance, atol=1e-12)
+        np.testing.assert_allclose(found.kl(), belief.kl(basis), rtol=1e-9)
+        assert bool(own.is_whitened(basis))
+        scale = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+        np.testing.assert_allclose(own.whitened_moments(basis)[1], scale, atol=1e-12)
+        z = (np.asarray(own.draw_whitened(jax.random.key(1), (4000,), basis)) - np.asarray(belief.mean)) / scale
+        np.testing.assert_allclose(z.mean(0), 0.0, atol=5 / np.sqrt(4000))
+        np.testing.assert_allclose((z**2).mean(0), 1.0, atol=5 * np.sqrt(2 / 4000))
+
+
+@pytest.mark.parametrize("name", ABOUT_MORE)
+def test_beliefs_that_say_more_are_known_by_their_divergence(name):
+    """Also where their class says nothing; traced, what is refused is NaN and not a plausible number."""
+    for belief in (ABOUT_MORE[name], Delegate(ABOUT_MORE[name])):
+        assert not bool(belief.is_whitened(SINGLE))
+        if belief is ABOUT_MORE["orthogonal"]:  # whose m and C are those of v, and that has more besides
+            np.testing.assert_array_equal(belief.whitened().mean, MEAN)
+            continue
+        with pytest.raises(ValueError, match=r"one over the inducing values.*of another KL divergence.*predict"):
+            belief.draw_whitened(jax.random.key(0), (), SINGLE)
+        with pytest.raises(ValueError, match=r"one over the inducing values.*without it"):
+            belief.whitened_moments()
+        assert np.isnan(jax.jit(lambda own: own.whitened(SINGLE).mean)(belief)).all()
+
+
+def test_a_belief_alone_says_what_its_whitened_values_are_or_refuses():
+    """Not zeros: `Belief.mean` and `variance` of decoupled beliefs, and of those whose values follow from the site."""
+    own = ngp.Belief(Coupled(MEAN, C))
+    np.testing.assert_allclose(own.mean, MEAN)
+    np.testing.assert_allclose(own.variance, np.diag(C @ C.T), rtol=1e-12)
+    for belief in (*(ABOUT_MORE[name] for name in ("decoupled", "hybrid", "layer")), Delegate(Coupled(MEAN, C))):
+        for moment in ("mean", "variance"):
+            with pytest.raises(ValueError, match=f"but got a {type(belief).__name__} without it"):
+                getattr(ngp.Belief(belief), moment)
+
+
+def test_components_of_a_belief_that_nobody_knows():
+    for name in ("coupled, additive", "block diagonal", "block low rank"):
+        belief, basis, covariance = ABOUT_VALUES[name]
+        own = Delegate(belief)
+        expected = component_covariance(belief, basis, X)
+        np.testing.assert_allclose(component_covariance(own, basis, X), expected, atol=1e-12)
+        for block, at in zip(whitened_blocks(own, basis), basis.slices, strict=True):
+            np.testing.assert_allclose(block, covariance[at, at], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_rounding_does_not_hide_a_belief_about_values(dtype):
+    """Posterior scales down to 0.02; an orthogonal part of 0.05 prior standard deviations is still seen."""
+    scales = jnp.asarray([0.02, 0.1, 0.5, 1.0], dtype)
+    basis = Basis.build(Matern32(jnp.asarray(1.3, dtype), jnp.asarray(0.8, dtype)), X[:4].astype(dtype))
+    belief = Delegate(MeanField(jnp.asarray(MEAN, dtype), scales))
+    assert bool(belief.is_whitened(basis))
+    slight = Orthogonal(POINTS.astype(dtype), 0.2 * COEFFICIENTS.astype(dtype), belief.own.mean, jnp.diag(scales))
+    assert not bool(Delegate(slight).is_whitened(basis))
+
+
+def test_the_autoguide_asks_with_the_basis_of_the_site():
+    def model(y=None):
+        f = ngp.gp("f", Matern32(1.3, 0.8), X[:4])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    guide = ngp.AutoGP(model, {"f": lambda *_: Delegate(Coupled(MEAN, C))})
+    with numpyro.handlers.seed(rng_seed=0):
+        guide(jnp.zeros(len(X)))
+    draws = guide.sample_posterior(jax.random.key(0), {}, sample_shape=(4000,))["f"]
+    np.testing.assert_allclose(np.cov(draws.T), C @ C.T, atol=0.1)
+    np.testing.assert_allclose(guide.median({})["f"], MEAN, atol=1e-12)
+    spread = guide.quantiles({}, [0.5, 0.841344746])["f"]
+    np.testing.assert_allclose(spread[1] - spread[0], np.sqrt(np.diag(C @ C.T)), rtol=1e-6)
+
+
+def test_divergence_of_a_normal_from_the_prior():
+    """``(|m|^2 + tr S - M - log |S|) / 2`` by NumPy."""
+    covariance = C @ C.T
+    expected = 0.5 * (MEAN @ MEAN + np.trace(covariance) - 4 - np.linalg.slogdet(covariance)[1])
+    np.testing.assert_allclose(Whitened(jnp.asarray(MEAN), jnp.asarray(C)).kl(), expected, rtol=1e-12)
+    np.testing.assert_allclose(covariance_kl(jnp.asarray(C)), expected - 0.5 * MEAN @ MEAN, rtol=1e-12)
