@@ -252,16 +252,23 @@ class Orthogonal(AbstractBelief):
         cross = basis.kernel.matrix(self.Z_gamma, X)
         variance = marginal_variance(features, basis.diagonal(X), self.scale_tril)
         if self.probe is not None and self.probe.of_data:
-            beta = basis.inverse @ basis.kernel.matrix(basis.inducing, self.Z_gamma)
-            residual = lax.stop_gradient(cross - beta.T @ features)
+            residual = self._residual(basis, features, cross)
             variance = variance + jnp.einsum("gn,...gn->...n", residual, self.probe.covariance @ residual)
         return Marginals(self._mean(basis, features, cross), variance)
 
     def joint(self, basis: Basis, X: Array) -> Joint:
         """The same with full covariance."""
         features = single(self, basis).features(X)
+        cross = basis.kernel.matrix(self.Z_gamma, X)
         covariance = joint_covariance(features, basis.matrix(X), self.scale_tril)
-        return Joint(self._mean(basis, features, basis.kernel.matrix(self.Z_gamma, X)), covariance)
+        if self.probe is not None and self.probe.of_data:
+            residual = self._residual(basis, features, cross)
+            covariance = covariance + residual.T @ self.probe.covariance @ residual
+        return Joint(self._mean(basis, features, cross), covariance)
+
+    def _residual(self, basis: Basis, features: Array, cross: Array) -> Array:
+        """``F = K_gamma,X - R^T A`` ``(M_gamma, N)``, as a constant."""
+        return lax.stop_gradient(cross - basis.features(self.Z_gamma).T @ features)
 
     def kl(self, basis: Basis) -> Array:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""

@@ -207,6 +207,29 @@ def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
         np.testing.assert_allclose(2 * slopes.covariance, wanted, rtol=1e-8, atol=1e-9)
 
 
+def test_the_curvature_is_seen_through_the_joint_as_through_the_marginals():
+    """``dL/dOmega = F (dL/dSigma) F^T`` with F typed in NumPy: an objective on `joint` had none of it."""
+    case = cases("orthogonal")[1]
+    basis, X, kernel = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), kernel_of(case)
+    leaves = jax.tree.leaves(pair_of(Orthogonal, case))
+
+    def moment(omega, method, X, weights):
+        q = Orthogonal(*leaves, None, Probe(jnp.zeros(()), omega, True))
+        return jnp.sum(weights * getattr(q, method)(basis, X)[1])
+
+    slope = jax.jit(jax.grad(moment), static_argnums=1)
+    weights = np.random.default_rng(0).normal(size=(len(X), len(X)))
+    K = lambda one, other: np.asarray(kernel.matrix(jnp.asarray(one), jnp.asarray(other)))  # noqa: E731
+    gamma, beta = case["Z_gamma"], case["Z_beta"]
+    F = K(gamma, X) - K(gamma, beta) @ np.linalg.solve(K(beta, beta), K(beta, X))
+    omega = jnp.zeros((5, 5))
+    np.testing.assert_allclose(slope(omega, "joint", X, weights), F @ weights @ F.T, atol=1e-8)
+    one = X[:1]
+    of_joint, of_marginals = (slope(omega, method, one, jnp.ones(())) for method in ("joint", "marginals"))
+    np.testing.assert_allclose(of_joint, of_marginals, rtol=1e-10)
+    assert float(jnp.abs(of_joint).max()) > 1e-3
+
+
 def test_whitened_draws():
     belief = pair_of(Orthogonal, cases("orthogonal")[0])
     draws = belief.draw_whitened(jax.random.key(0), (20000,))
