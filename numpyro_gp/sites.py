@@ -21,8 +21,9 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, check_belief
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.likelihoods.base import Latent, latent_factor
 
-__all__ = ["Belief", "InducingPrior", "Latents", "Observation", "role", "standard_normal", "unwrap"]
+__all__ = ["Belief", "InducingPrior", "Observation", "latents", "role", "standard_normal", "unwrap"]
 
 
 def standard_normal(shape: tuple[int, ...], dtype: Any, event_dim: int) -> dist.Distribution:
@@ -155,36 +156,29 @@ def unwrap(fn: Any) -> Any:
     return fn
 
 
-class Latents:
-    """Marginals of the latent functions at the data, read off what `observe` was given.
+def latents(f: Any) -> Latent:
+    """Moments of the latent functions at the data, read off what `observe` was given.
 
-    ``mean`` and ``variance`` are ``(...,)`` for one latent function and ``(..., C)`` for several;
-    ``covariance`` is ``(..., C, C)`` where they are correlated, else None.
+    ``mean`` and ``variance`` are ``(...,)`` for a Normal, one latent function, and ``(..., C)`` for all others;
+    ``covariance`` is ``(..., C, C)`` where the functions are correlated, else None.
     """
-
-    def __init__(self, f: Any) -> None:
-        self.covariance: Array | None = None
-        self.axis = True
-        if isinstance(f, dist.Normal):
-            self.axis = False
-            self.mean, self.variance = f.loc, f.scale**2
-            self.mean, self.variance = jnp.broadcast_arrays(self.mean, self.variance)
-        elif isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
-            self.mean, self.variance = jnp.broadcast_arrays(f.base_dist.loc, f.base_dist.scale**2)
-        elif isinstance(f, dist.MultivariateNormal):
-            self.mean, self.covariance = f.loc, f.covariance_matrix
-            self.variance = jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
-        elif isinstance(f, (tuple, list)) and f and all(isinstance(part, dist.Normal) for part in f):
-            self.mean = jnp.stack(jnp.broadcast_arrays(*[part.loc for part in f]), axis=-1)
-            self.variance = jnp.stack(jnp.broadcast_arrays(*[part.scale**2 for part in f]), axis=-1)
-        else:
-            fail(
-                "f",
-                "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions",
-                f"a {type(f).__name__}",
-                "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs).",
-                TypeError,
-            )
+    if isinstance(f, dist.Normal):
+        return Latent(*jnp.broadcast_arrays(f.loc, f.scale**2))
+    if isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
+        return latents(f.base_dist)
+    if isinstance(f, dist.MultivariateNormal):
+        covariance = f.covariance_matrix
+        return Latent(f.mean, jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+    if isinstance(f, (tuple, list)) and f and all(isinstance(part, dist.Normal) for part in f):
+        moments = (part.loc for part in f), (part.scale**2 for part in f)
+        return Latent(*(jnp.stack(jnp.broadcast_arrays(*parts), axis=-1) for parts in moments))
+    fail(
+        "f",
+        "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions",
+        f"a {type(f).__name__}",
+        "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs).",
+        TypeError,
+    )
 
 
 class Observation(dist.Distribution):
@@ -199,27 +193,22 @@ class Observation(dist.Distribution):
     reparametrized_params: ClassVar[list[str]] = []
 
     def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
-        latents = Latents(f)
-        self.mean_latent, self.variance_latent = latents.mean, latents.variance
-        self.covariance_latent = latents.covariance
+        self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
         self.likelihood = likelihood
         self.several = likelihood.num_latent != 1
-        if latents.axis and self.several and latents.mean.shape[-1] != likelihood.num_latent:
+        # A Normal is one function; all others have their functions, or their outputs, on the last axis.
+        axes = 0 if isinstance(f, dist.Normal) else 1
+        shape = self.mean_latent.shape
+        count = shape[-1] if axes else 1
+        if self.several and count != likelihood.num_latent:
             fail(
                 "f",
                 f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs",
-                f"{latents.mean.shape[-1]}",
-                f"Make the process with outputs={likelihood.num_latent}.",
-            )
-        if not latents.axis and self.several:
-            fail(
-                "f",
-                f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs",
-                "one",
+                count,
                 f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals.",
             )
-        batch = latents.mean.shape[:-1] if latents.axis else latents.mean.shape
-        event = latents.mean.shape[-1:] if latents.axis and not self.several else ()
+        batch = shape[: len(shape) - axes]
+        event = () if self.several else shape[len(batch) :]
         super().__init__(batch, event, validate_args=validate_args)
 
     @property
@@ -284,6 +273,6 @@ class Observation(dist.Distribution):
         if self.covariance_latent is None:
             spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
         else:
-            factor = jnp.linalg.cholesky(self.covariance_latent)
+            factor = latent_factor(Latent(self.mean_latent, self.variance_latent, self.covariance_latent))
             spread = jnp.einsum("...ij,...j->...i", jnp.broadcast_to(factor, shape + shape[-1:]), noise)
         return jnp.broadcast_to(self.mean_latent, shape) + spread

@@ -12,7 +12,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.sites import InducingPrior, Latents, Observation
+from numpyro_gp.sites import InducingPrior, Observation, latents
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
 
@@ -71,7 +71,7 @@ def test_belief_distribution_is_a_point_mass():
         (lambda: ngp.Belief(jnp.zeros(3)), TypeError, "value must be a belief.*Distribution|use numpyro.distributions.Delta"),
         (lambda: site().log_prob(jnp.zeros(4)), ValueError, r"value of site 'f' must be whitened inducing values of shape \(3,\)"),
         (lambda: site().log_prob(ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))), ValueError, "belief at site 'f'"),
-        (lambda: Latents(jnp.zeros(3)), TypeError, r"f must be a Normal.*Call the process at inputs first: ngp.observe"),
+        (lambda: latents(jnp.zeros(3)), TypeError, r"f must be a Normal.*Call the process at inputs first: ngp.observe"),
         (lambda: Observation(dist.Normal(jnp.zeros(3), 1.0), ngp.likelihoods.Softmax(3)), ValueError, "3 latent functions"),
         (lambda: Observation(dist.Normal(jnp.zeros((5, 2)), 1.0).to_event(1), ngp.likelihoods.Softmax(3)), ValueError, "outputs=3"),
     ],
@@ -83,9 +83,9 @@ def test_bad_values(call, error, message):
 
 def test_latents_of_every_form(rng):
     mean, scale = rng.normal(size=(4, 2)), rng.uniform(0.5, 1.0, (4, 2))
-    tuple_form = Latents((dist.Normal(mean[:, 0], scale[:, 0]), dist.Normal(mean[:, 1], scale[:, 1])))
-    event_form = Latents(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)).to_event(1))
-    full_form = Latents(dist.MultivariateNormal(jnp.asarray(mean), jnp.asarray(scale[..., None] ** 2 * np.eye(2))))
+    tuple_form = latents((dist.Normal(mean[:, 0], scale[:, 0]), dist.Normal(mean[:, 1], scale[:, 1])))
+    event_form = latents(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)).to_event(1))
+    full_form = latents(dist.MultivariateNormal(jnp.asarray(mean), jnp.asarray(scale[..., None] ** 2 * np.eye(2))))
     for form in (tuple_form, event_form, full_form):
         np.testing.assert_allclose(form.mean, mean)
         np.testing.assert_allclose(form.variance, scale**2)
@@ -103,6 +103,14 @@ def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
     )
     np.testing.assert_allclose(seen.predictive_mean, mean)
     np.testing.assert_allclose(seen.predictive_variance, 0.25 + scale**2)
+
+
+def test_functions_that_move_together_are_drawn_so():
+    """Perfectly correlated, one of them three times the other: a factor of their covariance without a floor is NaN."""
+    f = dist.MultivariateNormal(jnp.array([0.5, -0.2]), scale_tril=jnp.array([[0.5, 0.0], [1.5, 1e-9]]))
+    drawn = Observation(f, ngp.likelihoods.HeteroscedasticGaussian()).draw_latent(jax.random.key(0), (500,))
+    np.testing.assert_allclose(drawn[:, 1] + 0.2, 3 * (drawn[:, 0] - 0.5), atol=1e-6)
+    assert 0.4 < float(drawn[:, 0].std()) < 0.6
 
 
 def test_an_observation_draws_from_its_predictive():
