@@ -25,15 +25,20 @@ LEVELS = 19
 
 
 class Estimate(NamedTuple):
-    """A number and its standard error, or the mean and standard deviation of a hyper-parameter."""
+    """A number and its standard error, or the mean and standard deviation of a hyper-parameter.
+
+    ``flag`` marks a number that a note of the table says not to rely on.
+    """
 
     value: float
     error: float = math.nan
+    flag: str = ""
 
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "-"
-        return f"{self.value:.3f}" if math.isnan(self.error) else f"{self.value:.3f} ± {self.error:.3f}"
+        text = f"{self.value:.3f}" if math.isnan(self.error) else f"{self.value:.3f} ± {self.error:.3f}"
+        return text + self.flag
 
 
 class Comparison:
@@ -72,18 +77,20 @@ class Comparison:
         return "\n".join([lines[0], rule, *lines[1:], rule, *self.notes])
 
     def records(self) -> list[dict[str, Any]]:
-        """One tidy record for each fit and quantity: ``fit, quantity, value, error`` (``value`` may be text)."""
+        """One tidy record for each fit and quantity: ``fit, quantity, value, error, flag`` (``value`` may be text)."""
         found = []
         for name, row in self.rows.items():
             for quantity, entry in row.items():
-                value, error = entry if isinstance(entry, Estimate) else (entry, math.nan)
-                found.append({"fit": name, "quantity": quantity, "value": value, "error": error})
+                fields = (
+                    entry._asdict() if isinstance(entry, Estimate) else {"value": entry, "error": math.nan, "flag": ""}
+                )
+                found.append({"fit": name, "quantity": quantity, **fields})
         return found
 
     def to_csv(self, path: str | os.PathLike) -> None:
         """Write `records` to a file."""
         with open(path, "w", newline="") as file:
-            writer = csv.DictWriter(file, ["fit", "quantity", "value", "error"])
+            writer = csv.DictWriter(file, ["fit", "quantity", *Estimate._fields])
             writer.writeheader()
             writer.writerows(self.records())
 
@@ -231,17 +238,18 @@ def _training_arguments(train: Any) -> tuple[tuple, dict[str, Any]]:
 
 
 def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
-    """LOO per datum of a container, or nothing with the reason."""
+    """LOO per datum of a container, flagged where importance sampling fails, or nothing; with the reason."""
     sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in _groups(data) else []
     if not sites or (site is None and len(sites) > 1):
         return Estimate(math.nan), ["no single site with a pointwise log likelihood: no LOO."]
     found = loo(data, site)
-    if not found.is_reliable:
-        bad = int((found.pareto_k > found.good_k).sum())
-        reason = f"no LOO: Pareto k above {found.good_k:.2f} at {bad} of {found.pareto_k.size} data"
-        return Estimate(math.nan), [f"{reason} (largest {found.pareto_k.max():.2f})."]
     count = found.pareto_k.size
-    return Estimate(found.elpd / count, found.standard_error / count), []
+    estimate = Estimate(found.elpd / count, found.standard_error / count, "" if found.is_reliable else " !")
+    if found.is_reliable:
+        return estimate, []
+    bad = int((found.pareto_k > found.good_k).sum())
+    reason = f"LOO marked ! is not reliable: Pareto k above {found.good_k:.2f} at {bad} of {count} data"
+    return estimate, [f"{reason} (largest {found.pareto_k.max():.2f})."]
 
 
 def chain_diagnostics(parameters: Mapping[str, np.ndarray], chains: int) -> dict[str, Estimate]:

@@ -14,6 +14,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism.arviz import loo
 from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out
 from tests.oracles.problems import gram, regression
 
@@ -106,14 +107,18 @@ def test_leave_one_out_stands_where_it_is_valid(posteriors, table):
     assert not reasons
 
 
-def test_unreliable_leave_one_out_is_left_out_with_its_reason():
+def test_unreliable_leave_one_out_is_shown_with_a_flag_and_its_reason():
     """Data far from what the draws say: importance sampling cannot undo them."""
     rng = np.random.default_rng(0)
     draws = mcmc_like() | {"f": jnp.asarray(3.0 * rng.normal(size=(400, 7))), "noise": jnp.full(400, 0.05)}
     posterior = ngp.Posterior.from_mcmc(model, draws)
-    estimate, reasons = leave_one_out(posterior.to_arviz(KEY, X, Y), None)
-    assert math.isnan(estimate.value)
-    assert "no LOO: Pareto k above" in reasons[0]
+    data = posterior.to_arviz(KEY, X, Y)
+    estimate, reasons = leave_one_out(data, None)
+    assert estimate.value == pytest.approx(loo(data).elpd / len(Y), rel=1e-12)
+    assert "LOO marked ! is not reliable: Pareto k above" in reasons[0]
+    shown = Comparison({"NUTS": {"LOO per datum": estimate}}, reasons)
+    assert next(line for line in str(shown).splitlines() if line.startswith("LOO per datum")).endswith(" !")
+    assert [record["flag"] for record in shown.records()] == [" !"]
 
 
 def test_text_and_files(table, tmp_path):
