@@ -8,6 +8,7 @@ every NumPyro ELBO is the sparse variational bound and every sampler sees the sp
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -188,12 +189,13 @@ class Observation(dist.Distribution):
     needs. The true predictive density is `predictive_log_prob`.
     """
 
-    pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood")
+    pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood", "seen")
     pytree_aux_fields = ("several",)
     reparametrized_params: ClassVar[list[str]] = []
 
     def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
+        self.seen: Array | None = None
         self.likelihood = likelihood
         self.several = likelihood.num_latent != 1
         # A Normal is one function; all others have their functions, or their outputs, on the last axis.
@@ -228,18 +230,30 @@ class Observation(dist.Distribution):
         extra = {} if self.covariance_latent is None else {"covariance": self.covariance_latent}
         return (self.mean_latent, self.variance_latent), extra
 
-    def _sum_outputs(self, values: Array) -> Array:
-        return jnp.sum(values, axis=-1) if self.event_dim else values
+    def mask(self, mask: Any) -> dist.Distribution:
+        """Hide data, as `numpyro.handlers.mask` asks for: whole data, or with an axis for the outputs single ones."""
+        shape = self.batch_shape + self.event_shape
+        if not self.event_dim or jnp.shape(mask)[-len(shape) :] != shape:
+            return super().mask(mask)
+        found = copy(self)
+        found.seen = jnp.asarray(mask) if self.seen is None else self.seen & mask
+        return found
+
+    def sum_outputs(self, values: Array) -> Array:
+        """The sum over the outputs of each datum that no mask hides, where outputs are its event."""
+        if not self.event_dim:
+            return values
+        return jnp.sum(values if self.seen is None else jnp.where(self.seen, values, 0), axis=-1)
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
         arguments, extra = self._arguments()
-        return self._sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))
+        return self.sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))
 
     def predictive_log_prob(self, value: Array) -> Array:
         """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""
         arguments, extra = self._arguments()
-        return self._sum_outputs(self.likelihood.predictive_log_prob(value, *arguments, **extra))
+        return self.sum_outputs(self.likelihood.predictive_log_prob(value, *arguments, **extra))
 
     @property
     def predictive_mean(self) -> Array:

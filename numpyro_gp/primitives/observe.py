@@ -1,11 +1,13 @@
 """``observe``: data seen through a likelihood, as one observed site with one term for each datum."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail, known
@@ -30,7 +32,8 @@ def observe(name: str, f: Any, likelihood: Any, obs: ArrayLike | None = None) ->
         Marginals of the latent function(s) at the data: ``f(X)`` of a `gp`.
     likelihood : Likelihood or callable ``f -> numpyro Distribution``
     obs : array or None
-        Data with the batch shape of ``f``.
+        Data with the batch shape of ``f``, outputs last. Replicates, several data at each row of ``X``, have their
+        axes on the left and stand in plates of their own: ``(R, N)`` in ``plate("replicates", R, dim=-2)``.
 
     Returns
     -------
@@ -41,7 +44,24 @@ def observe(name: str, f: Any, likelihood: Any, obs: ArrayLike | None = None) ->
     if obs is not None:
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
-    return numpyro.sample(check_name("name", name), observation, obs=obs)
+    with handlers.trace() as trace:
+        value = numpyro.sample(check_name("name", name), observation, obs=obs)
+    check_plates(name, observation, next(iter(trace.values())))
+    return value
+
+
+def check_plates(name: str, observation: Observation, site: Mapping[str, Any]) -> None:
+    """Refuse axes of the data that no plate declares, and masks that would spread the data over new axes."""
+    plates = ((frame.size,) + (1,) * (-frame.dim - 1) for frame in site["cond_indep_stack"])
+    batch = np.broadcast_shapes(observation.batch_shape, *plates)
+    shape, got = batch + observation.event_shape, jnp.shape(site["value"])
+    if len(got) > len(shape):
+        cure = 'Open a plate for each axis of replicates: numpyro.plate("replicates", R, dim=-2).'
+        fail(f"obs of site {name!r}", f"of the shape of f in its plates, {shape}", f"shape {got}", cure)
+    if site["fn"].batch_shape != batch:
+        cure = "Mask whole data, mask[:, 0], or give it the shape of the data for each output."
+        got = f"one that spreads them to {site['fn'].batch_shape}"
+        fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", got, cure)
 
 
 def likelihood_of(f: Any, likelihood: Any) -> Likelihood:
@@ -69,8 +89,10 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     """Refuse data that would broadcast against the latent function instead of lying beside it."""
     data = jnp.asarray(obs)
     wanted = observation.batch_shape + observation.event_shape
-    tail = wanted[len(wanted) - data.ndim :] if data.ndim <= len(wanted) else None
-    if tail != data.shape or (wanted and data.ndim == 0):
+    common = min(data.ndim, len(wanted))
+    tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))
+    too_many = data.ndim > len(wanted) and not observation.batch_shape  # data of one joint density have no replicates
+    if len(set(tails)) > 1 or too_many or (wanted and data.ndim == 0):
         fail(
             f"obs of site {name!r}",
             f"of the shape of f, {wanted}",

@@ -35,6 +35,45 @@ def test_masks_hide_single_terms():
     np.testing.assert_allclose(kept, np.asarray(full) * [1, 0, 1])
 
 
+def replicated(y, mask=True):
+    with numpyro.plate("data", 3), numpyro.plate("replicates", 2, dim=-2), handlers.mask(mask=mask):
+        ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_replicates_stand_in_a_plate_of_their_own():
+    """Each of them has its term ``E log N(y; f, 0.3^2)``, by hand; masks hide single ones."""
+    y = jnp.array([[0.0, 1.0, 2.0], [0.5, -1.0, 0.2]])
+    expected = -0.5 * (np.log(2 * np.pi * 0.09) + ((np.asarray(y) - np.asarray(NORMAL.loc)) ** 2 + 0.25) / 0.09)
+    mask = jnp.array([[True, False, True], [False, True, True]])
+    for given, wanted in ((True, expected), (mask, expected * np.asarray(mask))):
+        fn = handlers.trace(replicated).get_trace(y, given)["y"]["fn"]
+        np.testing.assert_allclose(fn.log_prob(y), wanted, rtol=1e-12)
+    drawn = handlers.trace(handlers.seed(replicated, 0)).get_trace(None)["y"]["value"]
+    assert drawn.shape == (2, 3)
+
+
+def test_masks_hide_single_outputs_of_a_datum():
+    f, y = dist.Normal(jnp.zeros((3, 2)), 0.5).to_event(1), jnp.array([[0.0, 1.0], [2.0, -1.0], [0.3, 0.1]])
+
+    def model(mask):
+        with numpyro.plate("data", 3), handlers.mask(mask=mask):
+            ngp.observe("y", f, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    single = -0.5 * (np.log(2 * np.pi * 0.09) + (np.asarray(y) ** 2 + 0.25) / 0.09)
+    mask = np.array([[True, False], [True, True], [False, False]])
+    for given, wanted in ((mask, (single * mask).sum(-1)), (mask[:, 0], single.sum(-1) * mask[:, 0])):
+        fn = handlers.trace(model).get_trace(jnp.asarray(given))["y"]["fn"]
+        np.testing.assert_allclose(fn.log_prob(y), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"the mask of site 'y' must be of the shape of its data, \(3,\), but got one"):
+        handlers.trace(model).get_trace(jnp.asarray(mask[:, :1]))
+
+
+def test_axes_of_data_that_no_plate_declares():
+    message = r"obs of site 'y' must be of the shape of f in its plates, \(3,\), but got shape \(2, 3\).*replicates"
+    with numpyro.plate("data", 3), pytest.raises(ValueError, match=message):
+        ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros((2, 3)))
+
+
 def test_without_data_it_draws_from_the_predictive():
     def model():
         with numpyro.plate("data", 3):
