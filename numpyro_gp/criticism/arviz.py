@@ -197,7 +197,8 @@ def arviz_container(
         "constant_data": dict(constant),
     }
     attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
-    return from_groups(groups, coords=coords or {}, dims=names, attrs=attrs)
+    places = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
+    return from_groups(groups, coords={**places, **(coords or {})}, dims=names, attrs=attrs)
 
 
 def _pointwise(name: str, found: TrainingDraws) -> Array:
@@ -210,7 +211,8 @@ def _pointwise(name: str, found: TrainingDraws) -> Array:
 
 def _constant_dims(constant: Mapping[str, Array], found: TrainingDraws) -> dict[str, list[str]]:
     """The first axis of an argument is the data plate where their sizes agree."""
-    plates = {x.shape[0]: found.dims[name][0] for name, x in found.observed.items() if x.ndim}
+    whole = {name: x for name, x in found.observed.items() if x.ndim and name not in found.rows}
+    plates = {x.shape[0]: found.dims[name][0] for name, x in whole.items()}
     return {
         name: [plates.get(x.shape[0], f"{name}_dim_0"), *(f"{name}_dim_{axis}" for axis in range(1, x.ndim))]
         for name, x in constant.items()

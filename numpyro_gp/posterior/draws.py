@@ -17,6 +17,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import factorise
+from numpyro_gp.posterior.tracing import is_same
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
 from numpyro_gp.sites import Observation, role, unwrap
 
@@ -35,13 +36,20 @@ __all__ = [
 
 
 class TrainingDraws(NamedTuple):
-    """What `training_draws` found, by site; draws on the first axis (not of ``observed`` and ``dims``)."""
+    """What `training_draws` found, by site; draws on the first axis (not of the last four).
+
+    Data that a mask hides are left out of all but ``latent``: the data of such a site are in one row, ``rows`` says
+    where each stood, and single outputs that are hidden are NaN in ``observed``. ``arguments`` are the names of the
+    model's arguments that are observed.
+    """
 
     latent: dict[str, Array]
     log_likelihood: dict[str, Array]
     replicated: dict[str, Array]
     observed: dict[str, Array]
     dims: dict[str, list[str]]
+    rows: dict[str, np.ndarray]
+    arguments: tuple[str, ...]
 
 
 def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
@@ -88,19 +96,49 @@ def training_draws(
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Any], ...]:
         trace = trace_at(draw, arrays, ())
-        seen = {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
-        return seen, are_whitened(trace)
+        seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        values = {name: site["value"] for name, site in seen.items()}
+        return values, {name: _seen(site["fn"], site["value"]) for name, site in seen.items()}, are_whitened(trace)
 
     inputs = {name: jnp.asarray(value) for name, value in arrays.items()}
-    observed, found = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
+    observed, seen, found = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     _check_full(sites)
     run = jax.jit(lambda draws, inputs: jax.lax.map(lambda draw: one(draw, inputs, drawn), draws))
     latent, terms, copies = run(draws, inputs)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
-    return TrainingDraws(latent, terms, copies, observed, dims)
+    own = tuple(name for name, x in arrays.items() if any(is_same(x, value) for value in observed.values()))
+    return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
+
+
+def _seen(fn: Any, value: Array) -> Array:
+    """Which entries of an observed value no mask hides, in its shape."""
+    mask = jnp.asarray(_mask(fn))
+    mask = jnp.broadcast_to(mask.reshape(mask.shape + (1,) * fn.event_dim), jnp.shape(value))
+    single = getattr(unwrap(fn), "seen", None)
+    return mask if single is None else mask & single
+
+
+def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> TrainingDraws:
+    """Leave out what masks hide: it is no data, and its terms would count in averages over data."""
+    for name, entries in seen.items():
+        if np.all(entries):
+            continue
+        axes = found.log_likelihood[name].ndim - 1 if name in found.log_likelihood else entries.ndim
+        keep = np.asarray(entries).any(axis=tuple(range(axes, entries.ndim)))
+        value = found.observed.pop(name)
+        value = value if entries.ndim == axes else jnp.where(entries, value, jnp.nan)
+        for group in (found.log_likelihood, found.replicated):
+            if name in group:
+                group[name] = group[name][:, keep]
+        found.observed[name] = value[keep]
+        found.dims[name][:axes] = [f"{name}_seen"]
+        found.rows[name] = np.flatnonzero(keep)
+        for group in (found.log_likelihood, found.replicated, found.observed) if not keep.any() else ():
+            group.pop(name, None)
+    return found
 
 
 def hyperparameter_draws(
@@ -201,8 +239,7 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     if key is None:
         terms = inner.predictive_log_prob(y)
     else:
-        terms = inner.likelihood.conditional(inner.draw_latent(key)).log_prob(y)
-        terms = jnp.sum(terms, axis=-1) if inner.event_dim else terms
+        terms = inner.sum_outputs(inner.likelihood.conditional(inner.draw_latent(key)).log_prob(y))
     return jnp.where(_mask(fn), terms, 0.0)
 
 

@@ -24,7 +24,6 @@ from numpyro_gp.posterior.tracing import (
     conditioned_observation,
     data_site,
     is_conditioned,
-    is_same,
     only_process,
     trace_at,
 )
@@ -298,7 +297,7 @@ class Posterior:
         constant = {
             name: np.asarray(value)
             for name, value in arguments.items()
-            if is_data(value) and not any(is_same(value, seen) for seen in found.observed.values())
+            if is_data(value) and name not in found.arguments
         }
         stats = sample_stats(self.extra_fields, self._spread_draws(num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)

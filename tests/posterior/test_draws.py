@@ -14,6 +14,7 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism.arviz import loo
 from numpyro_gp.posterior.draws import leave_one_out, spread_draws
 from tests.oracles.build import Delegate
 from tests.oracles.problems import gram, regression
@@ -188,9 +189,60 @@ def test_masked_data_and_local_sites_of_the_training_data():
     w = jnp.linspace(-1.0, 1.0, len(PROBLEM.y))[None, :, None] * jnp.array([0.0, 1.0])[:, None, None]
     draws = {"f": jnp.ones((2, len(SPARSE))), "w": w}
     found = ngp.Posterior.from_mcmc(latent, draws).draws(jax.random.key(0), PROBLEM.X, PROBLEM.y)
-    assert (found.log_likelihood["y"][:, hidden] == 0).all()
+    assert found.log_likelihood["y"].shape == (2, (~hidden).sum())
+    np.testing.assert_array_equal(found.observed["y"], PROBLEM.y[~hidden])
+    np.testing.assert_array_equal(found.rows["y"], np.flatnonzero(~hidden))
+    assert found.dims["y"] == ["y_seen"]
     np.testing.assert_array_equal(found.latent["w"], w)
     assert float(jnp.abs(found.log_likelihood["y"][0] - found.log_likelihood["y"][1]).max()) > 0.1
+
+
+def pairs(X, y=None, mask=None):
+    f = ngp.gp("f", PROBLEM.kernel, SPARSE, outputs=2)
+    with numpyro.plate("data", X.shape[0]), numpyro.handlers.mask(mask=True if mask is None else mask):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y)
+
+
+def test_data_and_single_outputs_that_are_hidden_are_left_out():
+    """Terms of each datum are the sum of its seen outputs, by SciPy; rows without any are not there."""
+    mask = np.random.default_rng(1).random((len(PROBLEM.y), 2)) > 0.4
+    mask[0] = False
+    y = np.where(mask, np.stack([PROBLEM.y, -PROBLEM.y], axis=-1), 99.0)
+    values = {"f": jnp.asarray(np.random.default_rng(2).normal(size=(6, 2, len(SPARSE))))}
+    posterior = ngp.Posterior.from_mcmc(pairs, values)
+    found = posterior.draws(jax.random.key(0), PROBLEM.X, jnp.asarray(y), mask)
+    Z, X = np.asarray(SPARSE), np.asarray(PROBLEM.X)
+    L = np.linalg.cholesky(gram(Z, 1.3, 0.8) + 1e-6 * 1.3 * np.eye(len(Z)))
+    A = np.linalg.solve(L, np.asarray(PROBLEM.kernel.matrix(Z, X)))
+    mean, rest = np.moveaxis(np.asarray(values["f"]) @ A, 1, -1), 1.3 - (A**2).sum(0)
+    expected = np.where(mask, stats.norm.logpdf(y, mean, np.sqrt(rest + 0.16)[:, None]), 0).sum(-1)
+    rows = mask.any(-1)
+    np.testing.assert_allclose(found.log_likelihood["y"], expected[:, rows], atol=1e-7)
+    np.testing.assert_array_equal(found.observed["y"], np.where(mask, y, np.nan)[rows])
+    assert found.replicated["y"].shape == (6, rows.sum(), 2)
+    container = posterior.to_arviz(jax.random.key(0), PROBLEM.X, jnp.asarray(y), mask)
+    assert 99.0 not in container.observed_data["y"]
+    assert "y" not in container.constant_data
+    np.testing.assert_array_equal(container.log_likelihood["y_seen"], np.flatnonzero(rows))
+
+
+def test_leave_one_out_of_masked_rows_is_that_of_the_rows_left_out():
+    """Four of twelve rows hold fillers: counted, they move the mean over data by a third of it."""
+    hidden, filled = np.arange(len(PROBLEM.y)) < 4, PROBLEM.y.at[:4].set(50.0)
+
+    def masked(X, y=None, mask=True):
+        f, noise = ngp.gp("f", PROBLEM.kernel, SPARSE), numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+        with numpyro.plate("data", X.shape[0]), numpyro.handlers.mask(mask=mask):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    rng = np.random.default_rng(0)
+    draws = {"f": jnp.asarray(0.1 * rng.normal(size=(60, len(SPARSE)))), "noise": jnp.full(60, 0.6)}
+    posterior = ngp.Posterior.from_mcmc(masked, draws)
+    key = jax.random.key(0)
+    found = loo(posterior.to_arviz(key, PROBLEM.X, filled, ~hidden))
+    wanted = loo(posterior.to_arviz(key, PROBLEM.X[4:], PROBLEM.y[4:]))
+    np.testing.assert_allclose([found.elpd, found.standard_error], [wanted.elpd, wanted.standard_error], rtol=1e-9)
+    np.testing.assert_allclose(found.pareto_k, wanted.pareto_k, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
