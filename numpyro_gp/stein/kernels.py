@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 
-from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import fail
+from numpyro_gp.arrays import Array, is_array, value_type
+from numpyro_gp.checks import fail, known
 
 __all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "PerSite", "RBF", "Radial"]
 
@@ -52,10 +53,28 @@ class Kernel(Protocol):
         ...
 
 
+def _number(value: Any) -> Any:
+    """An array of no axes as the number that it holds, if that is known; anything else as it came."""
+    is_scalar = is_array(value) or isinstance(value, np.generic)
+    if is_scalar and value.ndim == 0 and value.dtype.kind in "iuf" and known(value) is not None:
+        return value.item()
+    return value
+
+
+def _hold_numbers(kernel: Any, *names: str) -> None:
+    """Replace arrays of no axes among the fields of a kernel, which compiled programs hold fixed, by their numbers."""
+    for name in names:
+        object.__setattr__(kernel, name, _number(getattr(kernel, name)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _check_bandwidth(bandwidth: Any) -> None:
-    is_number = isinstance(bandwidth, (int, float)) and not isinstance(bandwidth, bool)
-    if bandwidth != MEDIAN and not (is_number and 0 < bandwidth < math.inf):
-        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r}", "It divides the *squared* distance.")
+    is_median = isinstance(bandwidth, str) and bandwidth == MEDIAN
+    if not (is_median or (_is_number(bandwidth) and 0 < bandwidth < math.inf)):
+        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", "It divides the *squared* distance.")
 
 
 def _check_flag(per_coordinate: Any) -> None:
@@ -103,6 +122,7 @@ class RBF:
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
+        _hold_numbers(self, "bandwidth")
         _check_bandwidth(self.bandwidth)
         _check_flag(self.per_coordinate)
 
@@ -129,12 +149,13 @@ class IMQ:
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
+        _hold_numbers(self, "c", "power", "bandwidth")
         _check_bandwidth(self.bandwidth)
         _check_flag(self.per_coordinate)
-        if not (isinstance(self.c, (int, float)) and self.c > 0):
-            fail("c", "a positive number", f"{self.c!r}", "1.0 is usual.")
-        if not (isinstance(self.power, (int, float)) and -1 < self.power < 0):
-            fail("power", "between -1 and 0", f"{self.power!r}", "-0.5 is usual.")
+        if not (_is_number(self.c) and self.c > 0):
+            fail("c", "a positive number", f"{self.c!r:.60}", "1.0 is usual.")
+        if not (_is_number(self.power) and -1 < self.power < 0):
+            fail("power", "between -1 and 0", f"{self.power!r:.60}", "-0.5 is usual.")
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""

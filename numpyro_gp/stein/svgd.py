@@ -16,10 +16,17 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer import init_to_sample
 from numpyro.infer.util import log_density
-from numpyro.optim import _NumPyroOptim, optax_to_numpyro
+from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, fail, known
+from numpyro_gp.guides.internals import (
+    NumPyroOptimiser,
+    SteinHooks,
+    declared_parameters,
+    key_of_stein_step,
+    model_and_guide_keys,
+)
 from numpyro_gp.stein.direction import Forces, average, forces, healthy_particles, mark_faults
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
@@ -29,7 +36,7 @@ __all__ = ["SVGD"]
 EVALUATIONS = ("vmap", "map")
 
 
-class SVGD(einstein.SVGD):
+class SVGD(SteinHooks):
     """Stein variational gradient descent on a model's posterior (mathematics.md section 9).
 
     The calls are those of ``numpyro.contrib.einstein.SVGD``: ``init``, ``update``, ``evaluate``,
@@ -113,44 +120,38 @@ class SVGD(einstein.SVGD):
     def init(self, rng_key: Array, *args: Any, **kwargs: Any) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
-        kernel: Any = self.kernel_fn
-        if not isinstance(kernel, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
-            self.kernel_fn = einstein.RBFKernel()
-        try:
-            return super().init(rng_key, *args, **kwargs)
-        finally:
-            self.kernel_fn = kernel
+        starter = copy.copy(self)
+        if not isinstance(self.kernel_fn, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
+            starter.kernel_fn = einstein.RBFKernel()
+        state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
+        # What NumPyro's init learns about the model: names and transforms of its sites.
+        vars(self).update({name: value for name, value in vars(starter).items() if name != "kernel_fn"})
+        return state
 
-    def _find_init_params(self, particle_seed: Array, inner_guide: Any, model_args: tuple, model_kwargs: dict) -> dict:
-        kwargs = {**model_kwargs, **self.static_kwargs}
-        # Compiled as one: drawn eagerly, each operation of the model would compile alone.
-        draw = super()._find_init_params
-        params = jax.jit(lambda key: draw(key, inner_guide, model_args, kwargs))(particle_seed)
+    def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
+        """Draws from the prior, or the values asked for; compiled as one: else each operation would compile alone."""
+
+        def draw(key: Array) -> dict[str, Array]:
+            return {name: site["value"] for name, site in declared_parameters(guide, key, args, kwargs).items()}
+
+        params = jax.jit(lambda key: jax.vmap(draw)(random.split(key, self.num_stein_particles)))(key)
         if self.init_particles is None:
             return params
-        declared = trace(seed(copy.deepcopy(inner_guide), particle_seed)).get_trace(*model_args, **kwargs)
+        declared = declared_parameters(guide, key, args, kwargs)
         transforms = {self._site(name): get_parameter_transform(declared[name]) for name in params}
-        key = random.fold_in(particle_seed, 1)
-        started = starting_values(key, self.init_particles, self._by_site(params), transforms)
+        started = starting_values(random.fold_in(key, 1), self.init_particles, self._by_site(params), transforms)
         return {name: started[self._site(name)] for name in params}
 
     # --------------------------------------------------------------------------- the step
 
-    def _svgd_loss_and_grads(
-        self,
-        rng_key: Array,
-        unconstr_params: dict,
-        loss_temperature: Any,
-        repulsion_temperature: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> tuple[Array, dict]:
+    def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
         """Norm of the direction, and minus the direction as the optimiser's gradient."""
-        free, shared = self._split(unconstr_params)
-        scores, shared_scores = self._scores(rng_key, free, shared, args, kwargs)
+        loss_temperature, repulsion_temperature = temperatures
+        free, shared = self._parted(free)
+        scores, shared_scores = self._scores(key, free, shared, args, kwargs)
         scores = jax.tree.map(lambda score: _times(loss_temperature, score), scores)
         if isinstance(self.kernel_fn, SteinKernel):
-            both = self._numpyro_forces(rng_key, free, shared, scores, args, kwargs)
+            both = self._numpyro_forces(key, free, shared, scores, args, kwargs)
         else:
             both = forces(self._by_site(free), self._by_site(scores), self.kernel_fn)
             both = jax.tree.map(lambda named: {name: named[self._site(name)] for name in free}, both, is_leaf=_is_dict)
@@ -161,17 +162,17 @@ class SVGD(einstein.SVGD):
         healthy = healthy_particles(free, (scores, shared_scores))
         return norm, {**steps, **{name: -average(score, healthy) for name, score in shared_scores.items()}}
 
-    def _split(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
+    def _parted(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
         """Particles, and the model's own parameters, which all particles share."""
         free = {name: value for name, value in unconstrained.items() if name in self.guide_sites}
         return free, {name: value for name, value in unconstrained.items() if name not in free}
 
     def _log_target(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> Array:
         """Log density of one particle in unconstrained coordinates, log-Jacobian included."""
-        model_key, guide_key = random.split(rng_key)
+        model_key, guide_key = model_and_guide_keys(rng_key)
         params = self.constrain_fn({**free, **shared})
         values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
-        model = replay(seed(self._inference_model, model_key), values)
+        model = replay(seed(self.model, model_key), values)
         density, _ = log_density(model, args, kwargs, params)
         # Whole arrays, never scaled: a site in a subsampled plate is still all there.
         jacobians = (
@@ -198,21 +199,21 @@ class SVGD(einstein.SVGD):
     ) -> Forces:
         """Forces with one of NumPyro's kernels, which it describes pair by pair."""
         _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
-        positions, given = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
-        healthy = healthy_particles(positions, given)
+        positions, slopes = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
+        healthy = healthy_particles(positions, slopes)
         x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
-        s = jnp.where(healthy[:, None], given, 0)
-        info, _ = self._calc_particle_info(free, self.num_stein_particles)
+        s = jnp.where(healthy[:, None], slopes, 0)
+        places, apply, slope = self.pair_functions(free)
 
         def log_target(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
             return self._log_target(unravel(row), shared, rng_key, args, kwargs)
 
-        kernel = self.kernel_fn.compute(rng_key, x, info, log_target)
-        pull = jax.vmap(lambda a, b, y: self._apply_kernel(kernel, a, y, b), in_axes=(0, 0, None))
-        push = jax.vmap(lambda a, y: self._kernel_grad(kernel, a, y), in_axes=(0, None))
+        kernel = self.kernel_fn.compute(rng_key, x, places, log_target)
+        pull = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
+        push = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
         attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
         repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
-        attraction, repulsion = (mark_faults(part, positions, given, healthy) for part in (attraction, repulsion))
+        attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
         return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))
 
     # ---------------------------------------------------------------------------- the run
@@ -255,8 +256,8 @@ class SVGD(einstein.SVGD):
         result = super().run(rng_key, num_steps, *args, progress_bar=progress_bar, **kwargs)
         losses = known(result.losses) if isinstance(result.losses, jax.Array) else None
         if losses is not None and not jnp.isfinite(losses).all():
-            own = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
-            lost = self.faults(result.state, *args, **own)
+            of_model = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
+            lost = self.faults(result.state, *args, **of_model)
             listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "no particle any more"
             message = f"Not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
             warnings.warn(f"{message}. ngp.fit stops at the first such step and names the cause.", stacklevel=2)
@@ -268,25 +269,24 @@ class SVGD(einstein.SVGD):
         """Constrained particles by site, each with the particle axis first."""
         params = self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
         self._check_ready()
-        return self._by_site(self._split(params)[0])
+        return self._by_site(self._parted(params)[0])
 
     def shared(self, params_or_state: Any) -> dict[str, Array]:
         """The model's own ``numpyro.param`` values, which all particles share."""
         params = self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
         self._check_ready()
-        return self._split(params)[1]
+        return self._parted(params)[1]
 
     def unconstrained(self, state: SteinVIState) -> dict[str, Array]:
         """Unconstrained particles by site: the coordinates in which they move."""
         self._check_ready()
-        return self._by_site(self._split(self.optim.get_params(state.optim_state))[0])
+        return self._by_site(self._parted(self.optim.get_params(state.optim_state))[0])
 
     def scores(self, state: SteinVIState, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
         self._check_ready()
-        free, shared = self._split(self.optim.get_params(state.optim_state))
-        key = random.split(state.rng_key, 3)[2]  # the key of the next update, as in `evaluate`
-        scores, _ = self._scores(key, free, shared, args, {**kwargs, **self.static_kwargs})
+        free, shared = self._parted(self.optim.get_params(state.optim_state))
+        scores, _ = self._scores(key_of_stein_step(state), free, shared, args, {**kwargs, **self.static_kwargs})
         return self._by_site(scores)
 
     def faults(self, state: SteinVIState, *args: Any, **kwargs: Any) -> list[tuple[int, str]]:
@@ -317,8 +317,8 @@ def _times(temperature: Any, value: Array) -> Array:
     return jnp.asarray(temperature, value.dtype) * value
 
 
-def _as_optimiser(optim: Any) -> _NumPyroOptim:
-    if isinstance(optim, _NumPyroOptim):
+def _as_optimiser(optim: Any) -> NumPyroOptimiser:
+    if isinstance(optim, NumPyroOptimiser):
         return optim
     if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
         fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "E.g. optax.adam(0.05).", TypeError)

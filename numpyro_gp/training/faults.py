@@ -1,4 +1,4 @@
-"""Why a step failed: the sites and parameters at fault, found by running guide and model once more."""
+"""What is wrong with a run: why a step failed, by running guide and model once more, and fits that never started."""
 
 import functools
 from collections.abc import Callable
@@ -11,9 +11,15 @@ from numpyro.handlers import replay, seed
 from numpyro.infer.util import compute_log_probs
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.guides.internals import model_and_guide_keys
 from numpyro_gp.training.checkpoints import is_key
+from numpyro_gp.training.engines import Particle, family
 
-__all__ = ["all_finite", "explain", "not_finite"]
+__all__ = ["all_finite", "explain", "not_finite", "standstill"]
+
+# A shorter fit says nothing about where it would end.
+FEWEST_STEPS = 100
+SAME = 1e-3
 
 
 def all_finite(tree: Any) -> Array:
@@ -36,21 +42,53 @@ def explain(
         reason += f" Parameters that were not finite before this step: {names}."
     else:
         reason += " All parameters were finite before this step."
-    if not hasattr(engine, "model") or not hasattr(engine, "guide"):
+    kind = family(engine)
+    if kind.particles is None:
         return reason, ()
     try:
-        # The loss of a Stein engine is the norm of its scores, which are gradients.
-        is_stein = hasattr(engine, "num_stein_particles")
-        found, where = faulty_sites(engine, state, arrays, merge, gradients=finite_loss or is_stein)
+        gradients = finite_loss or kind.loss_is_gradient
+        faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, merge, gradients)
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
-    if not found:
+    if not faulty:
         return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
     what = "gradient of its log density" if finite_loss else "log density or value"
-    what += ", or its gradient," if is_stein and not finite_loss else ""
-    listed = ", ".join(f"{name!r} ({detail})" for name, detail in found)
-    return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", tuple(n for n, _ in found)
+    what += ", or its gradient," if kind.loss_is_gradient and not finite_loss else ""
+    listed = ", ".join(f"{name!r} ({detail})" for name, detail in faulty)
+    sites = tuple(name for name, _ in faulty)
+    return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", sites
+
+
+def standstill(before: Any, after: Any, losses: np.ndarray) -> str:
+    """A sentence where a fit from parameters ``before`` ended where it began, and nothing where it did not.
+
+    It did if no parameter moved by a thousandth (of its largest entry, or of 1) and the mean loss of the last tenth of
+    the steps is that of the first tenth to four standard errors or a thousandth. A fit that converges in its first
+    steps has moved its parameters.
+    """
+    moves = [_relative_move(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
+    if len(losses) < FEWEST_STEPS or not moves or not np.max(moves) <= SAME:  # nor where a move is NaN
+        return ""
+    tenth = len(losses) // 10
+    first, last = (np.asarray(part, float) for part in (losses[:tenth], losses[-tenth:]))
+    noise = np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / tenth)
+    if abs(last.mean() - first.mean()) > max(4 * noise, SAME * abs(first.mean())):
+        return ""
+    return (
+        f"After {len(losses)} steps the fit is where it began: no parameter moved by more than {max(moves):.1g} of its "
+        f"size and the loss is still about {first.mean():.5g}. The steps are too small, or there is no gradient to "
+        "follow: often because the inputs lie many lengthscales apart (scale them, or start lengthscales near the "
+        "square root of the number of columns). If it began at its optimum, all is well."
+    )
+
+
+def _relative_move(before: Any, after: Any) -> float:
+    """Largest change of an entry, relative to the largest entry or 1; 0 of what no optimiser moves."""
+    if is_key(before) or not jnp.issubdtype(jnp.result_type(before), jnp.inexact) or not np.size(before):
+        return 0.0
+    a, b = np.asarray(before), np.asarray(after)
+    return float(np.max(np.abs(b - a)) / max(1.0, np.max(np.abs(a))))
 
 
 def not_finite(params: Any) -> list[str]:
@@ -61,21 +99,20 @@ def not_finite(params: Any) -> list[str]:
 
 
 def faulty_sites(
-    engine: Any, state: Any, arrays: list[Array], merge: Callable, gradients: bool
+    engine: Any, particles: list[Particle], arrays: list[Array], merge: Callable, gradients: bool
 ) -> tuple[list[tuple[str, str]], str]:
-    """Run guide and model once more with the keys of the failed step and look at every site.
+    """Run guide and model once more for the particles of the failed step and look at every site.
 
-    The keys follow ``SVI.update`` and ``Trace_ELBO``; for several ELBO or Stein particles the
-    first one with a fault is reported. Compiled, so that the library's own checks of values, which
-    would raise here, are not met.
+    The first particle with a fault is reported. Compiled, so that the library's checks of values, which would raise
+    here, are not met.
     """
     order: list[str] = []
 
-    def terms(free: dict, fixed: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
+    def terms(free: dict, mutable: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
         args, kwargs = merge(arrays)
         kwargs = {**kwargs, **engine.static_kwargs}
-        params = {**constrain(free), **fixed}
-        model_key, guide_key = jax.random.split(key)
+        params = {**constrain(free), **mutable}
+        model_key, guide_key = model_and_guide_keys(key)
         guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)
         model = replay(seed(engine.model, model_key), guide_trace)
         model_terms, model_trace = compute_log_probs(model, args, kwargs, params)
@@ -93,31 +130,13 @@ def faulty_sites(
         # One site at a time: in a joint Jacobian the zero weights of the other sites turn infinity into NaN.
         return jax.jit(jax.grad(lambda *inputs: terms(*inputs)[0][name]))(*inputs)
 
-    for number, (free, fixed, key) in enumerate(draws := particles(engine, state)):
-        densities, finite = evaluate(free, fixed, key, arrays)
-        found = [(n, f"{float(densities[n]):.6g}") for n in order if not np.isfinite(densities[n])]
-        found = [(n, dict(found).get(n, "value")) for n in order if n in dict(found) or not finite[n]]
-        if gradients and not found:
-            names = [(n, ", ".join(not_finite(slope(n, free, fixed, key, arrays)))) for n in tuple(order)]
-            found = [(n, f"by {culprits}") for n, culprits in names if culprits]
-        if found:
-            return found, f" (particle {number})" if len(draws) > 1 else ""
+    for number, particle in enumerate(particles):
+        densities, finite = evaluate(*particle, arrays)
+        details = {n: f"{float(densities[n]):.6g}" if not np.isfinite(densities[n]) else "value" for n in order}
+        faulty = [(n, details[n]) for n in order if details[n] != "value" or not finite[n]]
+        if gradients and not faulty:
+            culprits = {n: ", ".join(not_finite(slope(n, *particle, arrays))) for n in tuple(order)}
+            faulty = [(n, f"by {names}") for n, names in culprits.items() if names]
+        if faulty:
+            return faulty, f" (particle {number})" if len(particles) > 1 else ""
     return [], ""
-
-
-def particles(engine: Any, state: Any) -> list[tuple[dict, dict, Array]]:
-    """Unconstrained parameters, mutable state and key of every particle of the step that starts at ``state``."""
-    if not hasattr(engine, "num_stein_particles"):
-        free = engine.optim.get_params(state.optim_state)
-        key, count = jax.random.split(state.rng_key)[1], getattr(engine.loss, "num_particles", 1)
-        keys = [key] if count == 1 else list(jax.random.split(key, count))
-        return [(free, state.mutable_state or {}, key) for key in keys]
-    inner = getattr(state, "steinvi_state", state)
-    free = engine.optim.get_params(inner.optim_state)
-    key = jax.random.split(inner.rng_key, 3)[2]
-    shared = {name for name in free if name not in engine.guide_sites or engine.non_mixture_params_fn(name)}
-
-    def pick(number: int) -> dict:
-        return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
-
-    return [(pick(number), {}, key) for number in range(engine.num_stein_particles)]

@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,12 +32,13 @@ from numpyro_gp.training.checkpoints import (
     starting_position,
     write_checkpoint,
 )
-from numpyro_gp.training.faults import all_finite, explain
+from numpyro_gp.training.engines import family
+from numpyro_gp.training.faults import all_finite, explain, standstill
 from numpyro_gp.training.programs import fingerprint, keep_program
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
-OWN_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params")
+RESERVED_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params")
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
@@ -49,7 +51,7 @@ REMEDY = (
 
 
 class NonFiniteLoss(ArithmeticError):
-    """A loss, or a parameter after its update, was not finite.
+    """A loss was not finite, *or* the loss was finite and its update left a parameter that is not: a bad gradient.
 
     ``step`` counts from 0, ``sites`` are the names of the model's sites found at fault, in model
     order (empty if none stands out), ``result`` is the :class:`FitResult` after the last good step.
@@ -126,6 +128,11 @@ def fit(
     FitInterrupted
         At Ctrl-C; a ``KeyboardInterrupt`` with the result so far.
 
+    Warns
+    -----
+    UserWarning
+        Where a new fit of 100 steps or more ends where it began: no parameter moved and the loss stayed at its level.
+
     Examples
     --------
     >>> import jax, numpyro, optax
@@ -146,11 +153,13 @@ def fit(
     arrays, merge = split_arguments(args, kwargs)
     state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
     position = starting_position(svi_or_stein, state, path, resume)
-    watch = bool(all_finite(svi_or_stein.get_params(position.state)))
+    start = svi_or_stein.get_params(position.state)
+    watch = bool(all_finite(start))
     job = Job(svi_or_stein, arrays, merge, kept_loop(svi_or_stein, merge, size, watch), path, num_steps)
     pace = Pace(size, chunk_size is None, checkpoint_every)
-    label = "Stein force" if hasattr(svi_or_stein, "num_stein_particles") else "loss"
+    label = family(svi_or_stein).loss_name
     done = min(position.steps, num_steps)
+    is_new = done == 0 and init_params is None  # else it may well have begun where it should end
     with tqdm.tqdm(total=num_steps, initial=done, disable=not progress, file=sys.stderr) as bar:
         position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
     result = keep(job, position)
@@ -159,6 +168,8 @@ def fit(
         reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, merge)
         message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
         raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
+    if is_new and (message := standstill(start, result.params, position.losses)):
+        warnings.warn(message, stacklevel=2)
     return result
 
 
@@ -251,11 +262,11 @@ def check_engine(engine: Any) -> None:
         function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
         while isinstance(function, functools.partial):
             bound, function = bound | set(function.keywords), function.func
-        clash = [name for name in OWN_NAMES if name in argument_names(function) and name not in bound]
+        clash = [name for name in RESERVED_NAMES if name in argument_names(function) and name not in bound]
         if clash:
             fail(
                 f"the {role}",
-                f"free of arguments named like those of fit ({', '.join(OWN_NAMES)})",
+                f"free of arguments named like those of fit ({', '.join(RESERVED_NAMES)})",
                 f"an argument {clash[0]!r}",
                 f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...).",
                 TypeError,

@@ -10,7 +10,9 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.contrib import einstein
-from numpyro.infer import init_to_uniform
+from numpyro.infer import SVI, Trace_ELBO, init_to_uniform
+from numpyro.infer.autoguide import AutoMultivariateNormal
+from numpyro.infer.reparam import NeuTraReparam
 from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
@@ -349,6 +351,44 @@ def test_gp_regression_particles_are_hyper_parameters():
         result = svgd.run(KEY, 60, X, Y, sparse=sparse, progress_bar=False)
         assert result.losses[-1] < 0.3 * result.losses[0]
         assert set(svgd.particles(result.params)) == {"lengthscale", "noise"}
+
+
+def test_the_kernel_stays_the_users_while_the_engine_starts():
+    """NumPyro's init prepares kernels of its own; a model that looks, or fails, finds the kernel that was passed."""
+    seen = []
+
+    def model(fails=False):
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+        seen.append(svgd.kernel_fn)
+        if fails:
+            raise ZeroDivisionError
+
+    svgd = SVGD(model, optax.sgd(0.1), IMQ(2.0), 3)
+    svgd.init(KEY)
+    with pytest.raises(ZeroDivisionError):
+        svgd.init(KEY, fails=True)
+    assert seen
+    assert all(kernel is svgd.kernel_fn == IMQ(2.0) for kernel in seen)
+    assert svgd.run(KEY, 1, progress_bar=False).losses.shape == (1,)
+
+
+def test_a_model_in_the_coordinates_of_a_guide():
+    """NeuTra's model holds a trained guide, and with it random keys, which a compiled start cannot copy deeply."""
+
+    def model():
+        numpyro.sample("a", dist.Normal(3.0, 0.5))
+
+    guide = AutoMultivariateNormal(model)
+    found = SVI(model, guide, optax.adam(0.1), Trace_ELBO()).run(KEY, 200, progress_bar=False)
+    neutra = NeuTraReparam(guide, found.params)
+    svgd = SVGD(neutra.reparam(model), optax.adam(0.05), RBF(), 5)
+    with jax.numpy_rank_promotion("allow"):  # by NumPyro's reparametrised sites
+        result = svgd.run(KEY, 150, progress_bar=False)
+    latent = svgd.particles(result.params)["auto_shared_latent"]
+    draws = np.asarray(jax.vmap(neutra.transform_sample)(latent)["a"])
+    # Five particles of a normal at rest: their mean is exact; the start is 0.3 away.
+    assert abs(draws.mean() - 3.0) < 0.02
+    assert 0.3 < draws.std() < 0.6
 
 
 def test_posterior_mixes_the_particles():

@@ -8,8 +8,9 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.contrib.einstein import SVGD, RBFKernel
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 
+from numpyro_gp.training.faults import standstill
 from numpyro_gp.training.fit import NonFiniteLoss, fit
 from tests.oracles.engines import data, key
 
@@ -62,8 +63,8 @@ def test_a_parameter_that_is_not_finite_from_the_start_is_named():
         fit(KEY, svi, 9, DATA, progress=False)
 
 
-@pytest.mark.parametrize("particles", [1, 3])
-def test_the_diagnosis_draws_with_the_key_of_the_step(particles):
+@pytest.mark.parametrize("loss", [Trace_ELBO(), Trace_ELBO(num_particles=3), RenyiELBO(num_particles=3)])
+def test_the_diagnosis_draws_with_the_key_of_the_step(loss):
     # The site is NaN for draws above 1: only the very key of the failed step is sure to show it.
     def risky(y):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
@@ -72,12 +73,12 @@ def test_the_diagnosis_draws_with_the_key_of_the_step(particles):
     def guide(y):
         numpyro.sample("z", dist.Normal(numpyro.param("m", 0.0), 1.0))
 
-    svi = SVI(risky, guide, optax.sgd(0.0), Trace_ELBO(num_particles=particles))
+    svi = SVI(risky, guide, optax.sgd(0.0), loss)
     for number in range(4):
         with pytest.raises(NonFiniteLoss) as info:
             fit(jax.random.key(number), svi, 200, DATA, chunk_size=9, progress=False)
         assert info.value.sites == ("y",), str(info.value)
-        assert ("(particle" in str(info.value)) == (particles > 1)
+        assert ("(particle" in str(info.value)) == (loss.num_particles > 1)
 
 
 def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
@@ -85,7 +86,10 @@ def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
         numpyro.sample("y", dist.Normal(0.0, jnp.log(y[0])), obs=y[1])
 
     svi = SVI(broken, lambda y: None, optax.sgd(0.1), Trace_ELBO())
-    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter") as info:
+    with (  # off by default in older versions of NumPyro
+        numpyro.validation_enabled(),
+        pytest.raises(ValueError, match="Normal distribution got invalid scale parameter") as info,
+    ):
         fit(KEY, svi, 5, -DATA, progress=False)
     assert "not finite at its initial values, before step 0. Try a larger jitter" in info.value.__notes__[0]
 
@@ -100,3 +104,50 @@ def test_stein_failure_names_site_and_particle():
         fit(KEY, svgd, 90, jnp.asarray([50.0]), progress=False)
     assert info.value.step > 0
     assert info.value.sites == ("y",)
+
+
+def line(y):
+    """One observation of a location whose start, and so whose gradient, the test chooses."""
+    location = numpyro.sample("location", dist.Normal(0.0, 3.0))
+    numpyro.sample("y", dist.Normal(location, 1.0), obs=y[0])
+
+
+def saturated(start):
+    """A guide whose location ``3 tanh(start)`` has no gradient to follow far from zero."""
+
+    def guide(y):
+        centre = 3.0 * jnp.tanh(numpyro.param("centre", jnp.asarray(start)))
+        numpyro.sample("location", dist.Normal(centre, 0.1))
+
+    return guide
+
+
+def svi_of(start, step=0.05):
+    return SVI(line, saturated(start), optax.adam(step), Trace_ELBO())
+
+
+@pytest.mark.parametrize(("start", "step"), [(-40.0, 0.05), (0.3, 1e-9)])
+def test_a_fit_that_ends_where_it_began_says_so(start, step):
+    """No gradient, or too small a step; the loss itself is noisy."""
+    with pytest.warns(UserWarning, match=r"After 120 steps the fit is where it began: no parameter moved.*sqrt|scale"):
+        fit(KEY, svi_of(start, step), 120, DATA, progress=False)
+
+
+def test_fits_that_move_are_short_go_on_or_are_told_their_start_say_nothing():
+    """Warnings are errors here: silence is the assertion."""
+    first = fit(KEY, svi_of(0.3), 150, DATA, progress=False)
+    fit(KEY, svi_of(0.3), 300, DATA, resume=first, progress=False)  # goes on, long converged
+    fit(KEY, svi_of(-40.0), 99, DATA, progress=False)
+    fit(KEY, svi_of(-40.0), 120, DATA, init_params={"centre": jnp.asarray(-40.0)}, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("end", "drop", "says"),
+    [(1.0, 0.0, True), (1.01, 0.0, False), (1.0, 2.0, False), (jnp.nan, 0.0, False)],
+)
+def test_both_loss_and_parameters_must_have_stayed(rng, end, drop, says):
+    losses = 50.0 + 0.3 * rng.normal(size=200) - drop * (np.arange(200) > 50)
+    sentence = standstill({"a": jnp.ones(2), "key": KEY}, {"a": jnp.asarray([1.0, end]), "key": KEY}, losses)
+    assert bool(sentence) == says
+    assert standstill({}, {}, losses) == ""
+    assert standstill({"a": jnp.ones(2)}, {"a": jnp.ones(2)}, losses[:99]) == ""

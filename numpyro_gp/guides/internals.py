@@ -1,0 +1,124 @@
+"""All that is relied on inside NumPyro and JAX: names that are private there, and which key draws what in a step.
+
+``tests/guides/test_internals.py`` says what each is expected to do and fails when a new version changes it;
+``tests/test_architecture.py`` finds a private name anywhere else. This file knows nothing of the library: it stands
+here because guides are the first to need it.
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpyro.contrib.einstein as einstein
+from jax import random
+from numpyro.handlers import seed, trace
+from numpyro.infer import RenyiELBO
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.optim import _NumPyroOptim
+
+from numpyro_gp.arrays import Array
+
+__all__ = [
+    "NumPyroOptimiser",
+    "SteinHooks",
+    "declared_parameters",
+    "keys_of_elbo_particles",
+    "key_of_stein_step",
+    "make_plates",
+    "mask_of",
+    "model_and_guide_keys",
+    "set_plates",
+]
+
+NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
+
+# ---------------------------------------------------------------------------------------- keys of a step
+
+
+def keys_of_elbo_particles(state: Any, loss: Any) -> list[Array]:
+    """The key of each particle of ``loss`` in the step that ``SVI.update`` takes from ``state``."""
+    key, count = random.split(state.rng_key)[1], getattr(loss, "num_particles", 1)
+    if isinstance(loss, RenyiELBO):  # its first key draws the minibatch of all particles
+        return list(random.split(random.split(key)[1], count))
+    return [key] if count == 1 else list(random.split(key, count))
+
+
+def key_of_stein_step(state: Any) -> Array:
+    """The key of the step that ``SteinVI.update`` and ``evaluate`` take from ``state``."""
+    return random.split(state.rng_key, 3)[2]
+
+
+def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
+    """The keys with which an ELBO seeds model and guide of one particle."""
+    model_key, guide_key = random.split(key)
+    return model_key, guide_key
+
+
+# ---------------------------------------------------------------------------------------- plates and masks
+
+
+def set_plates(guide: AutoGuide, frames: Mapping[str, Any], full_sizes: Mapping[str, int]) -> None:
+    """Tell an autoguide the plates of its model: frames by name, and their sizes without minibatches."""
+    guide._prototype_frames, guide._prototype_frame_full_sizes = frames, full_sizes
+
+
+def make_plates(guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The plates of one call of an autoguide, by name: those of its ``create_plates``, and those it was told."""
+    return guide._create_plates(*args, **kwargs)
+
+
+def mask_of(fn: Any) -> Any:
+    """The mask that ``handlers.mask`` or ``Distribution.mask`` left on a distribution; True where there is none."""
+    while hasattr(fn, "base_dist"):
+        if hasattr(fn, "_mask"):
+            return fn._mask
+        fn = fn.base_dist
+    return True
+
+
+# ---------------------------------------------------------------------------------------- Stein engines
+
+
+def declared_parameters(guide: AutoGuide, key: Array, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The ``param`` sites that a guide declares when it first sees its model; the guide itself stays as it was.
+
+    A shallow copy of it runs: a deep one would copy what the model holds, and a compiled function cannot copy a key.
+    """
+    fresh = copy.copy(guide)
+    set_plates(fresh, {}, {})
+    sites = trace(seed(fresh, key)).get_trace(*args, **kwargs)
+    return {name: site for name, site in sites.items() if site["type"] == "param"}
+
+
+class SteinHooks(einstein.SVGD):
+    """NumPyro's SVGD, with the two private methods that it calls and that `ngp.stein.SVGD` fills."""
+
+    @abstractmethod
+    def start_particles(self, key: Array, guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Array]:
+        """Constrained parameters of a guide that has seen no data, with the particle axis first."""
+
+    @abstractmethod
+    def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
+        """The norm of the force and, as a gradient to be descended, minus the force; ``free`` is unconstrained."""
+
+    def _find_init_params(self, particle_seed: Array, inner_guide: Any, model_args: tuple, model_kwargs: dict) -> dict:
+        return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
+
+    def _svgd_loss_and_grads(
+        self,
+        rng_key: Array,
+        unconstr_params: dict,
+        loss_temperature: Any,
+        repulsion_temperature: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Array, dict]:
+        return self.force(rng_key, unconstr_params, (loss_temperature, repulsion_temperature), args, kwargs)
+
+    def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable, Callable]:
+        """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.
+
+        ``apply(kernel, x, y, score)`` is ``k(x, y) score``, ``slope(kernel, x, y)`` the gradient of ``k`` in ``x``.
+        """
+        return self._calc_particle_info(free, self.num_stein_particles)[0], self._apply_kernel, self._kernel_grad

@@ -1,0 +1,72 @@
+"""What `fit` has to know about an engine beyond init, update and get_params: one row for each family of engines."""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import jax
+from numpyro.contrib.einstein import ASVGD, SteinVI
+from numpyro.infer import SVI
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.guides.internals import key_of_stein_step, keys_of_elbo_particles
+
+__all__ = ["Family", "Particle", "family"]
+
+
+class Particle(NamedTuple):
+    """One evaluation of guide and model within a step: unconstrained and mutable parameters, and its key."""
+
+    free: dict[str, Any]
+    mutable: dict[str, Any]
+    key: Array
+
+
+class Family(NamedTuple):
+    """What engines of one kind have in common.
+
+    ``loss_name`` is what ``update`` returns beside the state, ``loss_is_gradient`` whether that is the norm of a
+    gradient; ``particles(engine, state)`` are those of the step that starts at ``state``, None where nobody can say.
+    """
+
+    loss_name: str
+    loss_is_gradient: bool
+    particles: Callable[[Any, Any], list[Particle]] | None
+
+
+@singledispatch
+def family(engine: Any) -> Family:  # noqa: ARG001
+    """The family of an engine by its class; one that nobody registered has a loss, and sites that cannot be named."""
+    return Family("loss", False, None)
+
+
+@family.register
+def _(engine: SVI) -> Family:  # noqa: ARG001
+    return Family("loss", False, _elbo_particles)
+
+
+@family.register
+def _(engine: SteinVI) -> Family:  # noqa: ARG001
+    return Family("Stein force", True, _stein_particles)
+
+
+@family.register
+def _(engine: ASVGD) -> Family:  # noqa: ARG001
+    return Family("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state))
+
+
+def _elbo_particles(engine: SVI, state: Any) -> list[Particle]:
+    """Those of the ELBO, which share all parameters."""
+    free = engine.optim.get_params(state.optim_state)
+    return [Particle(free, state.mutable_state or {}, key) for key in keys_of_elbo_particles(state, engine.loss)]
+
+
+def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
+    """Those of the Stein mixture, which share a key and the parameters that are no guide's."""
+    free, key = engine.optim.get_params(state.optim_state), key_of_stein_step(state)
+    shared = {name for name in free if name not in engine.guide_sites or engine.non_mixture_params_fn(name)}
+
+    def pick(number: int) -> dict[str, Any]:
+        return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
+
+    return [Particle(pick(number), {}, key) for number in range(engine.num_stein_particles)]

@@ -1,0 +1,158 @@
+"""Contracts: what the library relies on inside NumPyro. A failure here means that NumPyro changed, not that we did."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.contrib.einstein as einstein
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoNormal
+
+from numpyro_gp.guides import internals
+from numpyro_gp.stein import SVGD
+
+KEY = jax.random.key(7)
+
+
+def noisy_model():
+    """Loss gradients at zero: minus the guide's draw for ``seen``, minus a draw of the model's own for ``drawn``."""
+    noise = jax.random.normal(numpyro.prng_key())  # first: each site takes a key of its own
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    seen, drawn = numpyro.param("seen", 0.0), numpyro.param("drawn", 0.0)
+    numpyro.factor("push", seen * jax.lax.stop_gradient(z) + drawn * noise)
+
+
+def prior_guide():
+    numpyro.sample("z", dist.Normal(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Trace_ELBO(),
+        Trace_ELBO(num_particles=3),
+        TraceMeanField_ELBO(num_particles=2),
+        TraceGraph_ELBO(num_particles=2),
+        RenyiELBO(alpha=0.5, num_particles=2),
+    ],
+    ids=lambda loss: f"{type(loss).__name__}-{loss.num_particles}",
+)
+def test_an_elbo_seeds_guide_and_model_of_each_particle_with_these_keys(loss):
+    svi = SVI(noisy_model, prior_guide, optax.sgd(1.0), loss)
+    state = svi.init(KEY)
+    expected = {"seen": 0.0, "drawn": 0.0}
+    for key in internals.keys_of_elbo_particles(state, loss):
+        model_key, guide_key = internals.model_and_guide_keys(key)
+        site = handlers.trace(handlers.seed(prior_guide, guide_key)).get_trace()
+        expected["seen"] += site["z"]["value"] / loss.num_particles
+        with handlers.seed(rng_seed=model_key):
+            expected["drawn"] += jax.random.normal(numpyro.prng_key()) / loss.num_particles
+    params = svi.get_params(svi.update(state)[0])
+    np.testing.assert_allclose(params["seen"], expected["seen"], rtol=1e-12)
+    np.testing.assert_allclose(params["drawn"], expected["drawn"], rtol=1e-12)
+
+
+def pair_model(shift=0.0, scale=1.0):
+    numpyro.sample("b", dist.Normal(shift, scale).expand([2]).to_event(1))
+    numpyro.sample("a", dist.Gamma(2.0, 1.0))
+
+
+class Recorded(SVGD):
+    """Writes down with what NumPyro calls the two hooks."""
+
+    def start_particles(self, key, guide, args, kwargs):
+        self.starts = (guide, args, kwargs)
+        return super().start_particles(key, guide, args, kwargs)
+
+    def force(self, key, free, temperatures, args, kwargs):
+        self.steps = [*getattr(self, "steps", ()), (key, temperatures, args, kwargs)]
+        return super().force(key, free, temperatures, args, kwargs)
+
+
+def test_a_stein_engine_calls_the_hooks_with_these_keys_and_arguments():
+    svgd = Recorded(pair_model, optax.sgd(0.1), num_stein_particles=3, scale=2.0)
+    state = svgd.init(KEY, 0.5)
+    guide, args, kwargs = vars(svgd)["starts"]
+    assert isinstance(guide, AutoDelta)
+    assert guide.prototype_trace is None  # it has seen no data, and still has not
+    assert (args, kwargs) == ((0.5,), {"scale": 2.0})
+    assert {name: leaf.shape for name, leaf in svgd.get_params(state).items()} == {
+        "a_auto_loc": (3,),
+        "b_auto_loc": (3, 2),
+    }
+    svgd.update(state, 0.5)
+    svgd.evaluate(state, 0.5)
+    for key, temperatures, args, kwargs in svgd.steps:
+        assert key == internals.key_of_stein_step(state)
+        assert temperatures == (1.0, 1.0)
+        assert (args, kwargs) == ((0.5,), {"scale": 2.0})
+
+
+def test_the_gradient_of_the_hook_is_descended_and_its_norm_is_the_loss():
+    class Pulled(SVGD):
+        def force(self, key, free, temperatures, args, kwargs):
+            return jnp.asarray(4.0), jax.tree.map(jnp.ones_like, free)
+
+    svgd = Pulled(pair_model, optax.sgd(0.25), num_stein_particles=2)
+    state = svgd.init(KEY)
+    after, loss = svgd.update(state)
+    assert float(loss) == float(svgd.evaluate(state)) == 4.0
+    for name, value in svgd.unconstrained(after).items():
+        np.testing.assert_allclose(value, svgd.unconstrained(state)[name] - 0.25, rtol=1e-12)
+
+
+def test_numpyros_kernels_are_asked_pair_by_pair():
+    svgd = SVGD(pair_model, optax.sgd(0.1), einstein.RBFKernel(), num_stein_particles=3)
+    free = {"b": jnp.zeros((3, 2)), "a": jnp.zeros(3)}
+    places, apply, slope = svgd.pair_functions(free)
+    assert places == {"a": (0, 1), "b": (1, 3)}  # as ravel_pytree lays a dictionary out
+    x, y, score = jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray([0.4, 0.1, -0.3]), jnp.asarray([1.0, -2.0, 0.5])
+
+    def kernel(x, y):
+        return jnp.exp(-jnp.sum((x - y) ** 2))
+
+    value = np.exp(-np.sum((np.asarray(x) - np.asarray(y)) ** 2))
+    np.testing.assert_allclose(apply(kernel, x, y, score), value * np.asarray(score), rtol=1e-12)
+    np.testing.assert_allclose(slope(kernel, x, y), -2 * (np.asarray(x) - np.asarray(y)) * value, rtol=1e-12)
+
+
+def test_parameters_are_declared_by_a_copy_of_the_guide():
+    guide = AutoDelta(pair_model)
+    sites = internals.declared_parameters(guide, KEY, (), {})
+    assert set(sites) == {"a_auto_loc", "b_auto_loc"}
+    assert sites["a_auto_loc"]["kwargs"]["constraint"] is dist.constraints.positive
+    assert guide.prototype_trace is None
+    other = internals.declared_parameters(guide, jax.random.key(8), (), {})
+    assert float(other["a_auto_loc"]["value"]) != float(sites["a_auto_loc"]["value"])
+
+
+def test_an_autoguide_makes_the_plates_that_it_is_told():
+    def model(y):
+        with numpyro.plate("data", 6, subsample_size=2):
+            numpyro.sample("w", dist.Normal(0.0, 1.0))
+
+    guide = AutoNormal(model)
+    handlers.seed(guide, KEY)(jnp.zeros(6))
+    frame = guide.prototype_trace["w"]["cond_indep_stack"][0]
+    internals.set_plates(guide, {"data": frame._replace(size=3)}, {"data": 9})
+    with handlers.seed(rng_seed=KEY):
+        plate = internals.make_plates(guide, (), {})["data"]
+    assert (plate.name, plate.size, plate.subsample_size, plate.dim) == ("data", 9, 3, -1)
+
+
+def test_masks_are_found_under_what_is_wrapped_around_them():
+    mask = jnp.asarray([True, False])
+    fn = dist.Normal(jnp.zeros(2), 1.0)
+    assert internals.mask_of(fn) is True
+    assert internals.mask_of(fn.to_event(1)) is True
+    np.testing.assert_array_equal(internals.mask_of(fn.mask(mask)), mask)
+    np.testing.assert_array_equal(internals.mask_of(fn.mask(mask).expand([3, 2])), mask)
+
+
+def test_optimisers_are_of_numpyros_base_class():
+    assert isinstance(numpyro.optim.Adagrad(0.1), internals.NumPyroOptimiser)
+    assert isinstance(numpyro.optim.optax_to_numpyro(optax.adam(0.1)), internals.NumPyroOptimiser)
