@@ -21,6 +21,7 @@ __all__ = [
     "check_nonnegative",
     "check_points",
     "check_shape",
+    "check_triangle",
     "check_key",
     "check_count",
     "check_choice",
@@ -122,6 +123,26 @@ def check_shape(argument: str, value: ArrayLike, shape: tuple[int | None, ...], 
     if not matches:
         text = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ("," * (len(shape) == 1)) + ")"
         fail(argument, f"of shape {text}: {meaning}", f"shape {array.shape}", cure)
+    return array
+
+
+def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...], positive: bool) -> Array:
+    """Return lower triangles ``(..., M, M)`` for vectors of ``shape`` ``(..., M)``, where None allows any M.
+
+    ``positive``: with a positive diagonal, as Cholesky factors have it.
+    """
+    wanted = shape + shape[-1:]
+    array = check_floating(argument, value)
+    matches = array.ndim == len(wanted) and array.shape[-1] == array.shape[-2]
+    if not matches or any(want not in (None, have) for want, have in zip(wanted, array.shape, strict=True)):
+        text = f"of shape {wanted}".replace("None", "M")
+        fail(argument, text, f"shape {array.shape}", "Pass a full square matrix, one for each output.")
+    concrete = known(array)
+    cure = "Pass jnp.linalg.cholesky(S)." if positive else f"Pass jnp.tril({argument})."
+    if concrete is not None and np.any(np.triu(concrete, 1) != 0):
+        fail(argument, "lower triangular", "non-zero entries above the diagonal", cure)
+    if concrete is not None and positive and not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
+        fail(argument, "a factor with a positive diagonal", "an entry <= 0", cure)
     return array
 
 

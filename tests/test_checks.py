@@ -23,6 +23,10 @@ from numpyro_gp import checks
         (lambda: checks.check_points("X", np.zeros((0, 4))), ValueError, "a non-empty array"),
         (lambda: checks.check_points("X", np.zeros((2, 4)), columns=3), ValueError, r"with 3 columns.*but got shape \(2, 4\)"),
         (lambda: checks.check_shape("W", np.zeros(3), (3, None), "weights", "Add an axis."), ValueError, r"W must be of shape \(3, any\): weights, but got shape \(3,\)"),
+        (lambda: checks.check_triangle("C", np.eye(2), (3,), True), ValueError, r"C must be of shape \(3, 3\), but got shape \(2, 2\)"),
+        (lambda: checks.check_triangle("B", np.ones((2, 2, 3)), (2, None), False), ValueError, r"B must be of shape \(2, M, M\), but got"),
+        (lambda: checks.check_triangle("B", np.ones((2, 2)), (None,), False), ValueError, r"B must be lower triangular.*Pass jnp.tril\(B\)"),
+        (lambda: checks.check_triangle("C", -np.eye(2), (2,), True), ValueError, "C must be a factor with a positive diagonal.*cholesky"),
         (lambda: checks.check_key("key", 0), TypeError, "key must be one JAX random key, but got 0. Pass jax.random.key"),
         (lambda: checks.check_key("key", jax.random.split(jax.random.key(0))), TypeError, "one JAX random key"),
         (lambda: checks.check_count("outputs", 0), ValueError, "outputs must be at least 1, but got 0"),
@@ -40,6 +44,7 @@ def test_good_values_pass_unchanged():
     assert checks.check_choice("link", "logit", ("logit",)) == "logit"
     np.testing.assert_array_equal(checks.check_points("X", [[1.0, 2.0]]), [[1.0, 2.0]])
     assert checks.check_points("X", np.zeros((5, 2, 3)), leading=True).shape == (5, 2, 3)
+    np.testing.assert_array_equal(checks.check_triangle("B", -np.eye(3), (None,), False), -np.eye(3))
     assert checks.check_positive("variance", 1).dtype == jnp.float64
     checks.check_key("key", jax.random.key(0))
     checks.check_key("key", jax.random.PRNGKey(0))

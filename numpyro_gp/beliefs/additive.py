@@ -13,9 +13,8 @@ from jax.scipy.linalg import block_diag
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import check_factor
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
-from numpyro_gp.checks import check_shape, fail
+from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, solve_lower
 
 __all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
@@ -34,10 +33,7 @@ def _check_blocks(argument: str, value: Any, mean: Array) -> tuple[tuple[Array, 
     blocks = []
     for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
         label = f"{argument}[{names[number] if names else number!r}]"
-        shape = jnp.shape(block)
-        if len(shape) != 2:
-            fail(label, "of shape (M_c, M_c)", f"shape {shape}", "Pass a full factor.")
-        blocks.append(check_factor(label, block, jnp.zeros(shape[:1])))
+        blocks.append(check_triangle(label, block, (None,), positive=True))
     total = sum(block.shape[0] for block in blocks)
     if total != mean.shape[0]:
         sizes = [block.shape[0] for block in blocks]

@@ -2,17 +2,15 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.whitened import Whitened
-from numpyro_gp.checks import check_floating, check_positive, fail, known
+from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 
 __all__ = [
     "Coupled",
     "MeanField",
-    "check_factor",
     "check_mean",
     "joint_covariance",
     "marginal_variance",
@@ -24,26 +22,6 @@ def check_mean(argument: str, mean: Array) -> Array:
     array = check_floating(argument, mean)
     if array.ndim not in (1, 2):
         fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "One row for each output.")
-    return array
-
-
-def check_factor(argument: str, factor: Array, mean: Array) -> Array:
-    """Return lower triangular factors ``(..., M, M)`` with a positive diagonal, one for each mean."""
-    array = check_floating(argument, factor)
-    wanted = mean.shape + mean.shape[-1:]
-    if array.shape != wanted:
-        fail(
-            argument,
-            f"of shape {wanted} for a mean of shape {mean.shape}",
-            f"shape {array.shape}",
-            "Pass a full factor.",
-        )
-    concrete = known(array)
-    if concrete is not None:
-        if np.any(np.triu(concrete, 1) != 0):
-            fail(argument, "lower triangular", "non-zero entries above the diagonal", "Pass jnp.linalg.cholesky(S).")
-        if not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
-            fail(argument, "a factor with a positive diagonal", "an entry <= 0", "Pass jnp.linalg.cholesky(S).")
     return array
 
 
@@ -87,7 +65,7 @@ class Coupled(AbstractBelief):
     def __post_init__(self) -> None:
         mean = check_mean("mean", self.mean)
         object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "scale_tril", check_factor("scale_tril", self.scale_tril, mean))
+        object.__setattr__(self, "scale_tril", check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True))
 
     @property
     def whitened_mean(self) -> Array:

@@ -9,7 +9,6 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from numpyro_gp.arrays import Array, value_type
@@ -26,7 +25,7 @@ from numpyro_gp.beliefs.mean_basis import (
     single,
 )
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
-from numpyro_gp.checks import check_floating, check_points, fail, known
+from numpyro_gp.checks import check_points, check_triangle
 from numpyro_gp.linalg import factorise, half_log_det
 
 __all__ = ["Decoupled", "Hybrid", "InverseCovariance", "Orthogonal", "inverse_covariance"]
@@ -98,17 +97,7 @@ class Decoupled(AbstractBelief):
     def __post_init__(self) -> None:
         points = check_points("Z_alpha", self.Z_alpha)
         a = check_coefficients("a", self.a, "Z_alpha", points)
-        factor = check_floating("B_tril", self.B_tril)
-        if factor.ndim != a.ndim + 1 or factor.shape[-1] != factor.shape[-2] or factor.shape[:-2] != a.shape[:-1]:
-            fail(
-                "B_tril",
-                f"of shape {a.shape[:-1]} + (M, M)",
-                f"shape {factor.shape}",
-                "One lower triangle over the site's own inducing inputs for each output.",
-            )
-        concrete = known(factor)
-        if concrete is not None and np.any(np.triu(concrete, 1) != 0):
-            fail("B_tril", "lower triangular", "non-zero entries above the diagonal", "Pass jnp.tril(B_tril).")
+        factor = check_triangle("B_tril", self.B_tril, (*a.shape[:-1], None), positive=False)
         columns = check_columns(self.columns, points.shape[0])
         for name, value in zip(("Z_alpha", "a", "B_tril", "columns"), (points, a, factor, columns), strict=True):
             object.__setattr__(self, name, value)

@@ -3,15 +3,14 @@
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import check_factor, joint_covariance, marginal_variance
+from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
 from numpyro_gp.beliefs.decoupled import inverse_covariance
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
 from numpyro_gp.beliefs.whitened import covariance_kl
-from numpyro_gp.checks import check_choice, check_floating, check_points, fail, known
+from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.linalg import factorise
 
 __all__ = ["DecoupledLayer"]
@@ -65,15 +64,7 @@ class DecoupledLayer(AbstractBelief):
         object.__setattr__(self, "Z_mean", points)
         object.__setattr__(self, "mean_parameter", parameter)
         name = "scale_tril" if self.B_tril is None else "B_tril"
-        factor = check_floating(name, getattr(self, name))
-        if factor.ndim != parameter.ndim + 1 or factor.shape[:-2] != parameter.shape[:-1]:
-            shape = f"{parameter.shape[:-1]} + (M, M)"
-            fail(name, f"of shape {shape}", f"shape {factor.shape}", "One factor for each output.")
-        if name == "scale_tril":
-            check_factor(name, factor, factor[..., 0])
-        concrete = known(factor)
-        if name == "B_tril" and concrete is not None and np.any(np.triu(concrete, 1) != 0):
-            fail(name, "lower triangular", "non-zero entries above the diagonal", "Pass jnp.tril(B_tril).")
+        factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
         object.__setattr__(self, name, factor)
 
     @property

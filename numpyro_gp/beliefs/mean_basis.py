@@ -11,8 +11,8 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Basis
-from numpyro_gp.beliefs.coupled import check_factor, check_mean
-from numpyro_gp.checks import check_points, fail, known
+from numpyro_gp.beliefs.coupled import check_mean
+from numpyro_gp.checks import check_points, check_triangle, fail, known
 from numpyro_gp.kernels import Kernel
 
 __all__ = [
@@ -142,7 +142,7 @@ def check_pair(value: Any) -> None:
     a = check_coefficients("a", value.a, "Z_gamma", points)
     mean = check_mean("mean", value.mean)
     check_same_outputs("mean", mean, a.shape[:-1], "a")
-    factor = check_factor("scale_tril", value.scale_tril, mean)
+    factor = check_triangle("scale_tril", value.scale_tril, mean.shape, positive=True)
     columns = check_columns(value.columns, points.shape[0])
     names = ("Z_gamma", "a", "mean", "scale_tril", "columns")
     for name, field in zip(names, (points, a, mean, factor, columns), strict=True):

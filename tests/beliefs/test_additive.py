@@ -147,7 +147,7 @@ def test_the_structured_posterior_forms_no_square_of_all_values():
             lambda: BlockDiagonal(jnp.zeros(2), {"a": -jnp.eye(2)}),
             r"scale_trils\['a'\] must be a factor with a positive",
         ),
-        (lambda: BlockDiagonal(jnp.zeros(2), {"a": jnp.ones(2)}), r"scale_trils\['a'\] must be of shape \(M_c, M_c\)"),
+        (lambda: BlockDiagonal(jnp.zeros(2), {"a": jnp.ones(2)}), r"scale_trils\['a'\] must be of shape \(M, M\)"),
         (lambda: BlockLowRank(jnp.zeros(2), (jnp.eye(2),), jnp.ones((3, 1))), r"W must be of shape \(2, any\)"),
     ],
 )

@@ -161,7 +161,7 @@ Z, EYE = np.arange(3.0)[:, None], np.eye(2)
         (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=-EYE), "positive diagonal"),
         (
             lambda: DecoupledLayer(Z, np.zeros((2, 3)), scale_tril=EYE),
-            r"scale_tril must be of shape \(2,\) \+ \(M, M\)",
+            r"scale_tril must be of shape \(2, M, M\)",
         ),
         (lambda: DecoupledLayer(Z, np.zeros(3), B_tril=np.ones((2, 2))), "B_tril must be lower triangular"),
     ],
