@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,16 +41,12 @@ class InducingPrior(dist.Distribution):
 
     pytree_data_fields = ("basis",)
     pytree_aux_fields = ("name",)
-    reparametrized_params: ClassVar[list[str]] = []
+    has_rsample = True
 
     def __init__(self, name: str, basis: Any, shape: tuple[int, ...], *, validate_args: bool | None = None) -> None:
         self.name = name
         self.basis = basis
         super().__init__((), shape, validate_args=validate_args)
-
-    @property
-    def has_rsample(self) -> bool:
-        return True
 
     @property
     def support(self) -> constraints.Constraint:
@@ -102,7 +98,8 @@ class Belief(dist.Distribution):
     """
 
     pytree_data_fields = ("value",)
-    reparametrized_params: ClassVar[list[str]] = ["value"]
+    # Without this NumPyro stops the gradient at the site (TraceGraph_ELBO, RenyiELBO, TraceEnum_ELBO).
+    has_rsample = True
 
     def __init__(self, value: AbstractBelief, *, validate_args: bool | None = None) -> None:
         if not isinstance(value, AbstractBelief):
@@ -191,7 +188,7 @@ class Observation(dist.Distribution):
 
     pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood", "seen")
     pytree_aux_fields = ("several",)
-    reparametrized_params: ClassVar[list[str]] = []
+    has_rsample = False
 
     def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
@@ -212,10 +209,6 @@ class Observation(dist.Distribution):
         batch = shape[: len(shape) - axes]
         event = () if self.several else shape[len(batch) :]
         super().__init__(batch, event, validate_args=validate_args)
-
-    @property
-    def has_rsample(self) -> bool:
-        return False
 
     @cached_property
     def _conditional(self) -> dist.Distribution:

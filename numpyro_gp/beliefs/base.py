@@ -248,12 +248,6 @@ class AbstractBelief(abc.ABC):
     def __jax_array__(self) -> Array:
         return self.whitened_mean
 
-    def __mul__(self, other: Any) -> Array:
-        # NumPyro follows which sites depend on which by computing with their values (TraceGraph_ELBO).
-        return self.whitened_mean * other
-
-    __rmul__ = __mul__
-
 
 @value_type()
 class Point:

@@ -1,7 +1,7 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ class ExactMarginal(dist.Distribution):
     """``y ~ N(c, k(X, X) + noise)``, one event of N data."""
 
     pytree_data_fields = ("loc", "covariance")
-    reparametrized_params: ClassVar[list[str]] = ["loc", "covariance"]
+    has_rsample = True
     support = constraints.real_vector
 
     def __init__(self, loc: Array, covariance: Array, *, validate_args: bool | None = None) -> None:
@@ -102,7 +102,7 @@ class CollapsedMarginal(dist.Distribution):
     """
 
     pytree_data_fields = ("loc", "features", "prior", "noise")
-    reparametrized_params: ClassVar[list[str]] = ["loc", "features", "prior", "noise"]
+    has_rsample = True
     support = constraints.real_vector
 
     def __init__(
