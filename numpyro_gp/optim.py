@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_positive, fail
-from numpyro_gp.guides.natural import NATURAL_PREFIX
+from numpyro_gp.guides.natural import is_natural
 
-__all__ = ["natural_gradient", "ramp"]
+__all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 
 Schedule = Callable[[Array], Array]
 
@@ -29,10 +31,6 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     return optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
 
 
-def _is_natural(name: str) -> bool:
-    return name.rsplit("/", 1)[-1].startswith(NATURAL_PREFIX)
-
-
 def _labels(params: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(params, Mapping):
         fail(
@@ -42,7 +40,7 @@ def _labels(params: Mapping[str, Any]) -> dict[str, str]:
             "Pass the optimiser to SVI.",
             TypeError,
         )
-    labels = {name: "natural" if _is_natural(name) else "rest" for name in params}
+    labels = {name: "natural" if is_natural(name) else "rest" for name in params}
     if "natural" not in labels.values():
         fail(
             "guide",
@@ -61,7 +59,8 @@ def natural_gradient(
     The natural gradient itself is the backward rule of the map from natural to mean parameters
     (`numpyro_gp.guides.natural`); here plain steps ``theta - step * gradient`` are enough. With a
     log-concave likelihood and ``step <= 1`` no step can leave the positive definite matrices; for a
-    Gaussian likelihood on full data, one step of 1 lands on the optimum.
+    Gaussian likelihood on full data, one step of 1 lands on the optimum. An optimiser such as Adam alone,
+    which divides gradients by their size, leaves them and ends in NaN: `ngp.fit` refuses it, ``SVI.run`` cannot.
 
     Parameters
     ----------
@@ -82,3 +81,37 @@ def natural_gradient(
         if step > 1:
             fail("step", "at most 1", step, "A step of 1 replaces the belief by its conjugate update.")
     return optax.partition({"natural": optax.sgd(step), "rest": rest}, _labels)
+
+
+def check_natural_steps(optimiser: Any, params: Mapping[str, Any]) -> None:
+    """Refuse a NumPyro optimiser whose steps on natural parameters are not proportional to their gradients.
+
+    Decided by what it does: most optimisers that qualify keep nothing for a parameter but its value, which is seen
+    without computing anything; the others (momentum, sums over minibatches) must go twice as far for gradients twice
+    as large.
+    """
+    natural = [name for name in params if is_natural(name)]
+    if not natural or not all(hasattr(optimiser, method) for method in ("init", "update", "get_params")):
+        return
+    axes = 1 + max(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))  # so many that no other parameter has them
+    start = {name: jnp.zeros((1,) * axes) if name in natural else value for name, value in params.items()}
+    kept = jax.tree.leaves(jax.eval_shape(optimiser.init, start))
+    if sum(jnp.ndim(leaf) == axes for leaf in kept) <= len(natural):
+        return
+
+    @jax.jit
+    def steps(size: Array) -> dict[str, Array]:
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((1,) * jnp.ndim(leaf)), start)
+        state = optimiser.init(zeros)
+        for _ in range(2):
+            state = optimiser.update(jax.tree.map(lambda leaf: jnp.full_like(leaf, size), zeros), state, value=size)
+        return {name: optimiser.get_params(state)[name] for name in natural}
+
+    once, twice = steps(jnp.asarray(1e-4)), steps(jnp.asarray(2e-4))
+    if not all(jnp.allclose(2 * once[name], twice[name], rtol=1e-3, atol=0) for name in natural):
+        fail(
+            "the optimiser",
+            f"one of plain gradient steps on the natural parameters {natural}, whose gradients are natural ones",
+            "one that divides them by their size, as Adam does, and so ends in NaN",
+            "Wrap it, ngp.optim.natural_gradient(optax.adam(1e-2), 0.1), or use recipes without natural=True.",
+        )

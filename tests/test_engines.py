@@ -204,5 +204,5 @@ def test_float32_fits():
     svi = SVI(single, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
     state = svi.init(jax.random.key(0), X, y)
     state, _ = svi.update(state, X, y)
-    assert svi.get_params(state)["f/natural_precision"].dtype == jnp.float32
+    assert svi.get_params(state)["f/ngp:natural_precision"].dtype == jnp.float32
     np.testing.assert_allclose(-svi.evaluate(state, X, y), PROBLEM.evidence, atol=0.05)

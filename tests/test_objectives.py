@@ -266,10 +266,10 @@ def test_natural_step_on_the_last_layer_uses_the_weights():
 
     injected = Inject(guide, {"w": jnp.asarray(eps).T})
     svi = SVI(latent_model(case), injected, optax.sgd(rho), ImportanceWeightedELBO(5))
-    params = {"f/natural_shift": jnp.zeros(4), "f/natural_precision": jnp.eye(4)}
+    params = {"f/ngp:natural_shift": jnp.zeros(4), "f/ngp:natural_precision": jnp.eye(4)}
     gradient = jax.grad(lambda p: svi.loss.loss(KEY, p, svi.model, injected, case["X"], case["y"]))(params)
-    np.testing.assert_allclose(jnp.eye(4) - rho * gradient["f/natural_precision"], precision, atol=1e-8)
-    np.testing.assert_allclose(-rho * gradient["f/natural_shift"], shift, atol=1e-8)
+    np.testing.assert_allclose(jnp.eye(4) - rho * gradient["f/ngp:natural_precision"], precision, atol=1e-8)
+    np.testing.assert_allclose(-rho * gradient["f/ngp:natural_shift"], shift, atol=1e-8)
 
 
 def test_user_sites_in_the_plate_are_local_too():

@@ -1,11 +1,15 @@
 """Ramps, and which parameters take which step."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
+from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from numpyro_gp.optim import check_natural_steps
 
 
 @pytest.mark.parametrize("kind", ["log", "linear"])
@@ -18,13 +22,58 @@ def test_ramps(kind):
 
 @pytest.mark.parametrize("step", [0.5, ngp.optim.ramp(0.5, 0.6, 10, "linear"), optax.constant_schedule(0.5)])
 def test_natural_parameters_take_plain_steps_and_the_rest_its_own(step):
-    params = {"f/natural_shift": jnp.ones(2), "a/f/natural_precision": jnp.eye(2), "noise": jnp.ones(())}
-    grads = {"f/natural_shift": jnp.ones(2), "a/f/natural_precision": jnp.eye(2), "noise": jnp.ones(())}
+    params = {"f/ngp:natural_shift": jnp.ones(2), "a/f/ngp:natural_precision": jnp.eye(2), "noise": jnp.ones(())}
+    grads = {"f/ngp:natural_shift": jnp.ones(2), "a/f/ngp:natural_precision": jnp.eye(2), "noise": jnp.ones(())}
     optimiser = ngp.optim.natural_gradient(optax.sgd(0.01), step)
     updates, _ = optimiser.update(grads, optimiser.init(params), params)
-    np.testing.assert_allclose(updates["f/natural_shift"], -0.5)
-    np.testing.assert_allclose(updates["a/f/natural_precision"], -0.5 * np.eye(2))
+    np.testing.assert_allclose(updates["f/ngp:natural_shift"], -0.5)
+    np.testing.assert_allclose(updates["a/f/ngp:natural_precision"], -0.5 * np.eye(2))
     np.testing.assert_allclose(updates["noise"], -0.01)
+
+
+def test_a_users_own_parameter_called_natural_rate_takes_the_ordinary_step():
+    """A plain step of 0.5 would move it by 0.5, whatever its own optimiser says."""
+    params = {"f/ngp:natural_shift": jnp.ones(2), "natural_rate": jnp.ones(()), "site/natural_shift": jnp.ones(2)}
+    optimiser = ngp.optim.natural_gradient(optax.sgd(0.01), 0.5)
+    updates, _ = optimiser.update(params, optimiser.init(params), params)
+    np.testing.assert_allclose(updates["natural_rate"], -0.01)
+    np.testing.assert_allclose(updates["site/natural_shift"], -0.01)
+
+
+NATURAL = {"f/ngp:natural_shift": jnp.ones(3), "f/ngp:natural_precision": jnp.eye(3), "noise": jnp.ones(())}
+PLAIN = ngp.optim.natural_gradient(optax.adam(0.1), 0.5)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [PLAIN, optax.chain(optax.clip_by_global_norm(1.0), PLAIN), optax.sgd(0.1), optax.sgd(0.1, momentum=0.9),
+     optax.MultiSteps(PLAIN, 2).gradient_transformation(), numpyro.optim.SGD(0.1), numpyro.optim.Momentum(0.1, 0.9)],
+)  # fmt: skip
+def test_plain_steps_on_natural_parameters_are_accepted(optimiser):
+    check_natural_steps(SVI(None, None, optimiser, None).optim, NATURAL)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [optax.adam(0.1), optax.rmsprop(0.1), optax.lion(0.1), numpyro.optim.Adam(0.1), numpyro.optim.ClippedAdam(0.1),
+     optax.adam(optax.linear_schedule(0.0, 0.1, 10)), optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))],
+)  # fmt: skip
+def test_optimisers_that_end_in_nan_on_natural_parameters_are_refused(optimiser):
+    with pytest.raises(
+        ValueError, match=r"optimiser must be one of plain gradient steps.*f/ngp:natural_shift.*Wrap it"
+    ):
+        check_natural_steps(SVI(None, None, optimiser, None).optim, NATURAL)
+    check_natural_steps(SVI(None, None, optimiser, None).optim, {"f/mean": jnp.ones(3), "natural_rate": jnp.ones(3)})
+
+
+def test_fit_refuses_before_the_first_step():
+    def model(X):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=X[:, 0])
+
+    svi = SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}), optax.adam(0.1), Trace_ELBO())
+    with pytest.raises(ValueError, match="optimiser must be one of plain gradient steps"):
+        ngp.fit(jax.random.key(0), svi, 5, jnp.ones((2, 1)), progress=False)
 
 
 @pytest.mark.parametrize(

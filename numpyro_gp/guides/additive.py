@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
 from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
 from numpyro_gp.guides.recipes import _start_mean as start_mean
 
@@ -81,9 +81,9 @@ def _block_diagonal_natural(name: str, prior: Any, *, scale: float, mean: ArrayL
     start = start_mean(name, prior, mean) / scale**2
     means, factors = [], {}
     for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
-        shift = numpyro.param(f"{name}/{component}/natural_shift", start[at])
+        shift = natural_param(f"{name}/{component}", "shift", start[at])
         begin = identity_factor((size,), scale**-2, prior.dtype)
-        precision = numpyro.param(f"{name}/{component}/natural_precision", begin)
+        precision = natural_param(f"{name}/{component}", "precision", begin)
         own, factors[component] = natural_to_mean(shift, precision)
         means.append(own)
     return BlockDiagonal(jnp.concatenate(means), factors)
@@ -177,7 +177,8 @@ def _spectral_start(name: str, prior: Any, key: Array, *, rank: int, inputs: Arr
 
 
 def _center(name: str, prior: Any, mean: ArrayLike | None, natural: bool) -> Array:
-    return numpyro.param(f"{name}/natural_mean" if natural else f"{name}/mean", start_mean(name, prior, mean))
+    start = start_mean(name, prior, mean)
+    return natural_param(name, "mean", start) if natural else numpyro.param(f"{name}/mean", start)
 
 
 def _columns(name: str, prior: Any, start: Any) -> Array:

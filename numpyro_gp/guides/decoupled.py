@@ -20,7 +20,7 @@ from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, start_scale
 from numpyro_gp.linalg import factorise, jittered, solve_lower
 
@@ -213,7 +213,7 @@ def _natural_route(
 ) -> Any:
     """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
     zeros = jnp.zeros((*prior.event_shape[:-1], len(points)), prior.dtype)
-    stored = numpyro.param(f"{name}/natural_gamma", zeros if start is None else start.a)
+    stored = natural_param(name, "gamma", zeros if start is None else start.a)
     a, weight, covariance = natural_coefficients(stored, kind, step, eps)
     return a, Probe(weight, covariance, kind == "newton")
 
@@ -268,8 +268,8 @@ def _beta_from(name: str, prior: Any, *, start: Orthogonal, natural: bool) -> An
     invert = lambda C: solve_lower(C, jnp.eye(C.shape[-1], dtype=C.dtype))  # noqa: E731
     inverse = invert(factor) if factor.ndim == 2 else jnp.stack([invert(C) for C in factor])
     precision = jnp.swapaxes(inverse, -1, -2) @ inverse
-    shift = numpyro.param(f"{name}/natural_shift", jnp.einsum("...ij,...j->...i", precision, mean))
-    return Coupled(*natural_to_mean(shift, numpyro.param(f"{name}/natural_precision", precision)))
+    shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean))
+    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision)))
 
 
 def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Array, int | None]:

@@ -6,16 +6,29 @@ natural parameters is the ordinary gradient in the expectation parameters ``(m, 
 optimiser that takes plain gradient steps therefore takes natural-gradient steps (mathematics.md section 3.2).
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.linalg import factorise
 
-__all__ = ["NATURAL_PREFIX", "natural_to_mean", "symmetric_gradient"]
+__all__ = ["is_natural", "natural_param", "natural_to_mean", "symmetric_gradient"]
 
-# Names of natural parameters start with this word after the last "/", which is how optimisers find them.
-NATURAL_PREFIX = "natural_"
+# Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
+NATURAL_MARK = "/ngp:natural_"
+
+
+def natural_param(name: str, kind: str, start: Any) -> Array:
+    """Declare a natural parameter ("shift", "precision", ...) of a site or component."""
+    return numpyro.param(f"{name}{NATURAL_MARK}{kind}", start)
+
+
+def is_natural(name: str) -> bool:
+    """Whether a parameter was declared by `natural_param`: `ngp.optim.natural_gradient` takes plain steps on it."""
+    return NATURAL_MARK in name
 
 
 def _flip(matrix: Array) -> Array:

@@ -18,7 +18,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs import Coupled, MeanField
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.natural import natural_param, natural_to_mean
 
 __all__ = ["Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
 
@@ -44,7 +44,7 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
     Parameters
     ----------
     natural : bool
-        Store natural parameters, for `ngp.optim.natural_gradient`.
+        Store natural parameters, for `ngp.optim.natural_gradient`; Adam alone would end in NaN.
     scale : float
         Standard deviation of the whitened values at the start; 1 is the prior, small values suit inner layers.
     mean : array, optional
@@ -79,10 +79,9 @@ def _coupled(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> 
 
 
 def _coupled_natural(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
-    shift = numpyro.param(f"{name}/natural_shift", _start_mean(name, prior, mean) / scale**2)
+    shift = natural_param(name, "shift", _start_mean(name, prior, mean) / scale**2)
     start = identity_factor(prior.event_shape, scale**-2, prior.dtype)
-    precision = numpyro.param(f"{name}/natural_precision", start)
-    return Coupled(*natural_to_mean(shift, precision))
+    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", start)))
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:

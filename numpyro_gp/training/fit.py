@@ -23,6 +23,7 @@ from jax import lax
 
 from numpyro_gp.arrays import Array, Merge
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.training.calls import split_arguments
 from numpyro_gp.training.checkpoints import (
     FitResult,
@@ -152,6 +153,7 @@ def fit(
     path = check_checkpoint(checkpoint, resume)
     arrays, merge = split_arguments(args, kwargs)
     state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
+    check_natural_steps(getattr(svi_or_stein, "optim", None), svi_or_stein.get_params(state))
     position = starting_position(svi_or_stein, state, path, resume)
     start = svi_or_stein.get_params(position.state)
     watch = bool(all_finite(start))

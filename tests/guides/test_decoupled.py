@@ -63,8 +63,10 @@ def test_parameters_are_named_after_the_site():
     }  # fmt: skip
     assert set(seeded(orthogonal(GAMMA), prior())[1]) == wanted
     assert set(seeded(orthogonal(GAMMA, train_inputs=True), prior())[1]) == wanted | {"f/Z_gamma"}
-    naturals = {"f/natural_shift", "f/natural_precision"}
-    assert set(seeded(orthogonal(GAMMA, natural=True, gamma="newton"), prior())[1]) == naturals | {"f/natural_gamma"}
+    naturals = {"f/ngp:natural_shift", "f/ngp:natural_precision"}
+    assert set(seeded(orthogonal(GAMMA, natural=True, gamma="newton"), prior())[1]) == naturals | {
+        "f/ngp:natural_gamma"
+    }
     assert set(seeded(hybrid(GAMMA, natural=True), prior())[1]) == naturals | {"f/a"}
     assert set(seeded(decoupled(GAMMA, train_inputs=True), prior())[1]) == {"f/a", "f/B_tril", "f/Z_alpha"}
 

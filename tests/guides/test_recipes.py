@@ -37,7 +37,7 @@ def test_parameters_are_named_after_the_site():
         ngp.guides.coupled(natural=True)("g", prior())
         ngp.guides.mean_field()("h", prior())
     assert set(trace) == {
-        "f/mean", "f/scale_tril", "g/natural_shift", "g/natural_precision", "h/mean", "h/scale"
+        "f/mean", "f/scale_tril", "g/ngp:natural_shift", "g/ngp:natural_precision", "h/mean", "h/scale"
     }  # fmt: skip
 
 
