@@ -238,7 +238,7 @@ def _recover(trace: Mapping[str, Any], site: str | None) -> AdditiveGP:
     basis, value = unwrap(found[site]["fn"]).basis, found[site]["value"]
     process = value if isinstance(value, AbstractBelief) else Point(value)
     columns = basis.parts[0].inducing.shape[1]
-    return AdditiveGP(GaussianProcess(site, process, basis, as_mean(None), None, columns, None))
+    return AdditiveGP(GaussianProcess(site, process, basis, as_mean(None), None, columns))
 
 
 def sample(

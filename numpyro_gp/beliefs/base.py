@@ -82,7 +82,7 @@ class AbstractBasis(abc.ABC):
         """The site with white noise for its process, and inputs ``(M, D)`` at which that is the whitened values."""
 
 
-@value_type()
+@value_type(static=("at_inducing",))
 class Basis(AbstractBasis):
     """Inducing points of one GP with the single factorisation that a step makes of them.
 
@@ -96,6 +96,8 @@ class Basis(AbstractBasis):
         ``L^-1``.
     jitter : Array ()
         ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3).
+    at_inducing : bool
+        Whether `features` of ``inducing`` itself are read off the factor, as `GaussianProcess.at_inducing` asks.
     """
 
     kernel: Kernel
@@ -103,6 +105,7 @@ class Basis(AbstractBasis):
     factor: Array
     inverse: Array
     jitter: Array
+    at_inducing: bool = False
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
@@ -119,8 +122,8 @@ class Basis(AbstractBasis):
         return self.factor.dtype
 
     def features(self, X: Array) -> Array:
-        """``A = L^-1 k(Z, X)``; at the inducing points themselves ``A = L^T - eps L^-1``, with no new Gram matrix."""
-        if X is self.inducing:
+        """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
+        if self.at_inducing and X is self.inducing:
             return self.factor.T - self.jitter * self.inverse
         return self.inverse @ self.kernel.matrix(self.inducing, X)
 
@@ -260,22 +263,9 @@ class Point:
 
     def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
         """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
-        prior = basis.diagonal(X)
-        if isinstance(basis, Basis) and X is basis.inducing:
-            return self._marginals_at_inducing(basis, prior)
-        features = basis.features(X)
+        prior, features = basis.diagonal(X), basis.features(X)
         variance = positive(prior - jnp.sum(features**2, axis=0), prior)
         mean = self.v @ features
-        return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
-
-    def _marginals_at_inducing(self, basis: Basis, prior: Array) -> Marginals:
-        """The short path ``X is Z``: ``A = L^T - eps L^-1`` needs two products with a vector and no features.
-
-        The variance ``eps - eps^2 (K + eps I)^-1_nn`` is replaced by its upper bound ``eps``, which
-        keeps every bound a bound and saves the inverse.
-        """
-        mean = self.v @ basis.factor.T - basis.jitter * (self.v @ basis.inverse)
-        variance = positive(jnp.broadcast_to(basis.jitter, prior.shape), prior)
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
     def joint(self, basis: AbstractBasis, X: Array) -> Joint:

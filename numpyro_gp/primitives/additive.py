@@ -93,9 +93,7 @@ class AdditiveGP:
     def _single_points(self) -> list[GaussianProcess]:
         """Whitened values that stand in a plate: each component is a process of its own."""
         return [
-            GaussianProcess(
-                name, Point(self.process.v[..., at]), part, as_mean(None), None, self.predictor.columns, None
-            )
+            GaussianProcess(name, Point(self.process.v[..., at]), part, as_mean(None), None, self.predictor.columns)
             for name, at, part in zip(self.names, self.basis.slices, self.basis.parts, strict=True)
         ]
 
@@ -150,4 +148,4 @@ def additive_gp(
         check_belief(name, value, prior.event_shape)
     process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
     columns = points[next(iter(points))].shape[1]
-    return AdditiveGP(GaussianProcess(name, process, basis, as_mean(mean), None, columns, None, jitter))
+    return AdditiveGP(GaussianProcess(name, process, basis, as_mean(mean), None, columns, jitter))

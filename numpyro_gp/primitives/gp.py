@@ -54,8 +54,6 @@ class GaussianProcess:
         Number P of outputs that share kernel and inducing inputs; None for a single function.
     columns : int
         Number D of input columns.
-    inputs : array
-        The object passed as inducing inputs: evaluation at this very object takes the short path.
     """
 
     name: str
@@ -64,7 +62,6 @@ class GaussianProcess:
     mean: Any
     outputs: int | None
     columns: int
-    inputs: Any
     jitter: float | None = None
 
     def __post_init__(self) -> None:
@@ -76,9 +73,26 @@ class GaussianProcess:
         """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
 
         With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
+
+        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
+        equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
+        certain model, without a word. Feed it a function draw: `draw` for inputs that are all known beforehand.
         """
         inputs = check_points("X", X, self.columns, leading=True)
-        mean, variance = self._marginals(X, inputs)
+        return self._normal(*self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns)))
+
+    def at_inducing(self) -> dist.Distribution:
+        """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
+
+        For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``, also inside compiled functions.
+        """
+        if not isinstance(self.basis, Basis):
+            cure = "Call the process at the inputs: f(X)."
+            fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
+        basis = dataclasses.replace(self.basis, at_inducing=True)
+        return self._normal(*self._marginals(basis.inducing, basis, basis.inducing))
+
+    def _normal(self, mean: Array, variance: Array) -> dist.Distribution:
         normal = dist.Normal(mean, jnp.sqrt(variance))
         return normal if self.outputs is None else normal.to_event(1)
 
@@ -114,7 +128,7 @@ class GaussianProcess:
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
         noise = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if len(batch) == 1 or all(size == 1 for size in batch[:-1]):
-            mean, variance = self._marginals(X, inputs)
+            mean, variance = self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns))
             return mean + jnp.sqrt(variance) * noise
         return self._mean_at(inputs) + self._joint_draw(inputs, noise)
 
@@ -133,14 +147,13 @@ class GaussianProcess:
             )
         return jnp.broadcast_to(value, shape)
 
-    def _marginals(self, X: Any, inputs: Array) -> Marginals:
-        """Mean and variance ``(..., N)`` or ``(..., N, P)``, mean function included."""
+    def _marginals(self, inputs: Array, basis: Any, rows: Array) -> Marginals:
+        """Mean and variance ``(..., N)`` or ``(..., N, P)`` at inputs with these rows, mean function included."""
         batch = inputs.shape[:-1]
-        rows = self.basis.inducing if X is self.inputs else inputs.reshape(-1, inputs.shape[-1])
         if isinstance(self.process, Point) and self.process.v.ndim > 1 + (self.outputs is not None):
-            mean, variance = self._batched_point(rows, batch)
+            mean, variance = self._batched_point(basis, rows, batch)
         else:
-            mean, variance = self.process.marginals(self.basis, rows)
+            mean, variance = self.process.marginals(basis, rows)
             shape = mean.shape[:-1] + batch
             mean, variance = mean.reshape(shape), variance.reshape(shape)
             if self.outputs is not None:
@@ -148,10 +161,10 @@ class GaussianProcess:
         shift = self._mean_at(inputs)
         return Marginals(jnp.broadcast_to(shift, mean.shape) + mean, variance)
 
-    def _batched_point(self, rows: Array, batch: tuple[int, ...]) -> Marginals:
+    def _batched_point(self, basis: Any, rows: Array, batch: tuple[int, ...]) -> Marginals:
         """Whitened values that stand in a plate: their batch axes broadcast against those of the inputs."""
-        features = self.basis.features(rows)
-        prior = self.basis.diagonal(rows)
+        features = basis.features(rows)
+        prior = basis.diagonal(rows)
         at_rows = features.T.reshape(batch + features.shape[:1])
         values = self.process.v
         if self.outputs is None:
@@ -159,7 +172,7 @@ class GaussianProcess:
         else:
             left, right = _same_rank(jnp.moveaxis(values, -2, -1), at_rows[..., None])
             mean = jnp.sum(left * right, axis=-2)
-        point = Point(jnp.zeros(features.shape[0], features.dtype)).marginals(self.basis, rows)
+        point = Point(jnp.zeros(features.shape[0], features.dtype)).marginals(basis, rows)
         variance = point.variance.reshape(prior.shape[:0] + batch)
         if self.outputs is not None:
             variance = variance[..., None]
@@ -227,7 +240,8 @@ def gp(
         Name of the site.
     kernel : Kernel or callable ``k(X1, X2)``
     inducing : array (M, D)
-        Inducing inputs ``Z``; pass the data ``X`` itself for a full Gaussian process.
+        Inducing inputs ``Z``. For a full Gaussian process pass the data ``X`` and call ``f.at_inducing()``, which is
+        ``f(X)`` without a second Gram matrix.
     mean : callable, number or None
         Mean function ``X -> (..., N)``; None is zero.
     outputs : int, optional
@@ -258,4 +272,4 @@ def gp(
     prior = InducingPrior(check_name("name", name), basis, shape)
     value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})
     process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
-    return GaussianProcess(name, process, basis, as_mean(mean), outputs, points.shape[1], inducing, jitter)
+    return GaussianProcess(name, process, basis, as_mean(mean), outputs, points.shape[1], jitter)

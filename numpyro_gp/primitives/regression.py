@@ -197,14 +197,13 @@ def gp_regression(
         return _exact(check_name("name", name), kernel, inputs, noise, loc, mean_function, obs, jitter)
     points = check_points("inducing", inducing, inputs.shape[1])
     basis = Basis.build(kernel, points, jitter)
-    rows = points if inducing is X else inputs
     variances = jnp.broadcast_to(noise, inputs.shape[:1])
-    marginal = CollapsedMarginal(loc, basis.features(rows), basis.diagonal(rows), variances)
+    marginal = CollapsedMarginal(loc, basis.features(inputs), basis.diagonal(inputs), variances)
     if obs is not None:
         obs = check_data(name, obs, marginal)
     y = numpyro.sample(check_name("name", name), marginal, obs=obs)
     process = Collapsed(*marginal.solve(y), noise)
-    return GaussianProcess(name, process, basis, mean_function, None, points.shape[1], None, jitter)
+    return GaussianProcess(name, process, basis, mean_function, None, points.shape[1], jitter)
 
 
 def _exact(
@@ -226,7 +225,7 @@ def _exact(
     y = numpyro.sample(name, marginal, obs=obs)
     factor = cholesky(covariance)
     process = Exact(kernel, inputs, factor, solve_lower(factor, y - loc), noise)
-    return GaussianProcess(name, process, _PriorOnly(kernel, loc.dtype), mean, None, inputs.shape[1], None, jitter)
+    return GaussianProcess(name, process, _PriorOnly(kernel, loc.dtype), mean, None, inputs.shape[1], jitter)
 
 
 @value_type(static=("dtype",))

@@ -1,5 +1,7 @@
 """The basis, the point process, and how a belief looks to NumPyro."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,17 +25,13 @@ def test_point_is_the_conditional_given_whitened_values(case):
     np.testing.assert_allclose(point.joint(basis, X).covariance, case["cov"], atol=1e-9)
 
 
-@pytest.mark.parametrize("jitter", [0.0, 1e-6, 1e-2])
-def test_features_at_the_inducing_inputs_take_the_short_path_to_the_same_values(rng, jitter):
+@pytest.mark.parametrize("jitter", [0.0, 1e-2])
+def test_features_at_the_inducing_inputs_are_read_off_the_factor_where_that_is_asked_for(rng, jitter):
+    """With a jitter of 1e-2, L^T alone would be off by 1e-3 and more."""
     Z = jnp.asarray(rng.normal(size=(6, 2)))
     basis = Basis.build(Matern32(1.3, 0.7), Z, jitter)
-    copy = jnp.array(Z)
-    np.testing.assert_allclose(basis.features(Z), basis.features(copy), atol=1e-12)
-    point = Point(jnp.asarray(rng.normal(size=6)))
-    np.testing.assert_allclose(point.marginals(basis, Z).mean, point.marginals(basis, copy).mean, atol=1e-12)
-    short, full = point.marginals(basis, Z).variance, point.marginals(basis, copy).variance
-    assert (short >= full - 1e-12).all(), "the short path may only enlarge the variance, or a bound would not be one"
-    assert (short <= full + jitter * 1.3 + 1e-12).all()
+    asked = dataclasses.replace(basis, kernel=None, at_inducing=True)  # a basis with no kernel left to call
+    np.testing.assert_allclose(asked.features(asked.inducing), basis.features(Z), atol=1e-12)
 
 
 def test_jitter_is_relative():

@@ -97,6 +97,49 @@ def test_mean_functions(rng):
         process(jnp.zeros(5), kernel, Z, mean=lambda x: x)(X)
 
 
+def at_own_inputs(value, **options):
+    """A process at its inducing inputs, by name and called there: eager, compiled with Z = X closed over, and apart."""
+    Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
+    kernel = ngp.kernels.Matern52(1.3, 0.7)
+    named = lambda Z: moments(process(value, kernel, Z, jitter=1e-2, **options).at_inducing())  # noqa: E731
+    called = lambda Z, X: moments(process(value, kernel, Z, jitter=1e-2, **options)(X))  # noqa: E731
+    return [named(Z), jax.jit(named)(Z), called(Z, Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
+
+
+def moments(f):
+    return jnp.stack([f.mean, f.variance])
+
+
+@pytest.mark.parametrize(
+    ("value", "options"),
+    [
+        (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
+        (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
+        (jnp.arange(15.0).reshape(3, 1, 5), {}),  # whitened values that stand in a plate
+        (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+        (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+    ],
+)
+def test_at_inducing_is_the_process_called_there(value, options):
+    """With a jitter of 1e-2, a variance of eps in the place of eps - eps^2 (K + eps I)^-1 is off by 1e-4 and more."""
+    first, *others = at_own_inputs(value, **options)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=0, atol=1e-12)
+
+
+def test_at_inducing_calls_no_kernel_again():
+    calls = []
+
+    def kernel(X1, X2):
+        calls.append(X1.shape)
+        return jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, axis=-1))
+
+    f = process(jnp.zeros(3), kernel, jnp.arange(3.0)[:, None])
+    before = [shape for shape in calls if shape == (3, 1)]
+    f.at_inducing()
+    assert [shape for shape in calls if shape == (3, 1)] == before
+
+
 def noise_of(f, X, value):
     with handlers.seed(rng_seed=0), handlers.substitute(data={"e": value}):
         return f.draw("e", X)
@@ -226,6 +269,7 @@ def test_prior_draws_have_the_prior_covariance():
         (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1)), jitter=-1.0), ValueError, "jitter must be zero or positive"),
         (lambda: process(jnp.zeros(3), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1)))(jnp.zeros((2, 2))), ValueError, "X must be an array with 1 columns"),
         (lambda: process(jnp.zeros(3), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1)))(jnp.zeros((0, 1))), ValueError, "X must be a non-empty array"),
+        (lambda: ngp.additive_gp("f", {"a": ngp.kernels.RBF(1.0, 1.0)}, {"a": jnp.ones((3, 1))}).predictor.at_inducing(), TypeError, r"process must be one made by gp\(\), with inducing inputs of its own"),
         (lambda: process(jnp.zeros(4), ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1))), ValueError, r"shape \(3,\), but got shape \(4,\)"),
     ],
 )  # fmt: skip
