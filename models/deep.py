@@ -26,7 +26,6 @@ def model(X, y=None, *, Z, batch=None):
     """The inner layer is residual, ``h = x + g(x)``, with as many columns as ``X``, so both layers start at ``Z``."""
     columns = X.shape[1]
     noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
-    # Hyper-parameters first: TraceMeanField_ELBO wants the sites in the order of the guide, processes last.
     kernels = [layer_kernel(number, columns) for number in range(2)]
     inner = ngp.gp("inner", kernels[0], inducing=Z, outputs=columns, mean=ngp.means.identity(columns))
     outer = ngp.gp("outer", kernels[1], inducing=Z)

@@ -33,21 +33,12 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
 
 def _labels(params: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(params, Mapping):
-        fail(
-            "params",
-            "a dictionary of parameters by name",
-            f"a {type(params).__name__}",
-            "Pass the optimiser to SVI.",
-            TypeError,
-        )
+        got = f"a {type(params).__name__}"
+        fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to SVI.", TypeError)
     labels = {name: "natural" if is_natural(name) else "rest" for name in params}
     if "natural" not in labels.values():
-        fail(
-            "guide",
-            "one with natural parameters",
-            f"parameters {sorted(params)}",
-            "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser.",
-        )
+        cure = "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser."
+        fail("guide", "one with natural parameters", f"parameters {sorted(params)}", cure)
     return labels
 
 
@@ -109,9 +100,6 @@ def check_natural_steps(optimiser: Any, params: Mapping[str, Any]) -> None:
 
     once, twice = steps(jnp.asarray(1e-4)), steps(jnp.asarray(2e-4))
     if not all(jnp.allclose(2 * once[name], twice[name], rtol=1e-3, atol=0) for name in natural):
-        fail(
-            "the optimiser",
-            f"one of plain gradient steps on the natural parameters {natural}, whose gradients are natural ones",
-            "one that divides them by their size, as Adam does, and so ends in NaN",
-            "Wrap it, ngp.optim.natural_gradient(optax.adam(1e-2), 0.1), or use recipes without natural=True.",
-        )
+        required = f"one of plain gradient steps on the natural parameters {natural}, whose gradients are natural ones"
+        cure = "Wrap it, ngp.optim.natural_gradient(optax.adam(1e-2), 0.1), or use recipes without natural=True."
+        fail("the optimiser", required, "one that divides them by their size, as Adam does, and so ends in NaN", cure)

@@ -82,12 +82,9 @@ class InducingPrior(dist.Distribution):
         """Return a point of this site's shape, batch axes on its left; refuse other shapes."""
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
-            fail(
-                f"the value of site {self.name!r}",
-                f"whitened inducing values of shape {self.event_shape}",
-                f"shape {whitened.shape}",
-                "Use the inducing inputs that the value was found with.",
-            )
+            required = f"whitened inducing values of shape {self.event_shape}"
+            cure = "Use the inducing inputs that the value was found with."
+            fail(f"the value of site {self.name!r}", required, f"shape {whitened.shape}", cure)
         return whitened
 
 
@@ -103,13 +100,9 @@ class Belief(dist.Distribution):
 
     def __init__(self, value: AbstractBelief, *, validate_args: bool | None = None) -> None:
         if not isinstance(value, AbstractBelief):
-            fail(
-                "value",
-                "a belief, such as ngp.beliefs.Coupled",
-                f"a {type(value).__name__}",
-                "To put a point in a guide use numpyro.distributions.Delta.",
-                TypeError,
-            )
+            got = f"a {type(value).__name__}"
+            cure = "To put a point in a guide use numpyro.distributions.Delta."
+            fail("value", "a belief, such as ngp.beliefs.Coupled", got, cure, TypeError)
         self.value = value
         super().__init__((), value.shape, validate_args=validate_args)
 

@@ -1,4 +1,19 @@
-"""Recipes for single sites, and the guide that joins them."""
+"""Recipes for single sites, and the guide that joins them.
+
+A recipe says how a guide describes one sample site: which parameters it declares, where they start, and what the site
+holds. `AutoGP` takes one for each Gaussian process, ``AutoGP(model, {"f": orthogonal(Z_gamma, natural=True)})``, and
+gives the sites that are not named to NumPyro's own autoguides. The functions here make recipes:
+
+- one process (`gp`): `coupled`, `mean_field`, `decoupled`, `hybrid`, `orthogonal`, `decoupled_layer`;
+- a sum of processes (`additive_gp`): `coupled`, `block_diagonal`, `structured`, `block_low_rank`;
+- latent inputs of each datum (`latent_inputs`): `free_latent`, `amortised` by a network (`encoder`, `flax_network`,
+  `equinox_network`).
+
+``natural=True`` stores natural parameters, which need `ngp.optim.natural_gradient`. A recipe of your own is any
+function ``recipe(name, prior)`` that declares its parameters with ``numpyro.param(f"{name}/...", start)`` and returns a
+belief (`ngp.beliefs`), or a NumPyro distribution for a site of another kind; ``prior`` is the site's prior in the
+model, with ``event_shape``, ``dtype`` and, for a process, the ``basis`` of its inducing inputs at the first call.
+"""
 
 from numpyro_gp.guides.additive import block_diagonal, block_low_rank, structured
 from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, flax_network

@@ -1,6 +1,6 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -19,6 +19,11 @@ from numpyro_gp.guides.recipes import Recipe, coupled, free_latent
 from numpyro_gp.sites import Belief, role, standard_normal, unwrap
 
 __all__ = ["AutoGP"]
+
+# Plates are found anew for calls of another kind: at most so many kinds are remembered, the first found leaving first.
+CALLS_KEPT = 16
+# What is kept of each latent site of the first call.
+KEPT = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
 
 
 class LocalPrior(NamedTuple):
@@ -71,9 +76,8 @@ class AutoGP(AutoGuide):
         create_plates: Callable[..., Any] | None = None,
     ) -> None:
         if not callable(model):
-            fail(
-                "model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError
-            )
+            got = f"a {type(model).__name__}"
+            fail("model", "a NumPyro model function", got, "Pass the function itself.", TypeError)
         self.recipes = _check_recipes(recipes)
         if not callable(rest):
             fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself, e.g. rest=AutoNormal.", TypeError)
@@ -84,25 +88,25 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        with handlers.block(), handlers.seed(rng_seed=numpyro.prng_key()):
-            self.prototype_trace = handlers.trace(self.model).get_trace(*args, **kwargs)
+        self.prototype_trace = self._run_model(args, kwargs)
         latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
         unknown = sorted(set(self.recipes) - set(latent))
         if unknown:
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
         for name, site in latent.items():
             if role(site) == "gp" and site["cond_indep_stack"] and name not in self.recipes:
-                fail(
-                    f"the GP site {name!r}",
-                    "outside every plate for its default belief",
-                    f"inside plate {site['cond_indep_stack'][-1].name!r}",
-                    "Use gp(..., outputs=P), move gp() out of the plate, or give the site a recipe of its own.",
-                )
+                got = f"inside plate {site['cond_indep_stack'][-1].name!r}"
+                cure = "Use gp(..., outputs=P), move gp() out of the plate, or give the site a recipe of its own."
+                fail(f"the GP site {name!r}", "outside every plate for its default belief", got, cure)
         self._record_plates(args, kwargs)
         mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
         if set(latent) - mine:
             blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_In(mine))
             self.rest = self.rest_factory(blocked)
+
+    def _run_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        with handlers.block(), handlers.seed(rng_seed=numpyro.prng_key()):
+            return handlers.trace(self.model).get_trace(*args, **kwargs)
 
     def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
@@ -122,6 +126,8 @@ class AutoGP(AutoGuide):
                     found.append(_plates_of(handlers.trace(self.model).get_trace(*args, **kwargs)))
 
             jax.eval_shape(shapes)
+            if len(self._plates_by_call) >= CALLS_KEPT:
+                del self._plates_by_call[next(iter(self._plates_by_call))]
             self._plates_by_call[signature] = found[0]
         self._prototype_frames, self._prototype_frame_full_sizes = self._plates_by_call[signature]
 
@@ -137,20 +143,29 @@ class AutoGP(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
-        if self.prototype_trace is None:
+        is_new = self.prototype_trace is None
+        if is_new:
             self._setup_prototype(*args, **kwargs)
+        # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
+        values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
         self._resize_plates(args, kwargs)
         plates = self._create_plates(*args, **kwargs)
         result: dict[str, Any] = {}
         if self.rest is not None:
             result.update(self._call_rest(plates, *args, **kwargs))
-        for name, site in self._mine().items():
+        for name, site in {name: values.get(name, site) for name, site in self._mine().items()}.items():
             with ExitStack() as stack:
                 for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
                     stack.enter_context(plates[frame.name])
-                result[name] = numpyro.sample(
-                    name, self._distribution(name, site, args, kwargs), infer=dict(site["infer"])
-                )
+                fn = self._distribution(name, site, args, kwargs)
+                result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
+        _list_in_order(name for name, site in self.prototype_trace.items() if _is_latent(site))
+        if is_new:
+            self.prototype_trace = {
+                name: {key: jax.tree.map(_without_tracer, site[key]) for key in KEPT}
+                for name, site in self.prototype_trace.items()
+                if _is_latent(site)
+            }
         return result
 
     def _call_rest(self, plates: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -175,13 +190,9 @@ class AutoGP(AutoGuide):
             return Belief(value)
         if isinstance(value, dist.Distribution):
             return value
-        fail(
-            f"the recipe of site {name!r}",
-            "a function that returns a belief or a NumPyro distribution",
-            f"one that returned a {type(value).__name__}",
-            "See ngp.guides.coupled for the form.",
-            TypeError,
-        )
+        required, got = "a function that returns a belief or a NumPyro distribution", type(value).__name__
+        cure = "help(ngp.guides) says what a recipe is."
+        fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
 
     def _local_prior(self, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LocalPrior:
         value = site["value"]
@@ -190,12 +201,11 @@ class AutoGP(AutoGuide):
         for frame in site["cond_indep_stack"]:
             size, fitted = self._prototype_frame_full_sizes[frame.name], self._fitted_sizes[frame.name]
             if size != fitted and site["name"] not in self.recipes:
-                fail(
-                    f"the data in plate {frame.name!r}",
-                    f"the {fitted} rows that the guide was made for: site {site['name']!r} has parameters for each row",
-                    f"{size} rows",
-                    "Predict with ngp.Posterior, which draws latent inputs of new data from their prior.",
+                made = (
+                    f"the {fitted} rows that the guide was made for: site {site['name']!r} has parameters for each row"
                 )
+                cure = "Predict with ngp.Posterior, which draws latent inputs of new data from their prior."
+                fail(f"the data in plate {frame.name!r}", made, f"{size} rows", cure)
             shape[frame.dim - event_dim] = size
         return LocalPrior(site["fn"], value.dtype, tuple(shape), site["fn"].event_shape, args, kwargs)
 
@@ -230,13 +240,8 @@ class AutoGP(AutoGuide):
 
     def _check_ready(self) -> None:
         if self.prototype_trace is None:
-            fail(
-                "the guide",
-                "initialised",
-                "one that has not seen data",
-                "Run svi.init or call the guide first.",
-                RuntimeError,
-            )
+            cure = "Run svi.init or call the guide first."
+            fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
@@ -267,7 +272,7 @@ class AutoGP(AutoGuide):
         """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
         self._check_ready()
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
-        result = dict(self.rest.quantiles(params, quantiles)) if self.rest is not None else {}
+        result = {} if self.rest is None else self._rest_quantiles(params, levels)
         for name, fn in self._distributions(params, args, kwargs).items():
             mean, scale = self._moments(name, fn)
             steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
@@ -280,7 +285,20 @@ class AutoGP(AutoGuide):
         return fn.value.whitened_moments(self._basis(name)) if is_belief else (fn.mean, jnp.sqrt(fn.variance))
 
     def _basis(self, name: str) -> Any:
-        return unwrap(self.prototype_trace[name]["fn"]).basis
+        basis = unwrap(self.prototype_trace[name]["fn"]).basis
+        return None if _is_shapes(basis) else basis
+
+    def _rest_quantiles(self, params: dict[str, Any], levels: Array) -> dict[str, Any]:
+        if type(self.rest).quantiles is not AutoGuide.quantiles:
+            return dict(self.rest.quantiles(params, levels))
+        if not isinstance(self.rest, AutoDelta):
+            name = type(self.rest).__name__
+            fail("rest", "an autoguide with quantiles, such as AutoNormal", name, "Take them of sample_posterior.")
+        # A point mass has one value at every level.
+        return {
+            name: jnp.broadcast_to(value, levels.shape + jnp.shape(value))
+            for name, value in self.rest.median(params).items()
+        }
 
 
 class _Fixed:
@@ -318,6 +336,28 @@ class _Plates:
         return list(self.plates)
 
 
+def _list_in_order(names: Iterable[str]) -> None:
+    """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
+
+    They are sampled in another order, because an autoguide samples all of its own sites at once.
+    """
+    ordered = list(names)
+    for handler in numpyro.primitives._PYRO_STACK:
+        if isinstance(handler, handlers.trace):
+            for name in ordered:
+                if name in handler.trace:
+                    handler.trace.move_to_end(name)
+
+
+def _without_tracer(leaf: Any) -> Any:
+    """A value, or its shape if it is being traced: a guide that keeps tracers fails after the trace."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
+
+
+def _is_shapes(tree: Any) -> bool:
+    return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
+
+
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Shapes of the arrays among the arguments, and the other arguments themselves."""
     leaves, structure = jax.tree.flatten((args, kwargs))
@@ -346,20 +386,10 @@ def _check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
     if recipes is None:
         return {}
     if not isinstance(recipes, Mapping):
-        fail(
-            "recipes",
-            "a dictionary from site names to recipes",
-            f"a {type(recipes).__name__}",
-            'E.g. {"f": coupled()}.',
-            TypeError,
-        )
+        got = f"a {type(recipes).__name__}"
+        fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
     for name, recipe in recipes.items():
         if not callable(recipe) or isinstance(recipe, type):
-            fail(
-                f"recipes[{name!r}]",
-                "a recipe",
-                f"{recipe!r:.60}",
-                "Call the factory: ngp.guides.coupled().",
-                TypeError,
-            )
+            cure = "Call the factory: ngp.guides.coupled()."
+            fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
     return dict(recipes)

@@ -278,22 +278,18 @@ def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Arr
         return points, None
     columns = check_count("columns", columns)
     if columns > len(points):
-        fail(
-            "columns", f"at most {len(points)}, the rows of {name}", columns, "Pass None for the exact quadratic term."
-        )
+        cure = "Pass None for the exact quadratic term."
+        fail("columns", f"at most {len(points)}, the rows of {name}", columns, cure)
     return points, columns
 
 
 def _inputs(name: str, prior: Any, label: str, points: Array, train_inputs: bool) -> Array:
     """The mean's inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
     if not isinstance(prior.basis, Basis):
-        fail(
-            f"the site {name!r} of a recipe with {label}",
-            "a single Gaussian process, made by gp()",
-            f"one with a {type(prior.basis).__name__}",
-            "For an additive site use ngp.guides.coupled() or one of the additive recipes.",
-            TypeError,
-        )
+        got = f"one with a {type(prior.basis).__name__}"
+        cure = "For an additive site use ngp.guides.coupled() or one of the additive recipes."
+        required = "a single Gaussian process, made by gp()"
+        fail(f"the site {name!r} of a recipe with {label}", required, got, cure, TypeError)
     check_points(f"{label} of the recipe for {name!r}", points, prior.basis.inducing.shape[-1])
     inputs = jnp.asarray(points, prior.dtype)
     return numpyro.param(f"{name}/{label}", inputs) if train_inputs else inputs
@@ -309,10 +305,6 @@ def _draw(name: str, columns: int | None, size: int) -> Array | None:
         return None
     key = numpyro.prng_key()
     if key is None:
-        fail(
-            f"the guide of site {name!r}",
-            "run under numpyro.handlers.seed: its recipe draws columns",
-            "no random key",
-            "Use SVI or ngp.fit, or pass columns=None.",
-        )
+        required = "run under numpyro.handlers.seed: its recipe draws columns"
+        fail(f"the guide of site {name!r}", required, "no random key", "Use SVI or ngp.fit, or pass columns=None.")
     return jax.random.choice(key, size, (columns,), replace=False)

@@ -56,13 +56,9 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
 
 def _start_mean(name: str, prior: Any, mean: ArrayLike | None) -> Array:
     if not hasattr(prior, "basis"):
+        got = "a belief's recipe at a site that no gp opened"
         cure = "Give other sites to rest=, or a recipe that returns a NumPyro distribution."
-        fail(
-            f"the recipe of site {name!r}",
-            "one for its kind of site",
-            "a belief's recipe at a site that no gp opened",
-            cure,
-        )
+        fail(f"the recipe of site {name!r}", "one for its kind of site", got, cure)
     if mean is None:
         return jnp.zeros(prior.event_shape, prior.dtype)
     start = jnp.asarray(mean, prior.dtype)

@@ -11,7 +11,7 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
 from tests.oracles.problems import regression
@@ -202,3 +202,69 @@ def in_plate(X, y=None):
 def test_bad_input(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+def process_first(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X[:3])
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+def test_sites_are_listed_in_the_order_of_the_model():
+    """Otherwise TraceMeanField_ELBO warns of sites in another order, and warnings are errors here."""
+    svi, state = started(ngp.AutoGP(process_first, rest=AutoNormal), TraceMeanField_ELBO(), fn=process_first)
+    assert jnp.isfinite(svi.evaluate(state, X, Y))
+
+
+def test_quantiles_with_the_default_rest_are_its_medians():
+    svi, state = started(ngp.AutoGP(model))
+    params = svi.get_params(state)
+    found, median = svi.guide.quantiles(params, [0.1, 0.9]), svi.guide.rest.median(params)
+    np.testing.assert_array_equal(found["noise"], [median["noise"]] * 2)
+    assert found["f"].shape == (2, 5)
+
+
+def test_quantiles_of_a_rest_that_has_none_are_refused():
+    class Bare(AutoNormal):
+        quantiles = AutoGuide.quantiles
+
+    guide = ngp.AutoGP(model, rest=Bare)
+    svi, state = started(guide)
+    with pytest.raises(ValueError, match="rest must be an autoguide with quantiles, such as AutoNormal, but got Bare"):
+        guide.quantiles(svi.get_params(state), 0.5)
+
+
+def test_calls_with_ever_new_numbers_are_forgotten():
+    def weighted(X, y=None, weight=1.0, batch=None):
+        with numpyro.plate("data", X.shape[0], subsample_size=batch):
+            w = ngp.latent_inputs("w", X if batch is None else numpyro.subsample(X, event_dim=1))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.ones((2, 2)))
+        numpyro.factor("y", weight * jnp.sum(f(w).loc))
+
+    guide = ngp.AutoGP(weighted)
+    with handlers.seed(rng_seed=0):
+        for step in range(40):
+            guide(X[:4], weight=0.1 * step)
+    assert len(guide._plates_by_call) <= 16
+
+
+def test_a_compiled_first_call_leaves_no_tracer_behind():
+    """The start of `orthogonal` reads values of the prior: those of an earlier trace may not be used."""
+    guide = ngp.AutoGP(process_alone, {"f": ngp.guides.orthogonal(X[3:5])})
+    svi = SVI(process_alone, guide, optax.adam(0.01), Trace_ELBO())
+    init = lambda key, X: svi.get_params(svi.init(key, X))  # noqa: E731
+    with jax.checking_leaks():
+        first = jax.jit(init)(jax.random.key(0), X)
+    again = jax.jit(init)(jax.random.key(0), X)
+    eager = init(jax.random.key(0), X)
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
+        np.testing.assert_allclose(eager[name], value, rtol=1e-12)
+    assert guide.median(first)["f"].shape == (3,)
+
+
+def process_alone(X):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X[:3])
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=Y)
