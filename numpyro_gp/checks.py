@@ -15,6 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 
 __all__ = [
     "fail",
+    "check_array",
     "check_floating",
     "check_finite",
     "check_positive",
@@ -38,12 +39,19 @@ def known(value: Any) -> np.ndarray | None:
     return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
 
 
+def check_array(argument: str, value: ArrayLike) -> Array:
+    """Return ``value`` as an array of numbers of any type."""
+    try:
+        if not isinstance(value, (str, bytes)):  # NumPy would take text for the name of a type
+            return jnp.asarray(value)
+    except (TypeError, ValueError):
+        pass
+    fail(argument, "an array of real numbers", f"a {type(value).__name__}", "Pass a NumPy or JAX array.", TypeError)
+
+
 def check_floating(argument: str, value: ArrayLike) -> Array:
     """Return ``value`` as a floating point array; refuse integers, booleans, complex numbers and objects."""
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError):
-        fail(argument, "an array of real numbers", f"a {type(value).__name__}", "Pass a NumPy or JAX array.", TypeError)
+    array = check_array(argument, value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         if isinstance(value, int) and not isinstance(value, bool):  # a literal such as variance=1
             return array.astype(jnp.result_type(float))

@@ -57,6 +57,10 @@ def effects(
     """
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)
+    if design is not None and not isinstance(design, Design):
+        fail(
+            "design", "what ngp.anova.design made", f"a {type(design).__name__}", "Leave it out, or pass it.", TypeError
+        )
     call = dict(num_draws=num_draws, site=site, **kwargs)
     layout = _layout(posterior, key, X, *args, **call) if design is None else design.components
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}

@@ -112,6 +112,13 @@ def squares(basis: AdditiveBasis) -> Squares:
     return Squares(gram, prior)
 
 
+def _squares_of(f: AdditiveGP) -> Squares:
+    if not isinstance(f, AdditiveGP):
+        cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
+        fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
+    return squares(f.basis)
+
+
 def _indices(variance: dict[str, Array]) -> Indices:
     total = sum(variance.values())
     return Indices(variance, {name: value / total for name, value in variance.items()})
@@ -125,7 +132,7 @@ def _whitened_mean(f: AdditiveGP) -> Array:
 def plug_in(f: AdditiveGP) -> Indices:
     """Indices of the posterior mean: ``D_c = m_c^T G_c m_c``."""
     mean, found = _whitened_mean(f), {}
-    for name, gram in squares(f.basis).gram.items():
+    for name, gram in _squares_of(f).gram.items():
         own = mean[f.basis.slices[f.basis.component(name)]]
         found[name] = own @ gram @ own
     return _indices(found)
@@ -133,7 +140,7 @@ def plug_in(f: AdditiveGP) -> Indices:
 
 def expected(f: AdditiveGP) -> Indices:
     """Expected variances ``E D_c = m_c^T G_c m_c + int k_c dnu - tr((I - S_cc) G_c)``, and their shares."""
-    integrals, means = squares(f.basis), plug_in(f).variance
+    integrals, means = _squares_of(f), plug_in(f).variance
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
     return _indices(
         {
@@ -149,8 +156,9 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
     What the inducing values leave open, ``int k_c dnu - tr G_c``, enters by its expectation, so that the
     variances average to `expected`. The mean of the shares is *not* the share of the means.
     """
+    check_key("key", key)
     check_count("num_samples", num_samples)
-    integrals, process = squares(f.basis), f.process
+    integrals, process = _squares_of(f), f.process
     if isinstance(process, AbstractBelief):
         values = process.draw_whitened(key, (num_samples,), f.basis)
     else:

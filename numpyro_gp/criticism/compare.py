@@ -190,7 +190,7 @@ def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
         found["accuracy"] = _estimate(metrics.accuracy(prediction.mean, labels))
         error = metrics.expected_calibration_error(prediction.mean, labels)
         return {**found, "calibration error": Estimate(float(error))}
-    draws = prediction.sample(1000)
+    draws = prediction.sample(1000).astype(prediction.mean.dtype)  # counts are whole numbers, their quantiles not
     levels = jnp.linspace(0.05, 0.95, LEVELS, dtype=prediction.mean.dtype)
     lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
     error = metrics.calibration_error(levels, metrics.pit_samples(draws, data))

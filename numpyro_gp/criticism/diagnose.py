@@ -68,9 +68,10 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
     -------
     Weights
     """
-    if posterior.guide is None:
+    if getattr(posterior, "guide", None) is None:
         cure = "Markov chains have R-hat and effective sample size."
-        fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
+        got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
+        fail("posterior", "of a variational fit", got, cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
     call = bind(posterior.model, args, kwargs)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_floating, check_positive, fail, known
+from numpyro_gp.checks import check_array, check_count, check_floating, check_positive, fail, known
 
 __all__ = [
     "Score",
@@ -250,7 +250,7 @@ def predicted_class(probabilities: Array) -> Array:
 
 def numbers(argument: str, value: ArrayLike) -> Array:
     """``value`` as floats; counts and other whole numbers are data as well."""
-    array = jnp.asarray(value)
+    array = check_array(argument, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool:
         array = array.astype(jnp.result_type(float))
     return check_floating(argument, array)
@@ -271,7 +271,7 @@ def check_equal_shapes(first: str, a: Array, second: str, b: Array) -> None:
 
 def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Array, Array]:
     """Two arrays of equal shapes; the second (the data) takes the type of the first where it held integers."""
-    is_whole = not jnp.issubdtype(jnp.asarray(b).dtype, jnp.floating)
+    is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
     a, b = numbers(first, a), numbers(second, b)
     check_entries(second, b)
     check_equal_shapes(first, a, second, b)

@@ -1,5 +1,6 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ class AutoGP(AutoGuide):
         self._record_plates(args, kwargs)
         mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
         if set(latent) - mine:
-            blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_In(mine))
+            blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_NotOfRest(mine))
             self.rest = self.rest_factory(blocked)
 
     def _run_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -316,14 +317,17 @@ class _Fixed:
         return None
 
 
-class _In:
-    """Whether a message is about one of these sites (picklable, unlike a lambda)."""
+class _NotOfRest:
+    """Whether the autoguide of the other sites is not to see a message: one of these sites, or a deterministic one.
+
+    NumPyro's guides run the model again for its deterministic sites, at each draw, and need its arguments for that.
+    """
 
     def __init__(self, sites: set[str]) -> None:
         self.sites = frozenset(sites)
 
     def __call__(self, site: Mapping[str, Any]) -> bool:
-        return site.get("name") in self.sites
+        return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
 class _Plates:
@@ -382,6 +386,17 @@ def _standard_normal(site: Any) -> dist.Distribution:
     return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
 
 
+def _takes_a_site(recipe: Callable[..., Any]) -> bool:
+    """Whether ``recipe(name, prior)`` is a call that it takes; a factory is not."""
+    try:
+        inspect.signature(recipe).bind("name", None)
+    except TypeError:
+        return False
+    except ValueError:  # no signature to read
+        return True
+    return True
+
+
 def _check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
     if recipes is None:
         return {}
@@ -389,7 +404,7 @@ def _check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
         got = f"a {type(recipes).__name__}"
         fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
     for name, recipe in recipes.items():
-        if not callable(recipe) or isinstance(recipe, type):
+        if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
             cure = "Call the factory: ngp.guides.coupled()."
             fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
     return dict(recipes)

@@ -89,22 +89,29 @@ class Kernel(abc.ABC):
     def __add__(self, other: Any) -> "Kernel":
         if isinstance(other, int) and other == 0:  # the start value of the builtin sum(kernels)
             return self
-        return Sum(self, other) if callable(other) else NotImplemented
+        return Sum(self, _operand("+", other, "a kernel"))
 
     def __radd__(self, other: Any) -> "Kernel":
         if isinstance(other, int) and other == 0:
             return self
-        return Sum(other, self) if callable(other) else NotImplemented
+        return Sum(_operand("+", other, "a kernel"), self)
 
     def __mul__(self, other: Any) -> "Kernel":
-        if callable(other):
-            return Product(self, other)
-        return Scaled(self, other) if _is_number(other) else NotImplemented
+        if _is_number(other):
+            return Scaled(self, other)
+        return Product(self, _operand("*", other, "a kernel or a positive number"))
 
     def __rmul__(self, other: Any) -> "Kernel":
-        if callable(other):
-            return Product(other, self)
-        return Scaled(self, other) if _is_number(other) else NotImplemented
+        if _is_number(other):
+            return Scaled(self, other)
+        return Product(_operand("*", other, "a kernel or a positive number"), self)
+
+
+def _operand(sign: str, value: Any, required: str) -> Any:
+    """The kernel on the other side of a sign."""
+    if not callable(value):
+        fail(f"the other side of {sign}", required, f"a {type(value).__name__}", "Use kernels.Constant(c).", TypeError)
+    return value
 
 
 def _is_number(value: Any) -> bool:

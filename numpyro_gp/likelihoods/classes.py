@@ -123,6 +123,7 @@ class Ordinal(Likelihood):
             cure = "Sort them, or sample them with an OrderedTransform."
             fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
         check_positive("scale", self.scale)
+        object.__setattr__(self, "cutpoints", cutpoints)
 
     @property
     def classes(self) -> int:

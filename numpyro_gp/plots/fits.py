@@ -75,7 +75,7 @@ def particles(
     reference : dict by name of arrays (S',), optional
         Draws of the same quantities, of NUTS for instance.
     """
-    ax = axes_of(ax)
+    ax, values = axes_of(ax), named(values, "values")
     for number, (name, raw) in enumerate(values.items()):
         own = vector(f"values[{name!r}]", raw)
         if reference is not None and name not in reference:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_array, fail
 
 # Okabe & Ito (2008), in an order in which neighbours also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#009E73", "#E69F00", "#CC79A7")
@@ -57,9 +57,14 @@ def named(values: Any, argument: str) -> dict[str, Any]:
     return {"": values}
 
 
+def _floats(argument: str, value: ArrayLike) -> np.ndarray:
+    """A NumPy array of floats."""
+    return np.asarray(check_array(argument, value), float)
+
+
 def column(argument: str, X: ArrayLike) -> np.ndarray:
     """Inputs of one dimension as a vector."""
-    x = np.asarray(X, float)
+    x = _floats(argument, X)
     if x.ndim == 2 and x.shape[1] == 1:
         x = x[:, 0]
     if x.ndim != 1 or not x.size:
@@ -69,7 +74,7 @@ def column(argument: str, X: ArrayLike) -> np.ndarray:
 
 def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     """A vector with one entry for each input."""
-    array = np.asarray(value, float)
+    array = _floats(argument, value)
     if array.shape != (size,):
         fail(argument, f"of shape ({size},), one value for each input", f"shape {array.shape}", "Check the inputs.")
     return array
@@ -77,7 +82,7 @@ def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
 
 def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     """Draws ``(S, size)``; one draw may come without its axis."""
-    array = np.asarray(value, float)
+    array = _floats(argument, value)
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] != size:
         fail(argument, f"of shape (S, {size}), draws on the first axis", f"shape {array.shape}", "Transpose it?")
@@ -86,7 +91,7 @@ def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
 
 def vector(argument: str, value: ArrayLike) -> np.ndarray:
     """Draws of one number."""
-    array = np.asarray(value, float)
+    array = _floats(argument, value)
     if array.ndim != 1 or not array.size:
         cure = "Pass one entry of a vector at a time, e.g. draws[:, 0]."
         fail(argument, "of shape (S,), one number for each draw", f"shape {array.shape}", cure)

@@ -13,7 +13,8 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.additive_optimum import check_components
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process, check_belief
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
-from numpyro_gp.checks import check_nonnegative, check_points
+from numpyro_gp.checks import check_points
+from numpyro_gp.kernels.base import nonnegative_scalar
 from numpyro_gp.means import as_mean
 from numpyro_gp.primitives.gp import GaussianProcess, check_name
 from numpyro_gp.sites import InducingPrior
@@ -140,7 +141,7 @@ def additive_gp(
     """
     checked, points = check_components(kernels, inducing)
     if jitter is not None:
-        check_nonnegative("jitter", jitter)
+        nonnegative_scalar("jitter", jitter)
     basis = AdditiveBasis.build(checked, points, jitter)
     prior = InducingPrior(check_name("name", name), basis, (basis.size,))
     value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})

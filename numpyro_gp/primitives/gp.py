@@ -12,14 +12,15 @@ import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, Point, Process
-from numpyro_gp.checks import check_count, check_nonnegative, check_points, fail
+from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, Point, Process, check_belief
+from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.kernels import Kernel, as_kernel
+from numpyro_gp.kernels.base import nonnegative_scalar
 from numpyro_gp.linalg import default_jitter, small_cholesky
 from numpyro_gp.means import as_mean
 from numpyro_gp.sites import InducingPrior, standard_normal
 
-__all__ = ["GaussianProcess", "check_name", "gp", "recorded_processes"]
+__all__ = ["GaussianProcess", "check_name", "gp", "mean_at", "recorded_processes"]
 
 
 _recorded: ContextVar[dict[str, "GaussianProcess"] | None] = ContextVar("_recorded", default=None)
@@ -134,18 +135,7 @@ class GaussianProcess:
 
     def _mean_at(self, inputs: Array) -> Array:
         """Mean function at the inputs, with the axes of the result: ``(..., N)`` or ``(..., N, P)``."""
-        shape = inputs.shape[:-1] + (() if self.outputs is None else (self.outputs,))
-        value = jnp.asarray(self.mean(inputs), self.basis.dtype)
-        if value.shape == inputs.shape[:-1] and self.outputs is not None:
-            value = value[..., None]
-        if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
-            fail(
-                "mean",
-                f"a function whose value at X of shape {inputs.shape} has shape {shape}",
-                f"shape {value.shape}",
-                "Return one value for each row of X, or one for each row and output.",
-            )
-        return jnp.broadcast_to(value, shape)
+        return mean_at(self.mean, inputs, self.outputs, self.basis.dtype)
 
     def _marginals(self, inputs: Array, basis: Any, rows: Array) -> Marginals:
         """Mean and variance ``(..., N)`` or ``(..., N, P)`` at inputs with these rows, mean function included."""
@@ -204,6 +194,22 @@ class GaussianProcess:
         white = jnp.moveaxis(noise.reshape(size, data, self.outputs), 0, -1)
         drawn = mean + jnp.einsum("npij,npj->npi", factor, white)
         return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, self.outputs)
+
+
+def mean_at(mean: Any, inputs: Array, outputs: int | None, dtype: Any) -> Array:
+    """Values of a mean function at inputs ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)``."""
+    shape = inputs.shape[:-1] + (() if outputs is None else (outputs,))
+    value = jnp.asarray(mean(inputs), dtype)
+    if value.shape == inputs.shape[:-1] and outputs is not None:
+        value = value[..., None]
+    if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
+        fail(
+            "mean",
+            f"a function whose value at X of shape {inputs.shape} has shape {shape}",
+            f"shape {value.shape}",
+            "Return one value for each row of X, or one for each row and output.",
+        )
+    return jnp.broadcast_to(value, shape)
 
 
 def _same_rank(first: Array, second: Array) -> tuple[Array, Array]:
@@ -266,10 +272,12 @@ def gp(
     if outputs is not None:
         outputs = check_count("outputs", outputs)
     if jitter is not None:
-        check_nonnegative("jitter", jitter)
+        nonnegative_scalar("jitter", jitter)
     basis = Basis.build(as_kernel(kernel), points, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
     prior = InducingPrior(check_name("name", name), basis, shape)
     value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})
+    if isinstance(value, AbstractBelief):
+        check_belief(name, value, shape)
     process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
     return GaussianProcess(name, process, basis, as_mean(mean), outputs, points.shape[1], jitter)

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import fail, known
+from numpyro_gp.checks import check_array, fail, known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.gp import check_name
 from numpyro_gp.sites import Observation
@@ -87,7 +87,7 @@ def likelihood_of(f: Any, likelihood: Any) -> Likelihood:
 
 def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     """Refuse data that would broadcast against the latent function instead of lying beside it."""
-    data = jnp.asarray(obs)
+    data = check_array(f"obs of site {name!r}", obs)
     wanted = observation.batch_shape + observation.event_shape
     common = min(data.ndim, len(wanted))
     tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))

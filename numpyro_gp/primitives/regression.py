@@ -11,11 +11,12 @@ from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import Basis, Joint, Marginals, positive
-from numpyro_gp.checks import check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.checks import check_points, check_positive, fail
 from numpyro_gp.kernels import Kernel, as_kernel
+from numpyro_gp.kernels.base import nonnegative_scalar
 from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, half_log_det, jittered, solve_lower
 from numpyro_gp.means import as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, check_name
+from numpyro_gp.primitives.gp import GaussianProcess, check_name, mean_at
 from numpyro_gp.primitives.observe import check_data
 
 __all__ = ["CollapsedMarginal", "Collapsed", "Exact", "ExactMarginal", "gp_regression"]
@@ -190,9 +191,9 @@ def gp_regression(
     if noise.shape not in ((), (inputs.shape[0],)):
         fail("noise", f"a number or of shape ({inputs.shape[0]},)", f"shape {noise.shape}", "It is a variance.")
     if jitter is not None:
-        check_nonnegative("jitter", jitter)
+        nonnegative_scalar("jitter", jitter)
     kernel, mean_function = as_kernel(kernel), as_mean(mean)
-    loc = jnp.broadcast_to(jnp.asarray(mean_function(inputs), inputs.dtype), inputs.shape[:1])
+    loc = mean_at(mean_function, inputs, None, inputs.dtype)
     if inducing is None:
         return _exact(check_name("name", name), kernel, inputs, noise, loc, mean_function, obs, jitter)
     points = check_points("inducing", inducing, inputs.shape[1])

@@ -27,7 +27,7 @@ def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
             "args and kwargs",
             "arguments of the model",
             str(error),
-            "Call predict(key, ...) as you call the model.",
+            "Give it what the model takes, in the same order and under the same names.",
             TypeError,
         )
     return bound

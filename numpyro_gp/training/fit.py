@@ -22,9 +22,9 @@ import tqdm
 from jax import lax
 
 from numpyro_gp.arrays import Array, Merge
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
-from numpyro_gp.training.calls import split_arguments
+from numpyro_gp.training.calls import bind, split_arguments
 from numpyro_gp.training.checkpoints import (
     FitResult,
     Position,
@@ -150,6 +150,8 @@ def fit(
     size = LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size)
     key = check_key("key", key)
     check_engine(svi_or_stein)
+    check_nonnegative("checkpoint_every", checkpoint_every)
+    check_call(svi_or_stein, args, kwargs)
     path = check_checkpoint(checkpoint, resume)
     arrays, merge = split_arguments(args, kwargs)
     state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
@@ -273,6 +275,13 @@ def check_engine(engine: Any) -> None:
                 f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...).",
                 TypeError,
             )
+
+
+def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that the engine's model would refuse."""
+    model = getattr(engine, "model", None)
+    if argument_names(model):
+        bind(model, args, {**kwargs, **(getattr(engine, "static_kwargs", None) or {})})
 
 
 def argument_names(function: Any) -> tuple[str, ...]:

@@ -15,7 +15,10 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.arviz import loo
-from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out
+from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out, scores
+from numpyro_gp.likelihoods import Poisson
+from numpyro_gp.posterior import Prediction
+from numpyro_gp.sites import Observation
 from tests.oracles.problems import gram, regression
 
 PROBLEM = regression(size=14, noise=0.3)
@@ -203,3 +206,11 @@ def test_estimates_print():
 def test_bad_input(posteriors, call, error, message):
     with pytest.raises(error, match=message):
         call(posteriors)
+
+
+def test_counts_are_scored():
+    """Draws of counts are whole numbers: the 5 % and 95 % quantiles of Poisson(1) are 0 and 3."""
+    normal = dist.Normal(jnp.zeros((1, 4)), jnp.full((1, 4), 1e-3))
+    prediction = Prediction([Observation(normal, Poisson())], [4], jax.random.key(0))
+    found = scores(prediction, jnp.asarray([0, 3, 4, 1]))
+    assert found["coverage of 90%"].value == 0.75

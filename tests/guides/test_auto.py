@@ -268,3 +268,20 @@ def process_alone(X):
     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X[:3])
     with numpyro.plate("data", X.shape[0]):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=Y)
+
+
+def test_deterministic_sites_do_not_ask_for_the_arguments_of_the_model():
+    """NumPyro's guides run the model once more for them, without its arguments: the posterior could not predict."""
+
+    def noisy(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((1, 1)))
+        numpyro.deterministic("location", f(X).mean)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    guide, X = ngp.AutoGP(noisy), jnp.ones((2, 1))
+    numpyro.handlers.seed(guide, rng_seed=0)(X, jnp.ones(2))
+    values = guide.global_values(jax.random.key(0), {"noise_auto_loc": jnp.asarray(0.7)})
+    assert set(values) == {"f", "noise"}
+    assert values["noise"] == 0.7

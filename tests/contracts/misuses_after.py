@@ -1,0 +1,222 @@
+"""The other half of the table of misuses: starts, runs, answers and their criticism."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoDelta
+
+import numpyro_gp as ngp
+from numpyro_gp import inducing, kernels, means, metrics, optim, plots, stein
+from tests.contracts.misuses import (
+    BAD,
+    KEY,
+    NAN,
+    RBF,
+    Row,
+    X,
+    Y,
+    Z,
+    chain,
+    conditioned,
+    engine,
+    guide,
+    model,
+    prediction,
+)
+
+HALF = np.full(6, 0.5)
+
+
+def additive() -> Any:
+    """An additive process of two components."""
+    zero_mean = kernels.ZeroMean(kernels.RBF(1.0, 0.3), kernels.Uniform(-1.0, 1.0))
+    parts = {"a": zero_mean.on(0), "b": zero_mean.on(1)}
+    return handlers.seed(ngp.additive_gp, rng_seed=0)("f", parts, {"a": Z, "b": Z})
+
+
+def svgd(**options: Any) -> Any:
+    return stein.SVGD(model, optax.adam(0.1), **options)
+
+
+STARTS: list[Row] = [
+    (lambda: inducing.kmeans(0, X, 2), "key must be one JAX random key"),
+    (lambda: inducing.kmeans(KEY, X, 7), "num_inducing must be at most the number of rows of X, 6"),
+    (lambda: inducing.kmeans(KEY, X, 0), "num_inducing must be at least 1"),
+    (lambda: inducing.kmeans(KEY, BAD, 2), "X must be finite"),
+    (lambda: inducing.kmeans(KEY, Y, 2), r"X must be an array of shape \(N, D\)"),
+    (lambda: inducing.random_subset(KEY, X[[0, 0, 0]], 2), "num_inducing must be at most the number of distinct rows"),
+    (lambda: inducing.greedy_variance("rbf", X, 2), r"kernel must be an object with matrix\(X1, X2\)"),
+    (lambda: inducing.greedy_variance(RBF, X, 2, key=3), "key must be one JAX random key"),
+    (lambda: jax.jit(lambda X: inducing.kmeans(KEY, X, 2))(X), "X must be known"),
+    (lambda: ngp.deep.initial_layers(X, Z, [0]), "widths must be at least 1"),
+    (lambda: ngp.deep.principal_directions(X, 0), "outputs must be at least 1"),
+    (lambda: ngp.deep.latent_columns(KEY, Z, 0), "dim must be at least 1"),
+    (lambda: ngp.deep.mix(X, np.ones((3, 3))), "values must be with 3 columns"),
+    (lambda: means.as_mean("linear"), "mean must be"),
+    (lambda: means.Linear(np.ones(3))(X), "X must be|weights must be"),
+    (lambda: means.identity(0), "inputs must be at least 1"),
+    (lambda: means.padding(3, 2), "outputs must be"),
+    (lambda: means.pca(X, 3), "outputs must be"),
+    (lambda: means.pca(Y, 1), "X must be an array of shape"),
+    (lambda: optim.natural_gradient(0.1), "rest must be"),
+    (lambda: optim.natural_gradient(optax.adam(0.1), step=-1.0), "step must be"),
+    (lambda: optim.natural_gradient(optax.adam(0.1), step="big"), "step must be"),
+    (lambda: optim.natural_gradient(optax.adam(0.1)).init({"f/mean": jnp.ones(2)}), "guide must be one with natural"),
+    (lambda: optim.natural_gradient(optax.adam(0.1)).init([jnp.ones(2)]), "params must be a dictionary"),
+    (lambda: ngp.ImportanceWeightedELBO(0), "num_samples must be at least 1"),
+    (lambda: ngp.ImportanceWeightedELBO(5, plate=3), "plate must be"),
+    (lambda: ngp.ImportanceWeightedELBO(5, num_particles=0), "num_particles must be at least 1"),
+    (
+        lambda: ngp.ImportanceWeightedELBO(5, plate="rows").loss(KEY, {}, model, guide(), X, Y),
+        "plate must be",
+    ),
+]
+
+RUNS: list[Row] = [
+    (lambda: ngp.fit(0, engine(), 5, X, Y), "key must be one JAX random key"),
+    (lambda: ngp.fit(KEY, engine(), 0, X, Y), "num_steps must be at least 1"),
+    (lambda: ngp.fit(KEY, engine(), 5.0, X, Y), "num_steps must be a whole number"),
+    (lambda: ngp.fit(KEY, model, 5, X, Y), "svi_or_stein must be an SVI"),
+    (lambda: ngp.fit(KEY, type(engine()), 5, X, Y), "svi_or_stein must be an SVI"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, chunk_size=0), "chunk_size must be at least 1"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, resume=True), "checkpoint must be a path when resume=True"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, resume="/no/file.npz"), "resume must be an existing checkpoint file"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, resume=3), "resume must be True, False, a path"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, checkpoint="/no/folder/a.npz"), "checkpoint must be a file in a folder"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, checkpoint_every="often"), "checkpoint_every must be"),
+    (lambda: ngp.fit(KEY, engine(), 5, X[:0], Y[:0]), "argument 0 of the model must be non-empty"),
+    (lambda: ngp.fit(KEY, svgd(), 5, X, Y, init_params={}), "init_params must be left out for this engine"),
+    (lambda: ngp.fit(KEY, engine(), 5, X, Y, Y), "args and kwargs must be arguments of the model"),
+    (lambda: svgd(num_stein_particles=0), "num_stein_particles must be at least 1"),
+    (lambda: svgd(kernel_fn=stein.RBF), "kernel_fn must be a kernel"),
+    (lambda: svgd(evaluation="fast"), "evaluation must be one of"),
+    (lambda: svgd(init_particles=[1.0]), "init_particles must be a dictionary"),
+    (
+        lambda: svgd(init_particles={"nois": np.ones(10)}).init(KEY, X, Y),
+        "init_particles must be values of latent sites",
+    ),
+    (
+        lambda: svgd(init_particles={"noise": -np.ones(10)}).init(KEY, X, Y),
+        r"init_particles\['noise'\] must be inside the support",
+    ),
+    (lambda: stein.SVGD(model, 0.1), "optim must be a NumPyro or optax optimiser"),
+    (lambda: svgd().particles({}), "svgd must be initialised"),
+    (lambda: stein.RBF(bandwidth=-1.0), 'bandwidth must be "median" or a positive number'),
+    (lambda: stein.RBF(bandwidth="mean"), 'bandwidth must be "median" or a positive number'),
+    (lambda: stein.RBF(per_coordinate=1), "per_coordinate must be True or False"),
+    (lambda: stein.IMQ(power=0.5), "power must be between -1 and 0"),
+    (lambda: stein.IMQ(c=0.0), "c must be a positive number"),
+    (lambda: stein.Groups([["a"], ["a"]]), "groups must be groups that share no site"),
+    (lambda: stein.Groups("ab"), "groups must be a list of groups"),
+    (lambda: stein.PerSite({"a": stein.RBF}), "kernels must be RBF or IMQ"),
+    (lambda: stein.Around(3.0), "values must be a dictionary"),
+    (lambda: stein.Around({}, scale=-1.0), "scale must be zero or positive"),
+    (lambda: stein.svgd_direction(X, Z), "scores must be of the shapes of the particles"),
+    (lambda: stein.svgd_direction(X, X, stein.RBF), "kernel must be RBF, IMQ, PerSite or Groups"),
+    (lambda: stein.svgd_direction(X.astype(int), X), "particles must be floating point"),
+    (lambda: stein.ksd(X, Z), "scores must be of the shapes of the particles"),
+    (lambda: stein.particle_paths(KEY, svgd(), 5, X, Y, every=2), "every must be a divisor of the 5 steps"),
+]
+
+ANSWERS: list[Row] = [
+    (lambda: ngp.Posterior.from_svi(model, guide(), [1.0]), "params must be a dictionary"),
+    (lambda: ngp.Posterior.from_svi(model, ngp.AutoGP(model), {}), "guide must be the guide that was fitted"),
+    (lambda: ngp.Posterior.from_svi(model, AutoDelta(model), {}), "guide must be the guide that was fitted"),
+    (lambda: ngp.Posterior.from_mcmc(model, {}), "mcmc must be a finished run with draws"),
+    (
+        lambda: ngp.Posterior.from_mcmc(model, {"noise": np.ones(2), "f": np.ones((3, 3))}),
+        "mcmc must be draws with one",
+    ),
+    (lambda: ngp.Posterior.from_stein(model, model, {}), "svgd must be the ngp.stein.SVGD object"),
+    (lambda: ngp.Posterior.load("/no/file.npz", model), "path must be a file written by Posterior.save"),
+    (lambda: chain().save("/no/folder/a.npz"), "path must be a file in a folder that exists"),
+    (lambda: chain().predict(0, X), "key must be one JAX random key"),
+    (lambda: chain().predict(jax.random.split(KEY, 2), X), "key must be one JAX random key"),
+    (lambda: chain().predict(KEY), "args and kwargs must be arguments of the model"),
+    (lambda: chain().predict(KEY, X, Y), "site must be one unobserved ngp.observe site"),
+    (lambda: chain().predict(KEY, X, site="z"), "site must be one unobserved ngp.observe site"),
+    (lambda: chain().predict(KEY, X, chunk_size=0), "chunk_size must be at least 1"),
+    (lambda: chain().predict(KEY, X, num_samples=0), "num_samples must be at least 1"),
+    (lambda: chain().predict(KEY, X, rows=["Q"]), "rows must be names of array arguments"),
+    (lambda: chain().predict(KEY, X[:0]), "rows must be arguments with the same, non-zero number of rows"),
+    (lambda: chain().predict(KEY, jnp.asarray(X[:, :1])), "X2? must be an array with 2 columns"),
+    (lambda: chain().predict(KEY, 3.0), "rows must be names of array arguments"),
+    (lambda: chain().predict_at(KEY, X, X, Y), "gp must be the data site of a gp_regression"),
+    (lambda: conditioned().predict(KEY, X), "site must be one unobserved ngp.observe site"),
+    (lambda: conditioned().predict_at(KEY, Y, X, Y), r"X must be an array of shape \(N, D\)"),
+    (lambda: conditioned().predict_at(KEY, X, X, Y, gp="z"), "gp must be the name of one process"),
+    (lambda: conditioned().predict_at(KEY, X, X, Y, noise=-1.0), "noise must be positive"),
+    (lambda: chain().function_draws(KEY, Y, jnp.asarray(X)), "X must be an array of shape"),
+    (lambda: chain().function_draws(KEY, jnp.asarray(X), gp="g"), "gp must be the name of one process"),
+    (lambda: chain().draws(KEY, jnp.asarray(X)), "site 'y' must be observed"),
+    (lambda: chain().draws(KEY, jnp.asarray(X), jnp.asarray(Y), num_samples=0), "num_samples must be at least 1"),
+    (lambda: chain().to_arviz(KEY, jnp.asarray(X), jnp.asarray(Y), dims={"q": ["a"]}), "dims must be names of sites"),
+    (lambda: prediction().log_density(Y[:5]), r"y must be of shape \(6,\)"),
+    (lambda: prediction().log_density(Y[:, None]), r"y must be of shape \(6,\)"),
+    (lambda: prediction().quantiles(1.5), "levels must be between 0 and 1"),
+    (lambda: prediction().sample(0), "num_samples must be at least 1"),
+    (lambda: ngp.compare({}, KEY, X, y=Y), "posteriors must be"),
+    (lambda: ngp.compare(chain(), KEY, X, y=Y), "posteriors must be"),
+    (lambda: ngp.compare({"a": prediction()}, KEY, X, y=Y), "posteriors"),
+    (lambda: ngp.compare({"a": chain()}, 0, X, y=Y), "key must be one JAX random key"),
+    (lambda: ngp.compare({"a": chain()}, KEY, X, y=Y, seconds={"b": 1.0}), "seconds must be"),
+    (lambda: ngp.compare({"a": chain()}, KEY, X, y=Y, at=X), "train must be given with at"),
+    (lambda: ngp.compare({"a": chain()}, KEY, X, y=Y, max_parameters=0), "max_parameters must be at least 1"),
+    (lambda: ngp.compare({"a": chain()}, KEY, jnp.asarray(X), y=Y[:3]), r"y must be of shape \(6,\)"),
+]
+
+CRITICISM: list[Row] = [
+    (lambda: ngp.diagnose.importance_weights(chain(), KEY, X, Y), "posterior must be of a variational fit"),
+    (lambda: ngp.diagnose.importance_weights(None, KEY, X, Y), "posterior must be"),
+    (lambda: ngp.diagnose.sbc(KEY, model, X, num_simulations=3), "num_simulations must be at least 10"),
+    (lambda: ngp.diagnose.sbc(KEY, model, X, num_draws=3), "num_draws must be at least 7"),
+    (lambda: ngp.diagnose.sbc(KEY, model, jnp.asarray(X), data={"z": "y"}), "data must be sites of the model"),
+    (lambda: ngp.diagnose.sbc(KEY, model, X, thinning=0), "thinning must be at least 1"),
+    (lambda: metrics.rmse(Y, Y[:, None]), "mean must be of the shape of y"),
+    (lambda: metrics.rmse(NAN, Y), "mean must be finite"),
+    (lambda: metrics.rmse("a", Y), "mean must be an array of real numbers"),
+    (lambda: metrics.mae(Y, Y[:5]), "mean must be of the shape of y"),
+    (lambda: metrics.crps_gaussian(Y, -1.0, Y), "scale must be positive"),
+    (lambda: metrics.crps_samples(X[:1, 0][None], Y[:1]), "samples must be at least 2 draws"),
+    (lambda: metrics.interval_coverage(Y + 1, Y, Y), "lower must be not greater than upper"),
+    (lambda: metrics.pit_uniformity(Y - 2.0), "pit must be between 0 and 1"),
+    (lambda: metrics.calibration_curve(HALF[:, None], HALF), r"levels must be of shape \(L,\)"),
+    (lambda: metrics.accuracy(HALF, Y), "labels must be whole numbers"),
+    (lambda: metrics.accuracy(HALF, np.full(6, 2)), "labels must be between 0 and 1"),
+    (lambda: metrics.accuracy(np.ones((6, 2)), np.zeros(6, int)), "probabilities must be rows that sum to 1"),
+    (lambda: metrics.expected_calibration_error(HALF, np.ones(6, int), bins=0), "bins must be at least 1"),
+    (lambda: metrics.mean_log_density([]), "log_density must be a non-empty array"),
+    (lambda: plots.function(X, Y), r"X must be of shape \(N, 1\) or \(N,\)"),
+    (lambda: plots.function(Y, Y, ax=3), "ax must be a matplotlib Axes"),
+    (lambda: plots.function("X", Y), "X must be"),
+    (lambda: plots.layers(Y, []), "values must be one array for each layer"),
+    (lambda: plots.calibration(prediction()), "y must be the data of the predictions"),
+    (lambda: plots.calibration(Y + 3.0), "predictions.* must be PIT values between 0 and 1"),
+    (lambda: plots.convergence({}), "losses must be a dictionary with an entry or more"),
+    (lambda: plots.convergence(3.0), "losses.* must be of shape"),
+    (lambda: plots.hyperparameters({"a": chain()}, "rate"), "site must be one of"),
+    (lambda: plots.ranks({}), "calibration must be the result of sbc"),
+    (lambda: plots.particles({}), "values must be"),
+    (lambda: stein.plot_spread({"a": Y}, "b", {}), "site must be one of"),
+    (lambda: ngp.anova.design(Y), r"X must be an array of shape \(N, D\)"),
+    (lambda: ngp.anova.design(BAD), "X must be finite"),
+    (lambda: ngp.anova.design(X, names=["a"]), "names must be 2 different names"),
+    (lambda: ngp.anova.design(X, family="RBF"), "family must be RBF"),
+    (lambda: ngp.anova.design(X, pairs="some"), "pairs must be 'all' or a sequence"),
+    (lambda: ngp.anova.design(X, pairs=[(0, 0)]), "pairs must be pairs of two different columns"),
+    (lambda: ngp.anova.design(X, categorical=["c"]), "columns must be"),
+    (lambda: ngp.anova.design(X).model(ngp.likelihoods.Poisson()), "likelihood must be a function without arguments"),
+    (lambda: ngp.sobol.expected(guide()), "f must be"),
+    (lambda: ngp.sobol.draws(additive(), 0), "key must be one JAX random key"),
+    (lambda: ngp.sobol.draws(additive(), KEY, num_samples=0), "num_samples must be at least 1"),
+    (lambda: ngp.sobol.intervals(ngp.sobol.expected(additive()), level=2.0), "level must be less than 1"),
+    (lambda: ngp.sobol.sample(chain(), KEY, jnp.asarray(X)), "site must be one additive_gp site"),
+    (lambda: additive().components(X[:, :1]), "X must be an array with 2 columns"),
+    (lambda: ngp.effects(chain(), KEY, X, design=3), "design must be"),
+    (lambda: ngp.conditional_density.shapiro_wilk(Y[:2]), "samples must be"),
+    (lambda: ngp.conditional_density.density_on_grid(prediction(), "grid"), "grid must be"),
+]
