@@ -271,6 +271,8 @@ def test_container_names_rows_of_arguments_after_the_plate():
         replicated={"y": jnp.zeros((4, 5))},
         observed={"y": jnp.zeros(5)},
         dims={"a": ["a_dim_0"], "y": ["data"]},
+        rows={},
+        arguments=("y",),
     )
     constant = {"X": np.zeros((5, 2)), "Z": np.zeros((3, 2)), "scalar": np.zeros(())}
     data = arviz_container("svi", draws, constant, {}, 1, coords={"data": list("abcde")})
