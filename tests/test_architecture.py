@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import numpyro
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -116,6 +117,27 @@ def test_no_catch_all_and_no_unfinished_code():
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{place(path)}:{node.lineno} catches everything"
+
+
+# Names of ours, or hooks that a base class documents, which NumPyro's own files happen to use too.
+SHARED_NAMES = {"_predictive", "_normal", "_inverse", "_asdict", "_fields"}
+
+
+def test_private_names_of_numpyro_and_jax_stand_in_one_file():
+    """``guides/internals.py``, whose tests say what each is expected to do; elsewhere nobody would see it change."""
+    theirs = "\n".join(path.read_text() for path in Path(numpyro.__file__).parent.rglob("*.py"))
+    private = {f"_{name}" for name in re.findall(r"(?:\.|def |class )_([a-zA-Z]\w*)", theirs)} - SHARED_NAMES
+    for path, tree in trees().items():
+        if place(path) == "guides/internals.py":
+            continue
+        for node in ast.walk(tree):
+            names = [getattr(node, "attr", "")]
+            if isinstance(node, ast.ClassDef):
+                names = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("jax", "numpyro"):
+                names = [alias.name for alias in node.names] + node.module.split(".")
+                private |= {name for name in names if name.startswith("_")}
+            assert not private & set(names), f"{place(path)}:{node.lineno} names {private & set(names)}"
 
 
 def test_import_makes_no_array_and_sets_no_config():

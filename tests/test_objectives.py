@@ -1,5 +1,7 @@
 """The importance-weighted bound against the dense oracle, with its draws given."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -330,9 +332,19 @@ def test_no_latent_inputs_gives_the_usual_bound():
     np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
 
 
+@contextlib.contextmanager
+def single_precision():
+    """``jax.enable_x64(False)``, which jax 0.7 does not have yet."""
+    jax.config.update("jax_enable_x64", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
 def test_float32_without_x64():
     """NumPyro's Normal draws in the default precision, so a float32 run is one without x64."""
-    with jax.enable_x64(False):
+    with single_precision():
         X, y = jnp.zeros((3, 1)), jnp.ones(3)
 
         def model(X, y):

@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
 from numpyro_gp.guides.recipes import Recipe, coupled, free_latent
 from numpyro_gp.sites import Belief, role, standard_normal, unwrap
 
@@ -88,7 +89,7 @@ class AutoGP(AutoGuide):
 
     # ------------------------------------------------------------------ structure of the model
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+    def _learn_model(self, *args: Any, **kwargs: Any) -> None:
         self.prototype_trace = self._run_model(args, kwargs)
         latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
         unknown = sorted(set(self.recipes) - set(latent))
@@ -111,12 +112,16 @@ class AutoGP(AutoGuide):
 
     def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
-        self._prototype_frames, self._prototype_frame_full_sizes = _plates_of(self.prototype_trace)
-        self._fitted_sizes = dict(self._prototype_frame_full_sizes)
+        self._use_plates(*_plates_of(self.prototype_trace))
+        self._fitted_sizes = dict(self._full_sizes)
+
+    def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:
+        self._frames, self._full_sizes = frames, full_sizes
+        set_plates(self, frames, full_sizes)
 
     def _resize_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        if not self._prototype_frames:
+        if not self._frames:
             return
         signature = _signature(args, kwargs)
         if signature not in self._plates_by_call:
@@ -130,7 +135,7 @@ class AutoGP(AutoGuide):
             if len(self._plates_by_call) >= CALLS_KEPT:
                 del self._plates_by_call[next(iter(self._plates_by_call))]
             self._plates_by_call[signature] = found[0]
-        self._prototype_frames, self._prototype_frame_full_sizes = self._plates_by_call[signature]
+        self._use_plates(*self._plates_by_call[signature])
 
     def _mine(self) -> dict[str, Any]:
         """Sites that this guide handles itself, in the order of the model."""
@@ -146,11 +151,11 @@ class AutoGP(AutoGuide):
         """Sample every latent site; GP sites hold beliefs."""
         is_new = self.prototype_trace is None
         if is_new:
-            self._setup_prototype(*args, **kwargs)
+            self._learn_model(*args, **kwargs)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
         self._resize_plates(args, kwargs)
-        plates = self._create_plates(*args, **kwargs)
+        plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
         if self.rest is not None:
             result.update(self._call_rest(plates, *args, **kwargs))
@@ -200,7 +205,7 @@ class AutoGP(AutoGuide):
         event_dim = site["fn"].event_dim
         shape = list(jnp.shape(value))
         for frame in site["cond_indep_stack"]:
-            size, fitted = self._prototype_frame_full_sizes[frame.name], self._fitted_sizes[frame.name]
+            size, fitted = self._full_sizes[frame.name], self._fitted_sizes[frame.name]
             if size != fitted and site["name"] not in self.recipes:
                 made = (
                     f"the {fitted} rows that the guide was made for: site {site['name']!r} has parameters for each row"
@@ -346,7 +351,7 @@ def _list_in_order(names: Iterable[str]) -> None:
     They are sampled in another order, because an autoguide samples all of its own sites at once.
     """
     ordered = list(names)
-    for handler in numpyro.primitives._PYRO_STACK:
+    for handler in active_handlers():
         if isinstance(handler, handlers.trace):
             for name in ordered:
                 if name in handler.trace:

@@ -16,12 +16,14 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import RenyiELBO
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import _NumPyroOptim
+from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
 
 __all__ = [
     "NumPyroOptimiser",
     "SteinHooks",
+    "active_handlers",
     "declared_parameters",
     "keys_of_elbo_particles",
     "key_of_stein_step",
@@ -55,7 +57,12 @@ def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
     return model_key, guide_key
 
 
-# ---------------------------------------------------------------------------------------- plates and masks
+# ------------------------------------------------------------------------------- handlers, plates and masks
+
+
+def active_handlers() -> list[Any]:
+    """The handlers that stand around whatever runs now, the outermost first."""
+    return _PYRO_STACK
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, Any], full_sizes: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise
 from numpyro_gp.posterior.tracing import is_same
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
@@ -115,7 +116,7 @@ def training_draws(
 
 def _seen(fn: Any, value: Array) -> Array:
     """Which entries of an observed value no mask hides, in its shape."""
-    mask = jnp.asarray(_mask(fn))
+    mask = jnp.asarray(mask_of(fn))
     mask = jnp.broadcast_to(mask.reshape(mask.shape + (1,) * fn.event_dim), jnp.shape(value))
     single = getattr(unwrap(fn), "seen", None)
     return mask if single is None else mask & single
@@ -240,7 +241,7 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
         terms = inner.predictive_log_prob(y)
     else:
         terms = inner.sum_outputs(inner.likelihood.conditional(inner.draw_latent(key)).log_prob(y))
-    return jnp.where(_mask(fn), terms, 0.0)
+    return jnp.where(mask_of(fn), terms, 0.0)
 
 
 def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array]:
@@ -252,14 +253,6 @@ def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array
     inverse_factor = factorise(covariance)[1]
     precision = jnp.sum(inverse_factor**2, axis=0)
     return y - inverse_factor.T @ (inverse_factor @ (y - loc)) / precision, 1.0 / precision
-
-
-def _mask(fn: Any) -> Any:
-    while hasattr(fn, "base_dist"):
-        if hasattr(fn, "_mask"):
-            return fn._mask
-        fn = fn.base_dist
-    return True
 
 
 def _is_value(site: Mapping[str, Any]) -> bool:

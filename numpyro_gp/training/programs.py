@@ -17,7 +17,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpyro.primitives import _PYRO_STACK
+
+from numpyro_gp.guides.internals import active_handlers
 
 __all__ = ["fingerprint", "keep_program"]
 
@@ -109,7 +110,7 @@ def keep_program(owner: Any, key: Hashable, build: Callable[[Any], Any]) -> Any:
         programs = _kept.setdefault(owner, {})
     except TypeError:  # an object that cannot be referred to weakly: nothing is kept
         return build(owner)
-    key = key, fingerprint(*_PYRO_STACK)
+    key = key, fingerprint(*active_handlers())
     program = programs.pop(key) if key in programs else build(weakref.proxy(owner))
     programs[key] = program
     while len(programs) > PROGRAMS_KEPT:

@@ -156,3 +156,10 @@ def test_masks_are_found_under_what_is_wrapped_around_them():
 def test_optimisers_are_of_numpyros_base_class():
     assert isinstance(numpyro.optim.Adagrad(0.1), internals.NumPyroOptimiser)
     assert isinstance(numpyro.optim.optax_to_numpyro(optax.adam(0.1)), internals.NumPyroOptimiser)
+
+
+def test_the_handlers_around_what_runs_are_known():
+    assert not internals.active_handlers()
+    outer, inner = handlers.seed(rng_seed=0), handlers.block()
+    with outer, inner:
+        assert internals.active_handlers() == [outer, inner]
