@@ -28,7 +28,7 @@ WRONG = "counts taken for Poisson"
 
 def poisson(X, y=None, *, Z):
     """`models/counts.py` without over-dispersion."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
     variance = numpyro.sample("variance", dist.LogNormal(-1.0, 1.0))
     level = numpyro.sample("level", dist.Normal(1.0, 1.0))
     f = ngp.gp("f", ngp.kernels.Matern32(variance, lengthscale), inducing=Z, mean=level)

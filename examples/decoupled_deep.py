@@ -39,9 +39,8 @@ def build(kind, X, depth, sizes):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(0.3), 1.0))
         processes = []
         for number, layer in enumerate(layers):
-            columns = layer.inducing.shape[1]
-            length = numpyro.sample(f"length_{number}", dist.LogNormal(jnp.full(columns, 0.5), 1.0).to_event(1))
-            variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
+            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(layer.inducing))
+            variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
             points = numpyro.sample(f"Z_{number}", dist.Normal(layer.inducing, 1.0).to_event(2))
             outputs = None if layer.mean is None else layer.mean.weights.shape[1]
             kernel = ngp.kernels.RBF(variance, length)

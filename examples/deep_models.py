@@ -47,8 +47,8 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
         priors = []
         for number, start in enumerate(starts):
-            length = numpyro.sample(f"length_{number}", dist.LogNormal(jnp.zeros(start.shape[1]), 1.0).to_event(1))
-            variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
+            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(start))
+            variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
             points = numpyro.sample(f"Z_{number}", dist.Normal(start, 1.0).to_event(2))
             priors.append((ngp.kernels.RBF(variance, length), points))
         # After all hyper-parameters, as in the guide: TraceMeanField_ELBO wants one order of sites.

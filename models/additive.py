@@ -20,11 +20,11 @@ COMPONENTS = {"x0": [0], "x1": [1], "x0:x1": [0, 1]}
 def model(X, y=None, *, Z, batch=None):
     """Inputs in [0, 1]; ``Z`` is a dictionary with the keys of ``COMPONENTS``."""
     count = len(COMPONENTS)
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(-1.0, 0.7).expand([X.shape[1]]).to_event(1))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z["x0:x1"]))
     # Half-normal scales let a component vanish.
     scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([count]).to_event(1))
     level = numpyro.sample("level", dist.Normal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     measure = ngp.kernels.Uniform(0.0, 1.0)
     kernels = {}
     for number, (name, columns) in enumerate(COMPONENTS.items()):

@@ -16,7 +16,7 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, batch=None):
     """The variance says how sure the labels can be; its prior keeps it moderate."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
     variance = numpyro.sample("variance", dist.LogNormal(1.0, 1.0))
     level = numpyro.sample("level", dist.Normal(0.0, 1.0))
     f = ngp.gp("f", ngp.kernels.RBF(variance, lengthscale), inducing=Z, mean=level)

@@ -17,7 +17,7 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, batch=None):
     """``level`` is the log rate far from the data."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
     variance = numpyro.sample("variance", dist.LogNormal(-1.0, 1.0))
     level = numpyro.sample("level", dist.Normal(1.0, 1.0))
     r = numpyro.sample("r", dist.LogNormal(2.0, 1.0))

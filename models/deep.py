@@ -8,25 +8,24 @@ the same function, at small sizes, and its chains need not agree.
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import numpyro_gp as ngp
 
 
-def layer_kernel(number, columns):
+def layer_kernel(number, Z):
     """Lengthscales and variance of one layer."""
-    lengthscale = numpyro.sample(f"lengthscale_{number}", dist.LogNormal(0.0, 1.0).expand([columns]).to_event(1))
-    variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
+    lengthscale = numpyro.sample(f"lengthscale_{number}", ngp.starting.lengthscale_prior(Z))
+    variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
     return ngp.kernels.RBF(variance, lengthscale)
 
 
 def model(X, y=None, *, Z, batch=None):
     """The inner layer is residual, ``h = x + g(x)``, with as many columns as ``X``, so both layers start at ``Z``."""
     columns = X.shape[1]
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
-    kernels = [layer_kernel(number, columns) for number in range(2)]
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
+    kernels = [layer_kernel(number, Z) for number in range(2)]
     inner = ngp.gp("inner", kernels[0], inducing=Z, outputs=columns, mean=ngp.means.identity(columns))
     outer = ngp.gp("outer", kernels[1], inducing=Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:

@@ -14,7 +14,6 @@ no inducing inputs and no minibatches: the data are one event. Predict with the 
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -24,9 +23,9 @@ import numpyro_gp as ngp
 
 def model(X, y=None):
     """Regression on standardised data; returns the process given them."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
-    variance = numpyro.sample("variance", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(X))
+    variance = numpyro.sample("variance", ngp.starting.variance_prior())
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     kernel = ngp.kernels.Matern52(variance, lengthscale)
     # gp_regression takes the noise variance.
     return ngp.gp_regression("y", kernel, X, noise**2, obs=y)

@@ -17,11 +17,12 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, batch=None):
     """The noise scale at x is ``exp(g(x) / 2)``; ``noise`` is its level, where g is at its mean."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-    variance = numpyro.sample("variance", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    prior = ngp.starting.lengthscale_prior(Z, ard=False)
+    lengthscale = numpyro.sample("lengthscale", prior)
+    variance = numpyro.sample("variance", ngp.starting.variance_prior())
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     # The noise varies more slowly than the function, and by a factor of a few.
-    noise_lengthscale = numpyro.sample("noise_lengthscale", dist.LogNormal(0.5, 0.5))
+    noise_lengthscale = numpyro.sample("noise_lengthscale", dist.LogNormal(prior.loc + 0.5, 0.5))
     noise_variance = numpyro.sample("noise_variance", dist.LogNormal(0.0, 0.5))
     f = ngp.gp("f", ngp.kernels.Matern52(variance, lengthscale), inducing=Z)
     g = ngp.gp("g", ngp.kernels.RBF(noise_variance, noise_lengthscale), inducing=Z, mean=2 * jnp.log(noise))

@@ -16,19 +16,20 @@ from numpyro.infer import SVI
 import numpyro_gp as ngp
 
 
-def layer_kernel(number, columns):
+def layer_kernel(number, Z):
     """Lengthscales and variance of one layer."""
-    lengthscale = numpyro.sample(f"lengthscale_{number}", dist.LogNormal(0.0, 1.0).expand([columns]).to_event(1))
-    variance = numpyro.sample(f"variance_{number}", dist.LogNormal(0.0, 1.0))
+    lengthscale = numpyro.sample(f"lengthscale_{number}", ngp.starting.lengthscale_prior(Z))
+    variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
     return ngp.kernels.RBF(variance, lengthscale)
 
 
 def model(X, y=None, *, Z, batch=None):
     """Append one latent column, warp, observe; ``Z`` has the latent column too."""
     columns = X.shape[1] + 1
+    # Latent inputs carry the spread, so the noise is less than the default of ngp.starting.noise_prior().
     noise = numpyro.sample("noise", dist.LogNormal(-2.0, 1.0))
-    inner = ngp.gp("inner", layer_kernel(0, columns), inducing=Z, outputs=columns, mean=ngp.means.identity(columns))
-    outer = ngp.gp("outer", layer_kernel(1, columns), inducing=Z)
+    inner = ngp.gp("inner", layer_kernel(0, Z), inducing=Z, outputs=columns, mean=ngp.means.identity(columns))
+    outer = ngp.gp("outer", layer_kernel(1, Z), inducing=Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
         inputs = ngp.latent_inputs("w", X[idx])
         h = inner.draw("h", inputs)

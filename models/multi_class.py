@@ -17,7 +17,7 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, num_classes=3, batch=None):
     """All classes share kernel and inducing inputs; labels are 0, …, C - 1."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
     variance = numpyro.sample("variance", dist.LogNormal(1.0, 1.0))
     f = ngp.gp("f", ngp.kernels.RBF(variance, lengthscale), inducing=Z, outputs=num_classes)
     likelihood = ngp.likelihoods.Softmax(num_classes)

@@ -18,10 +18,10 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, num_outputs=2, batch=None):
     """Covariance ``k(x, x') B[i, j]`` with ``B = weights weights^T + diag(own)``; a noise scale for each output."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z[:, :1]))
     weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([num_outputs, 1]).to_event(2))
     own = numpyro.sample("own", dist.LogNormal(-1.0, 1.0).expand([num_outputs]).to_event(1))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0).expand([num_outputs]).to_event(1))
+    noise = numpyro.sample("noise", ngp.starting.noise_prior().expand([num_outputs]).to_event(1))
     kernel = ngp.kernels.Matern52(1.0, lengthscale).on(0) * ngp.kernels.Coregion(weights, own).on(1)
     f = ngp.gp("f", kernel, inducing=Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:

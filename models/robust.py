@@ -17,9 +17,9 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, batch=None):
     """The prior of ``df`` (Juárez and Steel 2010) has mean 20; the shift keeps the variance finite."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
-    variance = numpyro.sample("variance", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
+    variance = numpyro.sample("variance", ngp.starting.variance_prior())
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     df = 2.0 + numpyro.sample("df_above_2", dist.Gamma(2.0, 0.1))
     f = ngp.gp("f", ngp.kernels.Matern52(variance, lengthscale), inducing=Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:

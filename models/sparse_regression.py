@@ -8,7 +8,6 @@ MCMC posterior of Hensman et al. (2015), exact only with ``Z=X``; use small data
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Trace_ELBO
 
@@ -17,9 +16,9 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z, batch=None):
     """One lengthscale for each (standardised) input column."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
-    variance = numpyro.sample("variance", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
+    variance = numpyro.sample("variance", ngp.starting.variance_prior())
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     f = ngp.gp("f", ngp.kernels.Matern52(variance, lengthscale), inducing=Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
         ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(noise), obs=None if y is None else y[idx])

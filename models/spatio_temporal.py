@@ -18,12 +18,12 @@ SPACE, TIME = [0, 1], 2
 
 def model(X, y=None, *, Z, period=1.0, batch=None):
     """Space in units of its spread; time in units of ``period``'s."""
-    region = numpyro.sample("region", dist.LogNormal(0.0, 0.5))
+    region = numpyro.sample("region", ngp.starting.lengthscale_prior(Z[:, :TIME]))
     slow = numpyro.sample("slow", dist.LogNormal(1.0, 0.5))
     season = numpyro.sample("season", dist.LogNormal(0.0, 0.5))
-    memory = numpyro.sample("memory", dist.LogNormal(0.0, 1.0))
+    memory = numpyro.sample("memory", ngp.starting.lengthscale_prior(Z[:, TIME:]))
     variance = numpyro.sample("variance", dist.LogNormal(-0.5, 1.0).expand([3]).to_event(1))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     in_space = ngp.kernels.Matern32(1.0, region).on(SPACE)
     kernel = (
         variance[0] * ngp.kernels.RBF(1.0, slow).on(TIME)

@@ -8,7 +8,6 @@ same function. There is no guide. After the fit: ``ngp.Posterior.from_stein``.
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 import optax
 
 import numpyro_gp as ngp
@@ -16,9 +15,9 @@ import numpyro_gp as ngp
 
 def model(X, y=None, *, Z=None):
     """Regression on standardised data, with the function integrated out."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([X.shape[1]]).to_event(1))
-    variance = numpyro.sample("variance", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(X))
+    variance = numpyro.sample("variance", ngp.starting.variance_prior())
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
     # gp_regression takes the noise variance.
     return ngp.gp_regression("y", ngp.kernels.Matern52(variance, lengthscale), X, noise**2, inducing=Z, obs=y)
 

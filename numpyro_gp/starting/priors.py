@@ -1,0 +1,87 @@
+"""Priors of hyper-parameters in the units of the data: one default for every model, whatever its number of inputs.
+
+Two rows of ``D`` independent columns of unit scale are ``sqrt(2 D)`` apart. Under an RBF lengthscale of one their
+correlation at ``D = 13`` is ``exp(-13)``: the Gram matrix is the identity, and no gradient says in which direction to
+leave it. So lengthscales start at ``sqrt(D)`` times the scale of their column: that correlation is ``exp(-1)`` at any
+``D``.
+
+Priors must be the same at the fit and at the prediction, and must not look at what they are a prior of. Build them from
+what both calls share: the inducing inputs or the training inputs, never the rows to predict at; and give ``y`` only
+where it is fixed outside the model.
+"""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_floating, check_points, fail, known
+
+__all__ = ["lengthscale_prior", "noise_prior", "variance_prior"]
+
+# Standard deviation of the logarithms, and the logarithm of the median noise over the scale of the targets.
+SPREAD, QUIET = 1.0, -1.0
+
+
+def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
+    """Log-normal lengthscales with median ``sqrt(D) s_d``, where ``s_d`` is the standard deviation of column ``d``.
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Inducing or training inputs, in the units that the kernel sees. May be traced.
+    ard : bool
+        One lengthscale for each column, event shape ``(D,)``; False gives a scalar with median
+        ``sqrt(sum_d s_d^2)``.
+
+    Raises
+    ------
+    ValueError
+        Where a column of a known ``X`` is constant: it has no unit. (Of a traced one the prior is degenerate.)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.0], [2.0, 20.0]])
+    >>> [round(float(value), 3) for value in jnp.exp(lengthscale_prior(X).base_dist.loc)]
+    [1.414, 14.142]
+    """
+    scale = _scales("X", check_points("X", X), "Drop these columns, or pass the training inputs.")
+    if not ard:
+        return dist.LogNormal(0.5 * jnp.log(jnp.sum(scale**2)), SPREAD)
+    return dist.LogNormal(0.5 * math.log(scale.shape[0]) + jnp.log(scale), SPREAD).to_event(1)
+
+
+def variance_prior(y: ArrayLike | None = None) -> dist.Distribution:
+    """Log-normal variance of a function with median the variance of ``y``; without ``y``, of standardised targets: 1.
+
+    A model that is simulated from, as in simulation-based calibration, must leave ``y`` out.
+    """
+    return dist.LogNormal(2 * _log_scale(y), SPREAD)
+
+
+def noise_prior(y: ArrayLike | None = None) -> dist.Distribution:
+    """Log-normal scale of the noise, a standard deviation, with median ``exp(-1)`` times that of ``y`` (None: 1).
+
+    It is what `likelihoods.Gaussian` takes; `gp_regression` takes its square.
+    """
+    return dist.LogNormal(_log_scale(y) + QUIET, SPREAD)
+
+
+def _log_scale(y: ArrayLike | None) -> float | Array:
+    if y is None:
+        return 0.0
+    targets = check_floating("y", y).reshape(-1, 1)
+    return jnp.log(_scales("y", targets, "Leave y out for standardised targets.")[0])
+
+
+def _scales(argument: str, columns: Array, cure: str) -> Array:
+    """Standard deviation of each column, ``(D,)``."""
+    concrete = known(columns)
+    if concrete is not None:
+        constant = np.flatnonzero(concrete.max(axis=0) == concrete.min(axis=0)).tolist()
+        if constant:
+            fail(argument, "of values that differ, in every column", f"equal values in columns {constant}", cure)
+    return jnp.std(columns, axis=0)
