@@ -1,9 +1,28 @@
 """Gaussian processes as first-class citizens of NumPyro.
 
 One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
+
+What calls what, from the outside in; names are below this package, or NumPyro's.
+
+A training step of SVI draws beliefs in the guide, runs the model on them, and climbs the bound:
+    fit -> numpyro.infer.SVI.update -> AutoGP.__call__ -> guides.coupled -> gp -> beliefs.Basis.build
+    -> GaussianProcess.__call__ -> beliefs.Coupled.marginals -> observe -> sites.Observation.log_prob
+    -> likelihoods.Likelihood.expected_log_prob -> sites.InducingPrior.log_prob -> beliefs.Coupled.kl
+    -> optim.natural_gradient
+A prediction runs the model on draws of the posterior, some rows at a time, and mixes what it observes:
+    Posterior.predict -> posterior.chunks.predict_chunks -> posterior.tracing.trace_at -> gp
+    -> GaussianProcess.__call__ -> observe -> sites.Observation -> Prediction.log_density
+    -> sites.Observation.predictive_log_prob -> likelihoods.Likelihood.predictive_log_prob
+A Stein step takes the score of each particle, a point at every site, and moves all by their common force:
+    fit -> stein.SVGD.update -> stein.SVGD._scores -> stein.SVGD._log_target -> gp -> GaussianProcess.__call__
+    -> beliefs.Point.marginals -> observe -> sites.Observation.log_prob -> stein.forces -> stein.RBF.profile
+An importance-weighted step draws the latent inputs of each datum K times, and averages inside the logarithm:
+    fit -> numpyro.infer.SVI.update -> ImportanceWeightedELBO.loss_with_mutable_state
+    -> objectives.weighted_samples -> guides.amortised -> latent_inputs -> GaussianProcess.draw
+    -> sites.Observation.log_prob -> objectives.importance_weighted_bound
 """
 
-from numpyro_gp import beliefs, guides, kernels, likelihoods, means, optim, plots, stein
+from numpyro_gp import beliefs, guides, kernels, likelihoods, means, optim, plots, starting, stein
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
@@ -52,5 +71,10 @@ __all__ = [
     "plot_effects",
     "plots",
     "sobol",
+    "starting",
     "stein",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def _store(value: Any, /, **fields: Any) -> None:
     for name, item in fields.items():
         object.__setattr__(value, name, item)

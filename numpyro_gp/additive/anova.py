@@ -23,6 +23,11 @@ from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 
 __all__ = ["Design", "Input", "design"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 FAMILIES = (RBF, Matern12, Matern32, Matern52)
 
 

@@ -29,6 +29,10 @@ from numpyro_gp.training.calls import bind as _bind
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Indices(NamedTuple):
     """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``."""
 

@@ -39,3 +39,7 @@ __all__ = [
     "mean_field",
     "structured",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -34,3 +34,7 @@ __all__ = [
     "FunctionKernel",
     "as_kernel",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

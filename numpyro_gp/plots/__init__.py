@@ -23,3 +23,7 @@ __all__ = [
     "particles",
     "ranks",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

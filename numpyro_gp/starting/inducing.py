@@ -17,6 +17,11 @@ from numpyro_gp.checks import check_count, check_key, check_points, fail
 
 __all__ = ["kmeans", "greedy_variance", "random_subset"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # Rows whose distances to all centres are held at once: 4096 x 1000 doubles are 33 MB.
 BLOCK_ROWS = 4096
 
