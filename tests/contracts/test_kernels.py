@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from models.own_kernel import Wendland
 from numpyro_gp.kernels import (
     RBF,
     ArcCosine,
@@ -73,6 +74,7 @@ SMOOTH = {
     "zero_mean_matern12": lambda: ZeroMean(Matern12(1.3, 0.6), Uniform()).on(0),
     "zero_mean_matern52": lambda: ZeroMean(Matern52(1.3, 0.3), Uniform()).on(1),
     "zero_mean_gaussian": lambda: 1.5 * ZeroMean(RBF(1.3, 0.6), Gaussian(0.3, np.array([0.5, 0.7]))).on((0, 1)),
+    "own": lambda: Wendland(jnp.asarray(0.7), jnp.asarray(1.5 * LENGTHS)),
     "function": lambda: as_kernel(plain_function),
     "function_sum": lambda: plain_function + RBF(0.5, 0.7),
 }

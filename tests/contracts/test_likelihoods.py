@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from models.own_likelihood import ZeroInflatedPoisson
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
@@ -44,6 +45,7 @@ REGISTRY = {
     "beta_logit": Entry(Beta(4.0), (0.2, 0.5, 0.97), None, (-35, 35), "sigmoid", log_concave=False),
     "beta_probit": Entry(Beta(4.0, "probit"), (0.2, 0.5, 0.97), None, (-35, 35), "sigmoid", log_concave=False),
     "poisson": Entry(Poisson(), (0.0, 1.0, 5.0), np.arange(1500.0)),
+    "own": Entry(ZeroInflatedPoisson(jnp.asarray(0.3)), (0.0, 1.0, 5.0), np.arange(1500.0), log_concave=False),
     "negative_binomial": Entry(NegativeBinomial(1.7), (0.0, 1.0, 5.0), np.arange(3000.0)),
     "bernoulli_logit": Entry(Bernoulli("logit"), (0.0, 1.0, 1.0), np.arange(2.0)),
     "bernoulli_probit": Entry(Bernoulli("probit"), (0.0, 1.0, 1.0), np.arange(2.0)),
@@ -122,7 +124,7 @@ def test_gradients_match_finite_differences(entry, quantity):
 def test_log_concave_likelihoods_have_nonnegative_precision(entry):
     """``lambda = -2 dE/ds >= 0``: what natural-gradient steps need; also in float32 at tiny variances."""
     if not entry.log_concave:
-        assert type(entry.likelihood) in (StudentT, Beta)
+        assert type(entry.likelihood) in (StudentT, Beta, ZeroInflatedPoisson)
         return
     mean = np.linspace(-5, 5, 21)
     for dtype in (np.float32, np.float64):

@@ -1,0 +1,1 @@
+"""The parts that the gallery shows how to add, against closed forms."""
