@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.sites import role, unwrap
+from numpyro_gp.sites import in_plate, role, unwrap
 
 __all__ = ["ImportanceWeightedELBO", "WeightedSamples", "importance_weighted_bound", "weighted_samples"]
 
@@ -186,7 +186,7 @@ class _Samples(Messenger):
         super().__init__(fn)
 
     def process_message(self, message: dict[str, Any]) -> None:
-        if message["type"] != "sample" or message["is_observed"] or not _in_plate(message, self.plate):
+        if message["type"] != "sample" or message["is_observed"] or not in_plate(message, self.plate):
             return
         batch = tuple(message["fn"].batch_shape)
         # A site computed from other local sites (a Delta of a transformed sample) has its K values already.
@@ -219,10 +219,6 @@ class _FromGuide(Messenger):
 # ------------------------------------------------------------------------------- weights
 
 
-def _in_plate(site: Trace, plate: str) -> bool:
-    return any(frame.name == plate for frame in site["cond_indep_stack"])
-
-
 def _samples(trace: Trace) -> dict[str, Any]:
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
@@ -247,7 +243,7 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
             density = _log_prob(site["fn"], site["value"])
-            if not _in_plate(site, plate):
+            if not in_plate(site, plate):
                 scale = 1 if site["scale"] is None else site["scale"]
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue
@@ -278,7 +274,7 @@ def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
     """Multiply the gradient of each local value by its weight, and hold the parameters inside ``log q`` fixed."""
     changed = dict(proposal)
     for name, site in _samples(proposal).items():
-        if _in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
+        if in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
             value, event = site["value"], site["fn"].event_dim
             fixed = lax.stop_gradient(value)
             value = fixed + weights.reshape(weights.shape + (1,) * event) * (value - fixed)
@@ -308,7 +304,7 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
         fail("plate", f"a plate of the model: {plates}", repr(plate), 'Pass plate="name" of the data plate.')
     for name, site in [*_samples(trace).items(), *_samples(proposal).items()]:
         kind = role(site) or ("observed" if site["is_observed"] else None)
-        local, others = _in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
+        local, others = in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
         if kind in ("observed", "latent") and not local and name in trace:
             fail(
                 f"the {kind} site {name!r}",
@@ -340,7 +336,7 @@ def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
                 "Its gradient would be biased: use the ordinary one.",
             )
     for name, site in _samples(proposal).items():
-        local = _in_plate(site, plate) and role(site) != "noise"
+        local = in_plate(site, plate) and role(site) != "noise"
         if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):
             fail(
                 "doubly_reparametrised",

@@ -24,7 +24,17 @@ from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
 
-__all__ = ["Belief", "InducingPrior", "Observation", "latents", "role", "standard_normal", "unwrap"]
+__all__ = [
+    "Belief",
+    "InducingPrior",
+    "Observation",
+    "in_plate",
+    "is_latent",
+    "latents",
+    "role",
+    "standard_normal",
+    "unwrap",
+]
 
 
 def standard_normal(shape: tuple[int, ...], dtype: Any, event_dim: int) -> dist.Distribution:
@@ -137,7 +147,17 @@ def kl_divergence(p: Belief, q: InducingPrior) -> Array:
 
 def role(site: Mapping[str, Any]) -> str | None:
     """What this library uses a latent site for: "gp", "noise", "latent", or None for the user's own sites."""
-    return site["infer"].get("numpyro_gp") if site["type"] == "sample" and not site["is_observed"] else None
+    return site["infer"].get("numpyro_gp") if is_latent(site) else None
+
+
+def is_latent(site: Mapping[str, Any]) -> bool:
+    """Whether a site is a sample site without data."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def in_plate(site: Mapping[str, Any], plate: str) -> bool:
+    """Whether a site stands in the plate of a name."""
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
 
 
 def unwrap(fn: Any) -> Any:

@@ -21,10 +21,11 @@ from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.means import as_mean
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.tracing import trace_at
+from numpyro_gp.posterior.programs import run
+from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.sites import InducingPrior, unwrap
-from numpyro_gp.training.calls import bind as _bind
+from numpyro_gp.training.calls import bind
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 
@@ -222,16 +223,17 @@ def each_draw(
         Name of the additive site, where there are several.
     """
     check_key("key", key)
-    call = _bind(posterior.model, args, kwargs)
-    count = posterior._number_of_draws(num_draws, not posterior._deterministic)
-    order = posterior._order(count)
+    call = bind(posterior.model, args, kwargs)
+    plates = new_data_plates(posterior, call)
+    index = posterior.spread(num_draws, posterior.source.is_random)
 
-    def one(pair: tuple[Array, Array]) -> Any:
-        own, index = pair
-        key_model, key_function = jax.random.split(own)
-        return function(_recover(trace_at(posterior, key_model, index, call), site), key_function)
+    def one(source: Any, pair: tuple[Array, Array], arrays: list[Array]) -> Any:
+        key_model, key_function = jax.random.split(pair[0])
+        trace = trace_at(posterior.at(source), (key_model, pair[1]), call.at(arrays), plates)
+        return function(_recover(trace, site), key_function)
 
-    return jax.jit(lambda *pairs: jax.lax.map(one, pairs))(jax.random.split(key, count), order)
+    every = lambda source, pairs, arrays: jax.lax.map(lambda pair: one(source, pair, arrays), pairs)  # noqa: E731
+    return run(every, posterior.source, (jax.random.split(key, index.size), jnp.asarray(index)), call.arrays)
 
 
 def _recover(trace: Mapping[str, Any], site: str | None) -> AdditiveGP:
@@ -267,8 +269,7 @@ def sample(
     Each posterior draw gives the same number of draws of its belief; for points it gives one.
     """
     check_count("num_samples", num_samples)
-    count = posterior._number_of_draws(num_draws, not posterior._deterministic)
-    each = math.ceil(num_samples / count)
+    each = math.ceil(num_samples / posterior.spread(num_draws, posterior.source.is_random).size)
     found = each_draw(
         posterior, key, lambda f, own: draws(f, own, each), *args, num_draws=num_draws, site=site, **kwargs
     )

@@ -79,10 +79,11 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
         fail("posterior", "of a variational fit", got, cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
     call = bind(posterior.model, args, kwargs)
+    bound = call.at(call.arrays)
 
     def first(key: Array) -> dict[str, Array]:
         draw = key, jnp.zeros((), int)
-        return are_whitened(belief_trace(posterior.fitted_model, posterior.training_values, draw, call))
+        return are_whitened(belief_trace(posterior, draw, bound))
 
     for name, is_whitened in jax.jit(first)(keys[0]).items():
         if not is_whitened:

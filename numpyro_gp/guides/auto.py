@@ -215,6 +215,12 @@ class AutoGP(AutoGuide):
             shape[frame.dim - event_dim] = size
         return LocalPrior(site["fn"], value.dtype, tuple(shape), site["fn"].event_shape, args, kwargs)
 
+    def declare_global(self) -> None:
+        """The statements of this guide about its GP sites alone: the parameters that predictions need."""
+        for name, site in self._mine().items():
+            if role(site) == "gp":
+                self._distribution(name, site, (), {})
+
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
     def _distributions(self, params: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

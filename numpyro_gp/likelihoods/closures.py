@@ -64,32 +64,33 @@ def _rebuild(function: Callable[..., Any], contents: list[Any]) -> Callable[...,
 
 
 class Closure:
-    """A function whose closed-over arrays are pytree leaves; called, it is the function."""
+    """A function whose closed-over arrays are pytree leaves; called, it is the function.
 
-    def __init__(self, function: Callable[..., Any], contents: list[Any] | None = None) -> None:
-        self.function = function
-        self.contents = _contents(function) if contents is None else contents
+    Which of its contents are arrays is settled when it is made: JAX rebuilds it over whatever a
+    transformation holds in their place.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        leaves, structure = jax.tree.flatten(_contents(function))
+        self.arrays = [leaf for leaf in leaves if _is_array(leaf)]
+        rest = tuple(None if _is_array(leaf) else _Same(leaf) for leaf in leaves)
+        self.static = _Same(function), structure, rest
 
     def rebuilt(self) -> Callable[..., Any]:
         """The function over the present contents."""
-        return _rebuild(self.function, self.contents)
+        function, structure, rest = self.static
+        left = iter(self.arrays)
+        leaves = [next(left) if item is None else item.value for item in rest]
+        return _rebuild(function.value, jax.tree.unflatten(structure, leaves))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.rebuilt()(*args, **kwargs)
 
 
-def _flatten(closure: Closure) -> tuple[list[Any], Any]:
-    leaves, structure = jax.tree.flatten(closure.contents)
-    arrays = [leaf for leaf in leaves if _is_array(leaf)]
-    rest = tuple(None if _is_array(leaf) else _Same(leaf) for leaf in leaves)
-    return arrays, (_Same(closure.function), structure, rest)
-
-
 def _unflatten(static: Any, arrays: Any) -> Closure:
-    function, structure, rest = static
-    left = iter(arrays)
-    leaves = [next(left) if item is None else item.value for item in rest]
-    return Closure(function.value, jax.tree.unflatten(structure, leaves))
+    closure = object.__new__(Closure)
+    closure.arrays, closure.static = list(arrays), static
+    return closure
 
 
 class _Same:
@@ -111,4 +112,4 @@ class _Same:
         return hash(value) if isinstance(value, (int, float, str, bool, types.CodeType)) else id(value)
 
 
-jax.tree_util.register_pytree_node(Closure, _flatten, _unflatten)
+jax.tree_util.register_pytree_node(Closure, lambda closure: (closure.arrays, closure.static), _unflatten)

@@ -1,15 +1,19 @@
 """Predictions of many rows under many posterior draws, a chunk of rows at a time and within a bounded memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.posterior.staging import Staged, stage
+from numpyro_gp.posterior.programs import as_function, kept, traced
+from numpyro_gp.posterior.staging import split
 
-__all__ = ["Chunks", "predict_chunks"]
+__all__ = ["Chunks", "padded", "predict_chunks"]
 
 # Factorisations of draws that are held at a time, and predictions that are kept instead of computed again.
 HELD_BYTES = 2**28
@@ -23,7 +27,7 @@ class Chunks(Sequence):
     Chunks that would not fit into ``KEPT_BYTES`` together are computed again whenever they are asked for.
     """
 
-    def __init__(self, make: Callable[[int], Any], kept: list[Any] | None, sizes: list[int]) -> None:
+    def __init__(self, make: Callable[[int], Any] | None, kept: list[Any] | None, sizes: list[int]) -> None:
         self._make, self._kept, self.sizes = make, kept, sizes
 
     def __len__(self) -> int:
@@ -34,105 +38,105 @@ class Chunks(Sequence):
             raise IndexError(number)
         return self._make(number % len(self)) if self._kept is None else self._kept[number]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chunks, (None, list(self), self.sizes)
+
+
+class Programs(NamedTuple):
+    """Two compiled programs, and the bytes that each returns for one draw."""
+
+    prepare: Callable[..., Any]
+    finish: Callable[..., Any]
+    held: int
+    result: int
+
 
 def predict_chunks(
-    function: Callable[[Any, tuple[dict[str, Array], Array]], Any],
-    draws: Any,
-    rows: Mapping[str, Array],
+    function: Callable[[Any, tuple[Array, Array], tuple[Any, Array]], Any],
+    fixed: Any,
+    draws: tuple[Array, np.ndarray],
+    rows: Mapping[Any, Any],
     chunk_size: int,
 ) -> Chunks:
-    """Evaluate ``function(draw, (rows, offset))`` for all draws and all chunks of rows.
+    """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
-    What does not depend on the rows runs once for each draw (`stage`), except where neither the
-    factorisations of all draws nor their predictions fit into memory.
+    What does not depend on the rows runs once for each draw, and what depends on ``fixed`` alone runs once (`split`),
+    except where neither the factorisations of all draws nor their predictions fit into memory. Two
+    programs are compiled, and serve every later call that computes the same.
 
     Parameters
     ----------
     function : callable
-        Of one draw, the rows of a chunk, and the number of the chunk's first row.
-    draws : pytree
-        Draws on the first axis.
+        Of fixed arrays, one draw, and the rows of a chunk with the number of its first row.
+    fixed : pytree of arrays
+        Parameters or stored draws, and arguments of the model that have no rows.
+    draws : PRNG key and array (S,)
+        Key of all draws, and the index of each.
     rows : dict of arrays with equal first axes
     chunk_size : int
     """
     total = next(iter(rows.values())).shape[0]
     size = min(chunk_size, total)
-    starts = list(range(0, total, size))
-    parts = [(_rows(rows, start, size, total), jnp.asarray(start)) for start in starts]
-    sizes = [min(size, total - start) for start in starts]
-    one = jax.tree.map(lambda leaf: leaf[0], draws)
-    staged = stage(function, one, parts[0])
-    count = jax.tree.leaves(draws)[0].shape[0]
-    held, result = _bytes(staged, one, parts[0])
-    together = min(count, max(1, HELD_BYTES // max(held, 1)))
-    groups = [_between(draws, at, at + together) for at in range(0, count, together)]
-    runner = _Runner(staged, groups)
-    keep = len(parts) == 1 or count * result * len(parts) <= KEPT_BYTES
-    return Chunks(lambda number: runner.chunk(parts[number]), runner.all(parts) if keep else None, sizes)
+    starts = range(0, total, size)
+    parts = [({name: padded(row, start, size) for name, row in rows.items()}, np.int32(start)) for start in starts]
+    key, index = draws
+    program, constants, structure = traced(function, fixed, (key, jnp.asarray(index[0])), parts[0])
+    early = (*constants, *jax.tree.leaves(fixed))
+    compiled = kept(program, len(early), lambda: _compile(program, len(early)))
+    together = min(index.size, max(1, HELD_BYTES // max(compiled.held, 1)))
+    groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
+    prepare = lambda group: compiled.prepare(early, key, group, index[group], count=index.size)  # noqa: E731
+    only = prepare(groups[0]) if len(groups) == 1 else None
+    finish = lambda prepared, number: compiled.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
+    join = lambda found: jax.tree.unflatten(structure, _joined(found))  # noqa: E731
 
+    def chunk(number: int) -> Any:
+        return join([finish(prepare(group) if only is None else only, number) for group in groups])
 
-class _Runner:
-    """The compiled parts, over groups of draws whose factorisations are held together."""
-
-    def __init__(self, staged: Staged, groups: list[Any]) -> None:
-        constants, prepare, finish = staged.constants, staged.prepare, staged.finish
-        self.groups = groups
-        self._fixed = constants, jax.jit(staged.once)(constants)
-
-        @jax.jit
-        def prepare_all(fixed: Any, draws: Any) -> Any:
-            # The draws stay beside what was made of them: a loop over nothing would have no length.
-            return draws, jax.lax.map(lambda draw: prepare(fixed[0], fixed[1], draw), draws)
-
-        @jax.jit
-        def finish_all(fixed: Any, prepared: Any, part: Any) -> Any:
-            return jax.lax.map(lambda pair: finish(fixed[0], fixed[1], pair[1], part), prepared)
-
-        self._prepare: Any = prepare_all
-        self._finish: Any = finish_all
-        self._only = prepare_all(self._fixed, groups[0]) if len(groups) == 1 else None
-
-    def _prepared(self, group: Any) -> Any:
-        return self._prepare(self._fixed, group) if self._only is None else self._only
-
-    def all(self, parts: list[Any]) -> list[Any]:
-        """Every chunk: each group of draws is prepared once."""
+    def every() -> list[Any]:
         found: list[list[Any]] = [[] for _ in parts]
-        for group in self.groups:
-            prepared = self._prepared(group)
-            for own, part in zip(found, parts, strict=True):
-                own.append(self._finish(self._fixed, prepared, part))
-        return [_joined(own) for own in found]
+        for group in groups:
+            prepared = prepare(group) if only is None else only
+            for number, own in enumerate(found):
+                own.append(finish(prepared, number))
+        return [join(own) for own in found]
 
-    def chunk(self, part: Any) -> Any:
-        """One chunk."""
-        return _joined([self._finish(self._fixed, self._prepared(group), part) for group in self.groups])
-
-
-def _between(draws: Any, start: int, stop: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[start:stop], draws)
+    keep = len(parts) == 1 or index.size * compiled.result * len(parts) <= KEPT_BYTES
+    return Chunks(chunk, every() if keep else None, [min(size, total - start) for start in starts])
 
 
-def _joined(groups: list[Any]) -> Any:
-    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *groups)
+def _compile(program: Jaxpr, early: int) -> Programs:
+    """Three parts of a program: what needs ``early`` inputs, what needs one draw as well, and what needs rows."""
+    once, rest = split(program, early)
+    shared = len(once.outvars)
+    own, last = split(rest, early + shared + 2)
+    compute, each, end = as_function(once), as_function(own), as_function(last)
+
+    @partial(jax.jit, static_argnames="count")
+    def prepare(fixed: Any, key: Array, group: Array, index: Array, *, count: int) -> Any:
+        draws, common = (jax.random.split(key, count)[group], index), compute(*fixed)
+        return common, draws, jax.lax.map(lambda draw: each(*fixed, *common, *draw), draws)
+
+    @jax.jit
+    def finish(fixed: Any, prepared: Any, part: Any) -> Any:
+        common, draws, held = prepared
+        return jax.lax.map(lambda one: end(*fixed, *common, *one[0], *one[1], *part), (draws, held))
+
+    return Programs(prepare, finish, _bytes(own.outvars), _bytes(last.outvars))
 
 
-def _rows(rows: Mapping[str, Array], start: int, size: int, total: int) -> dict[str, Array]:
-    """The rows from ``start``, with copies of the last one up to the size of a chunk: one program serves all."""
-    part = {name: value[start : start + size] for name, value in rows.items()}
-    missing = size - min(size, total - start)
-    if not missing:
-        return part
-    return {name: jnp.concatenate([value, jnp.repeat(value[-1:], missing, axis=0)]) for name, value in part.items()}
-
-
-def _bytes(staged: Staged, draw: Any, part: Any) -> tuple[int, int]:
-    """Bytes that one draw needs for its factorisations, and for the prediction of one chunk."""
-    shared = jax.eval_shape(staged.once, staged.constants)
-    own = jax.eval_shape(staged.prepare, staged.constants, shared, draw)
-    return _size(own), _size(jax.eval_shape(staged.finish, staged.constants, shared, own, part))
-
-
-def _size(tree: Any) -> int:
+def _bytes(results: list[Any]) -> int:
     # A random key counts as nothing: its type has no size in bytes, and it is small.
-    return sum(leaf.size * getattr(leaf.dtype, "itemsize", 0) for leaf in jax.tree.leaves(tree))
+    return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
+
+
+def _joined(groups: list[list[Any]]) -> list[Any]:
+    return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]
+
+
+def padded(row: Any, start: int, size: int) -> Any:
+    """``size`` rows from ``start``, with copies of the last one where there are fewer."""
+    known = not isinstance(row, jax.core.Tracer)
+    part = (np.asarray(row) if known else row)[start : start + size]
+    missing, package = size - part.shape[0], np if known else jnp
+    return package.concatenate([part, package.repeat(part[-1:], missing, axis=0)]) if missing else part

@@ -4,23 +4,24 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 """
 
 import inspect
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
-from numpyro import handlers
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise
-from numpyro_gp.posterior.tracing import is_same
+from numpyro_gp.posterior.programs import run
+from numpyro_gp.posterior.tracing import Values, abstract_trace, is_same, run_model
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
-from numpyro_gp.sites import Observation, role, unwrap
+from numpyro_gp.sites import Observation, is_latent, role, unwrap
+from numpyro_gp.training.calls import Call, is_data
 
 __all__ = [
     "PointsAt",
@@ -60,33 +61,26 @@ def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
     return (np.arange(chains)[:, None] * length + each).ravel()
 
 
-def training_draws(
-    model: Callable[..., Any],
-    values: Callable[..., dict[str, Any]],
-    draws: tuple[Array, Array],
-    call: inspect.BoundArguments,
-) -> TrainingDraws:
+def training_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> TrainingDraws:
     """Run the model at posterior draws and at the data of ``call``.
 
     Parameters
     ----------
-    model : callable
-    values : callable ``(key, index, *args, **kwargs) -> dict``
-        One draw of the latent sites, those in the data plate included; beliefs at GP sites.
+    posterior : Posterior
     draws : keys (S,) and indices (S,)
-    call : BoundArguments
+    call : Call
         Arguments of the model, data included.
     """
-    arrays = {name: value for name, value in call.arguments.items() if hasattr(value, "dtype")}
     sites: dict[str, Any] = {}
 
-    def trace_at(draw: tuple[Array, Array], arrays: dict[str, Array], drawn: Container[str]) -> dict[str, Any]:
-        inputs = inspect.BoundArguments(call.signature, {**call.arguments, **arrays})
-        sites.update(belief_trace(model, values, draw, inputs, drawn))
+    def trace_at(source: Any, draw: tuple[Array, Array], arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
+        sites.update(belief_trace(posterior.at(source), draw, call.at(arrays), drawn))
         return dict(sites)
 
-    def one(draw: tuple[Array, Array], arrays: dict[str, Array], drawn: Container[str]) -> tuple[dict[str, Any], ...]:
-        trace = trace_at(draw, arrays, drawn)
+    def one(
+        source: Any, draw: tuple[Array, Array], arrays: list[Array], drawn: Container[str]
+    ) -> tuple[dict[str, Any], ...]:
+        trace = trace_at(source, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
         seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
@@ -97,20 +91,24 @@ def training_draws(
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(draw: tuple[Array, Array], arrays: dict[str, Array]) -> tuple[dict[str, Any], ...]:
-        trace = trace_at(draw, arrays, ())
+    def data(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+        trace = trace_at(source, draw, arrays, ())
         seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
         values = {name: site["value"] for name, site in seen.items()}
         return values, {name: _seen(site["fn"], site["value"]) for name, site in seen.items()}, are_whitened(trace)
 
-    inputs = {name: jnp.asarray(value) for name, value in arrays.items()}
-    observed, seen, found = jax.jit(data)(jax.tree.map(lambda leaf: leaf[0], draws), inputs)
+    first = jax.tree.map(lambda leaf: leaf[0], draws)
+    observed, seen, found = run(data, posterior.source, first, call.arrays)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     _check_full(sites)
-    run = jax.jit(lambda draws, inputs: jax.lax.map(lambda draw: one(draw, inputs, drawn), draws))
-    latent, terms, copies = run(draws, inputs)
+    every = lambda source, draws, arrays: jax.lax.map(lambda draw: one(source, draw, arrays, drawn), draws)  # noqa: E731
+    latent, terms, copies = run(every, posterior.source, draws, call.arrays)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
-    own = tuple(name for name, x in arrays.items() if any(is_same(x, value) for value in observed.values()))
+    own = tuple(
+        name
+        for name, x in call.arguments.items()
+        if is_data(x) and any(is_same(x, value) for value in observed.values())
+    )
     return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
 
 
@@ -142,44 +140,30 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
     return found
 
 
-def hyperparameter_draws(
-    model: Callable[..., Any],
-    values: Callable[..., dict[str, Any]],
-    draws: tuple[Array, Array],
-    call: inspect.BoundArguments,
-) -> dict[str, Array]:
+def hyperparameter_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> dict[str, Array]:
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
-    sites: dict[str, Any] = {}
+    sites = abstract_trace(posterior.fitted_model, call.at(call.arrays))
 
-    def trace() -> None:
-        with handlers.block(), handlers.seed(rng_seed=0):
-            sites.update(handlers.trace(model).get_trace(*call.args, **call.kwargs))
-
-    def one(draw: tuple[Array, Array]) -> dict[str, Array]:
-        found = values(*draw, *call.args, **call.kwargs)
+    def one(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> dict[str, Array]:
+        found = source.training_values(*draw, call.at(arrays))
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
-    jax.eval_shape(trace)
-    return jax.jit(lambda draws: jax.lax.map(one, draws))(draws)
+    every = lambda source, draws, arrays: jax.lax.map(lambda draw: one(source, draw, arrays), draws)  # noqa: E731
+    return run(every, posterior.source, draws, call.arrays)
 
 
 def is_hyperparameter(site: Mapping[str, Any]) -> bool:
     """Whether a site is the user's own, latent, and outside every plate."""
-    return site["type"] == "sample" and not site["is_observed"] and role(site) is None and not site["cond_indep_stack"]
+    return is_latent(site) and role(site) is None and not site["cond_indep_stack"]
 
 
 def belief_trace(
-    model: Callable[..., Any],
-    values: Callable[..., Any],
-    draw: tuple[Array, Array],
-    call: inspect.BoundArguments,
-    drawn: Container[str] = (),
+    posterior: Any, draw: tuple[Array, Array], call: inspect.BoundArguments, drawn: Container[str] = ()
 ) -> dict[str, Any]:
     """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others."""
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
-    own = PointsAt(values(key_values, draw[1], *call.args, **call.kwargs), key_points, drawn)
-    with handlers.block(), handlers.seed(rng_seed=key_model):
-        return handlers.trace(handlers.substitute(model, substitute_fn=own)).get_trace(*call.args, **call.kwargs)
+    values = posterior.source.training_values(key_values, draw[1], call)
+    return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
 def _beliefs(trace: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,26 +175,18 @@ def are_whitened(trace: Mapping[str, Any]) -> dict[str, Array]:
     return {name: site["value"].is_whitened(unwrap(site["fn"]).basis) for name, site in _beliefs(trace).items()}
 
 
-class PointsAt:
-    """Substitute every latent site that has a value, and draw points from the beliefs of ``drawn``.
+class PointsAt(Values):
+    """Values at the data of the fit, with points drawn from the beliefs of the sites ``drawn``.
 
-    Values that were found with other data are refused. Beliefs are drawn where they stand, because their whitened
-    values may follow from the site's basis alone.
+    Beliefs are drawn where they stand, because their whitened values may follow from the site's basis alone.
     """
 
     def __init__(self, values: Mapping[str, Any], key: Array, drawn: Container[str]) -> None:
-        self.values, self.key, self.drawn = values, key, drawn
+        super().__init__(values)
+        self.key, self.drawn = key, drawn
 
     def __call__(self, site: Mapping[str, Any]) -> Any:
-        name = site["name"]
-        value = self.values.get(name) if site["type"] == "sample" and not site["is_observed"] else None
-        if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
-            fail(
-                "args",
-                f"the data of the fit: site {name!r} has posterior draws of shape {jnp.shape(value)}",
-                f"data for which it has shape {tuple(site['fn'].shape())}",
-                "Use predict for new data.",
-            )
+        name, value = site["name"], super().__call__(site)
         if name not in self.drawn or value is None:
             return value
         return self.draw(value, jax.random.fold_in(self.key, list(self.values).index(name)), site)
@@ -258,7 +234,7 @@ def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array
 def _is_value(site: Mapping[str, Any]) -> bool:
     if site["type"] == "deterministic":
         return True
-    return site["type"] == "sample" and not site["is_observed"] and not isinstance(site["value"], AbstractBelief)
+    return is_latent(site) and not isinstance(site["value"], AbstractBelief)
 
 
 def _has_copies(site: Mapping[str, Any]) -> bool:

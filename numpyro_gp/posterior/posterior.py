@@ -1,105 +1,76 @@
-"""``Posterior``: one object after the fit, whichever engine made it, and the predictions it gives."""
+"""``Posterior``: one value after the fit, whichever engine made it, and the predictions it gives."""
 
-import inspect
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoDelta, AutoGuide
+from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_finite, check_key, check_points, check_positive, fail
-from numpyro_gp.guides.auto import AutoGP
-from numpyro_gp.posterior.chunks import predict_chunks
+from numpyro_gp.checks import check_count, check_finite, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
+from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, check_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
-from numpyro_gp.posterior.tracing import (
-    abstract_trace,
-    conditioned_observation,
-    data_site,
-    is_conditioned,
-    only_process,
-    trace_at,
-)
+from numpyro_gp.posterior.tracing import abstract_trace, check_source, data_plates, is_conditioned
 from numpyro_gp.primitives.gp import recorded_processes
-from numpyro_gp.sites import Observation, unwrap
-from numpyro_gp.training.calls import bind, check_rows, is_data, row_names
+from numpyro_gp.training.calls import Call, bind, is_data
 
 __all__ = ["Posterior"]
 
 DEFAULT_DRAWS = 100
-Draw = Callable[[Array, Array], dict[str, Any]]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Posterior:
     """Posterior of a model: draws of its global sites, as points or beliefs, and predictions from them.
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
-    (mathematics.md section 11.1).
+    (mathematics.md section 11.1). It pickles where its model and its guide do.
 
     Attributes
     ----------
     model : callable
     kind : str
         The engine: "svi", "mcmc" or "stein".
-    num_draws : int or None
-        Number of stored draws; None where draws can be made at will.
+    source : GuideDraws or StoredDraws
+        Where the draws come from: a guide at its parameters, or draws that are stored.
+    num_chains : int
+        Number of chains that stored draws come from, one after the other.
+    extra_fields : dict
+        What the sampler recorded beside the draws.
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        kind: str,
-        draw: Draw | None,
-        num_draws: int | None,
-        *,
-        deterministic: bool = False,
-    ) -> None:
-        self.model, self.kind, self.num_draws = model, kind, num_draws
-        self._draw, self._deterministic = draw, deterministic
+    model: Callable[..., Any]
+    kind: str
+    source: GuideDraws | StoredDraws
+    num_chains: int = 1
+    extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_svi(cls, model: Callable[..., Any], guide: Callable[..., Any], params: Mapping[str, Any]) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
         if not isinstance(params, Mapping):
             fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
-        missing = isinstance(guide, AutoGuide) and guide.prototype_trace is None
-        if missing:
+        if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
             fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
-        params = dict(params)
-        draw: Draw | None = None
-        deterministic = isinstance(guide, AutoDelta)
-        if isinstance(guide, AutoGP):
-            draw = lambda key, index: guide.global_values(key, params)  # noqa: ARG005, E731
-            deterministic = guide.rest is None or isinstance(guide.rest, AutoDelta)
-        elif isinstance(guide, AutoGuide):
-            draw = lambda key, index: guide.sample_posterior(key, params)  # noqa: ARG005, E731
-        posterior = cls(model, "svi", draw, None, deterministic=deterministic)
-        posterior.guide, posterior.params = guide, params
-        return posterior
+        check_params(guide, params, None)
+        return cls(model, "svi", GuideDraws(guide, dict(params)))
 
     @classmethod
     def from_mcmc(cls, model: Callable[..., Any], mcmc: Any) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
-        samples = dict(mcmc) if isinstance(mcmc, Mapping) else mcmc.get_samples()
-        if not samples:
-            fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
-        sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
-        if len(set(sizes.values())) != 1:
-            fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
-        draw: Draw = lambda key, index: jax.tree.map(lambda leaf: leaf[index], samples)  # noqa: ARG005, E731
-        posterior = cls(model, "mcmc", draw, next(iter(sizes.values())))
-        posterior.samples = samples
-        if not isinstance(mcmc, Mapping):
-            posterior.num_chains, posterior.extra_fields = mcmc.num_chains, dict(mcmc.get_extra_fields())
-        return posterior
+        if isinstance(mcmc, Mapping):
+            return cls(model, "mcmc", _stored(mcmc, {}))
+        fields = dict(mcmc.get_extra_fields())
+        return cls(model, "mcmc", _stored(mcmc.get_samples(), {}), mcmc.num_chains, fields)
 
     @classmethod
     def from_stein(cls, model: Callable[..., Any], svgd: Any, params_or_state: Any) -> "Posterior":
@@ -116,16 +87,28 @@ class Posterior:
         particles = svgd.particles(params_or_state)
         for site, values in particles.items():
             check_finite(f"the particles' {site!r}", values)
-        posterior = cls.from_mcmc(model, particles)
-        posterior.kind = "stein"
-        posterior.params = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
-        return posterior
+        shared = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
+        return cls(model, "stein", _stored(particles, shared))
 
-    samples: dict[str, Any] | None = None
-    guide: Callable[..., Any] | None = None
-    params: dict[str, Any] | None = None
-    num_chains: int = 1
-    extra_fields: Mapping[str, Any] = MappingProxyType({})
+    @property
+    def samples(self) -> Mapping[str, Any] | None:
+        """Stored draws by site, on the first axis; None where a guide makes them."""
+        return self.source.samples if isinstance(self.source, StoredDraws) else None
+
+    @property
+    def guide(self) -> Callable[..., Any] | None:
+        """Guide of a variational fit."""
+        return self.source.guide if isinstance(self.source, GuideDraws) else None
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of the guide and of the model itself."""
+        return self.source.params
+
+    @property
+    def num_draws(self) -> int | None:
+        """Number of stored draws; None where draws can be made at will."""
+        return self.source.num_draws
 
     def predict(
         self,
@@ -157,22 +140,8 @@ class Posterior:
         -------
         Prediction
         """
-        check_key("key", key)
-        check_count("chunk_size", chunk_size)
-        bound = bind(self.model, args, kwargs)
-        names = row_names(bound, rows)
-        check_rows(bound, names)
-        site, data_plate, is_local = data_site(abstract_trace(self, bound), site)
-        draws = self._number_of_draws(num_samples, is_local or not self._deterministic)
-        order = self._order(draws)
-
-        def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
-            call = inspect.BoundArguments(bound.signature, {**bound.arguments, **part[0]})
-            return unwrap(trace_at(self, *draw, call, data_plate, part[1])[site]["fn"])
-
-        rows_of = {name: jnp.asarray(bound.arguments[name]) for name in names}
-        chunks = predict_chunks(one_draw, (jax.random.split(key, draws), order), rows_of, chunk_size)
-        return Prediction(chunks, chunks.sizes, key)
+        call = bind(self.model, args, kwargs)
+        return predict_rows(self, key, call, rows, site, num_samples, chunk_size)
 
     def predict_at(
         self,
@@ -203,25 +172,14 @@ class Posterior:
         num_samples, chunk_size : int
             As for `predict`.
         """
-        bound = bind(self.model, args, kwargs)
-        rows = {"X": check_points("X", X)}
-        if noise is not None:
-            rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:1])
-        count = self._number_of_draws(num_samples, not self._deterministic)
-
-        def one_draw(draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
-            with recorded_processes() as found:
-                trace_at(self, *draw, bound)
-            return conditioned_observation(only_process(found, gp), **part[0])
-
-        draws = (jax.random.split(check_key("key", key), count), self._order(count))
-        chunks = predict_chunks(one_draw, draws, rows, check_count("chunk_size", chunk_size))
-        return Prediction(chunks, chunks.sizes, key)
+        call = bind(self.model, args, kwargs)
+        return predict_conditioned(self, key, X, call, gp, noise, num_samples, chunk_size)
 
     def holds_data(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
+        call = bind(self.model, args, kwargs)
         with recorded_processes() as found:
-            abstract_trace(self, bind(self.model, args, kwargs))
+            abstract_trace(self.fitted_model, call.at(call.arrays))
         return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
@@ -237,21 +195,24 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
-        bound = bind(self.model, args, kwargs)
-        index = self._spread_draws(num_samples)
-        keys = jax.random.split(check_key("key", key), index.size)
-        return training_draws(self.fitted_model, self.training_values, (keys, jnp.asarray(index)), bound)
+        return training_draws(self, *self._at_data(key, args, kwargs, num_samples))
 
     def hyperparameters(
         self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any
     ) -> dict[str, Array]:
         """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
-        index = self._spread_draws(num_samples)
-        keys = jax.random.split(check_key("key", key), index.size)
-        call = bind(self.model, args, kwargs)
-        return hyperparameter_draws(self.fitted_model, self.training_values, (keys, jnp.asarray(index)), call)
+        return hyperparameter_draws(self, *self._at_data(key, args, kwargs, num_samples, is_whole=False))
 
-    def _spread_draws(self, num_samples: int | None) -> Any:
+    def _at_data(
+        self, key: Array, args: tuple, kwargs: dict, num_samples: int | None, is_whole: bool = True
+    ) -> tuple[Any, Call]:
+        """Keys and indices of draws, and the call of the model with the data of the fit; sites of single data too."""
+        call, index = bind(self.model, args, kwargs), self._spread_draws(num_samples)
+        trace = abstract_trace(self.fitted_model, call.at(call.arrays))
+        check_source(self, call, trace, None if is_whole else data_plates(trace))
+        return (jax.random.split(check_key("key", key), index.size), jnp.asarray(index)), call
+
+    def _spread_draws(self, num_samples: int | None) -> np.ndarray:
         if num_samples is not None:
             check_count("num_samples", num_samples)
         if self.num_draws is None:
@@ -322,22 +283,11 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 100 from a guide.
         """
-        bound = bind(self.model, args or (X,), kwargs)
-        count = self._number_of_draws(num_samples, is_random=True)
-        order = self._order(count)
-
-        def one(pair: tuple[Array, Array]) -> Array:
-            with recorded_processes() as found:
-                trace_at(self, *pair, bound)
-            process = only_process(found, gp)
-            drawn = process.joint(X).sample(jax.random.fold_in(pair[0], 1))
-            return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
-
-        return jax.jit(lambda pairs: jax.lax.map(one, pairs))((jax.random.split(check_key("key", key), count), order))
+        return draw_functions(self, key, X, bind(self.model, args or (X,), kwargs), gp, num_samples)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""
-        groups = {"samples": self.samples or {}, "params": self.params or {}, "extra_fields": dict(self.extra_fields)}
+        groups = {"samples": self.samples or {}, "params": self.params, "extra_fields": dict(self.extra_fields)}
         groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
 
@@ -363,31 +313,34 @@ class Posterior:
                 with handlers.block(), handlers.seed(rng_seed=0):
                     guide(*args, **kwargs)
             return cls.from_svi(model, guide, groups["params"])
-        posterior = cls.from_mcmc(model, groups["samples"])
-        posterior.kind, posterior.num_chains = kind, notes["num_chains"]
-        posterior.extra_fields, posterior.params = groups.get("extra_fields", {}), groups.get("params", {})
-        return posterior
+        source = _stored(groups["samples"], groups.get("params", {}))
+        return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}))
 
     # ------------------------------------------------------------------------------- pieces
 
+    def at(self, source: GuideDraws | StoredDraws) -> "Posterior":
+        """Return this posterior over other arrays, those of a compiled function's arguments."""
+        return dataclasses.replace(self, source=source)
+
     def values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Values of the global sites for one draw."""
-        return self.training_values(key, index, *args, **kwargs) if self._draw is None else self._draw(key, index)
+        """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
+        call = bind(self.guide or self.model, args, kwargs) if args or kwargs else None
+        return self.source.values(key, index, None if call is None else call.at(call.arrays))
 
-    def training_values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Values of all latent sites for one draw, those of the training data in ``args`` included."""
-        if self.guide is None:
-            return self._draw(key, index)
-        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self.params):
-            trace = handlers.trace(self.guide).get_trace(*args, **kwargs)
-        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-    def _order(self, count: int) -> Array:
-        """Indices of ``count`` draws, spread evenly over those stored."""
-        return jnp.round(jnp.linspace(0, (self.num_draws or count) - 1, count)).astype(int)
-
-    def _number_of_draws(self, num_samples: int | None, is_random: bool) -> int:
+    def spread(self, num_samples: int | None, is_random: bool) -> np.ndarray:
+        """Indices of the draws of a prediction, spread evenly over those stored."""
         if num_samples is None:
-            return self.num_draws or (DEFAULT_DRAWS if is_random else 1)
-        count = check_count("num_samples", num_samples)
-        return count if self.num_draws is None else min(count, self.num_draws)
+            count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
+        else:
+            count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
+        return np.round(np.linspace(0, (self.num_draws or count) - 1, count)).astype(np.int32)
+
+
+def _stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws:
+    """Draws by site, with one common number of them."""
+    if not samples:
+        fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
+    sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
+    if len(set(sizes.values())) != 1:
+        fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
+    return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))

@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, fail, known
 from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.sites import Observation
 
 __all__ = ["Prediction"]
@@ -50,13 +52,12 @@ class Prediction:
 
     def _reduce(self, function: Callable[..., Any], *rows: Array) -> Any:
         """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
-        run, parts, start = jax.jit(function), [], 0
+        parts, start = [], 0
         for number, size in enumerate(self._sizes):
             chunk = self._chunks[number]
-            own = [_padded(row[start : start + size], chunk.mean_latent.shape[1]) for row in rows]
-            parts.append(jax.tree.map(lambda leaf, size=size: leaf[:size], run(chunk, *own)))
+            parts.append(function(chunk, *[padded(row, start, chunk.mean_latent.shape[1]) for row in rows]))
             start += size
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return _joined(parts, tuple(self._sizes))
 
     def _check(self, y: ArrayLike) -> Array:
         data = jnp.asarray(y)
@@ -99,11 +100,11 @@ class Prediction:
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);
         otherwise from ``num_samples`` draws.
         """
-        probabilities = jnp.atleast_1d(jnp.asarray(levels, self.mean.dtype))
-        if not bool(jnp.all((probabilities > 0) & (probabilities < 1))):
+        probabilities, given = jnp.atleast_1d(jnp.asarray(levels, self.mean.dtype)), known(levels)
+        if given is not None and not np.all((given > 0) & (given < 1)):
             fail("levels", "between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
         if isinstance(self.likelihood, Gaussian):
-            rows = self._reduce(lambda chunk: _gaussian_quantiles(chunk, probabilities))
+            rows = self._reduce(partial(_gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)
         count = check_count("num_samples", num_samples)
         key = jax.random.fold_in(self._key, 2)
@@ -123,6 +124,7 @@ def _each(function: Callable[..., Any], chunk: Observation, *extra: Array) -> An
     return jax.lax.map(lambda own: function(own, *extra), chunk, batch_size=size)
 
 
+@jax.jit
 def _moments(chunk: Observation) -> tuple[Array, ...]:
     """Mean and variance of new data, then of the latent function."""
     means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)
@@ -130,6 +132,7 @@ def _moments(chunk: Observation) -> tuple[Array, ...]:
     return means.mean(0), variances.mean(0) + means.var(0), latent.mean(0), spread.mean(0) + latent.var(0)
 
 
+@jax.jit
 def _log_density(chunk: Observation, y: Array) -> Array:
     each = _each(lambda o, own: o.predictive_log_prob(own), chunk, y)
     return logsumexp(each, axis=0) - math.log(each.shape[0])
@@ -141,12 +144,19 @@ def _sample(chunk: Observation, keys: Array, times: int) -> Array:
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 
 
-def _padded(row: Array, size: int) -> Array:
-    """Copies of the last entry up to the size of a chunk, which is padded alike."""
-    missing = size - row.shape[0]
-    return jnp.concatenate([row, jnp.repeat(row[-1:], missing, axis=0)]) if missing else row
+def _joined(parts: list[Any], sizes: tuple[int, ...]) -> Any:
+    """The rows of all chunks, without their padding."""
+    whole = all(leaf.shape[0] == sizes[0] for leaf in jax.tree.leaves(parts[0]))
+    return parts[0] if len(parts) == 1 and whole else _concatenated(parts, sizes)
 
 
+@partial(jax.jit, static_argnames="sizes")
+def _concatenated(parts: list[Any], sizes: tuple[int, ...]) -> Any:
+    cut = [jax.tree.map(lambda leaf, size=size: leaf[:size], part) for part, size in zip(parts, sizes, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *cut)
+
+
+@jax.jit
 def _gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
     """Quantiles ``(rows, ..., levels)`` of the mixture."""
     means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)

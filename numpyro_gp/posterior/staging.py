@@ -1,12 +1,11 @@
-"""Split a function of two arguments in the part that needs only the first, run once, and the rest."""
+"""Split a traced program in the part that needs only its first inputs, and the rest."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
-import jax
-from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import Jaxpr, Literal, Var
 
-__all__ = ["Staged", "stage"]
+__all__ = ["split"]
 
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
 # in the second part where handing their result over would cost a number for each row and posterior draw.
@@ -17,116 +16,58 @@ ELEMENTWISE = frozenset(
 )
 
 
-class Staged(NamedTuple):
-    """Three functions that compose to one, each with everything that the parts before it returned.
+def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
+    """Two programs that compose to one: the first needs the first ``count`` inputs only, the second gets its results.
 
-    ``shared = once(constants)``, ``own = prepare(constants, shared, fixed)`` and then
-    ``finish(constants, shared, own, moving)``. ``constants`` are the arrays that the function had
-    captured. They are arguments, so that compiled programs do not hold copies of them.
-    """
-
-    constants: list[Any]
-    once: Callable[[list[Any]], list[Any]]
-    prepare: Callable[[list[Any], list[Any], Any], list[Any]]
-    finish: Callable[[list[Any], list[Any], list[Any], Any], Any]
-
-
-def stage(function: Callable[[Any, Any], Any], fixed: Any, moving: Any) -> Staged:
-    """Split ``function(fixed, moving)`` in what needs neither argument, what needs the first, and the rest.
-
-    A pass over the traced program puts every operation into the first part that has its inputs: with
-    a posterior draw as ``fixed`` and rows of data as ``moving``, the factorisation of ``k(Z, Z)``
-    runs once for each draw and not once for each chunk of rows. The parts may be transformed
-    (``jit``, ``vmap``, ``lax.map``).
+    With a posterior draw as the first inputs and rows of data as the others, the factorisation of
+    ``k(Z, Z)`` stands in the first, whoever makes it: a process, a belief or the user's own algebra.
 
     Parameters
     ----------
-    function : callable
-        Traceable function of two pytrees of arrays.
-    fixed, moving : pytrees of arrays or ``jax.ShapeDtypeStruct``
-        Shapes and types; the parts work for these only.
+    program : Jaxpr
+        Without inner ``jit`` and constants: see `programs.traced`.
 
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> constants, once, prepare, finish = stage(lambda a, x: jnp.linalg.cholesky(a) @ x, jnp.eye(2), jnp.ones(2))
-    >>> shared = once(constants)
-    >>> finish(constants, shared, prepare(constants, shared, 4.0 * jnp.eye(2)), jnp.array([1.0, 3.0])).tolist()
-    [2.0, 6.0]
+    Returns
+    -------
+    first, second : Jaxpr
+        ``handed = first(*early)`` and ``second(*early, *handed, *late)`` for inputs ``early + late``.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(fixed, moving)
-    program, structure = closed.jaxpr, jax.tree.structure(shapes)
-    count = len(jax.tree.leaves(fixed))
-    given, rows = program.invars[:count], program.invars[count:]
-    level, spread = _levels(program, given, rows), _spread(program)
-    last, handed = _part(program, level, spread, program.outvars, 3)
-    own = [var for var in handed if level[var] == 2]
-    middle, lower = _part(program, level, spread, own, 2)
-    shared = list(dict.fromkeys([var for var in handed + lower if level[var] == 1]))
-    first, _ = _part(program, level, spread, shared, 1)
-    compute = _function(program, [], first, shared)
-    prepared = _function(program, shared + given, middle, own)
-    finished = _function(program, shared + own + rows, last, program.outvars)
+    early, late = program.invars[:count], program.invars[count:]
+    known, cheap = _known(program, early)
+    needed, handed, after = set(_variables(program.outvars)), [], []
+    for equation in reversed(program.eqns):
+        made = [var for var in equation.outvars if var in needed]
+        if made and known.issuperset(made) and not cheap.issuperset(made):
+            handed += made
+        elif made or equation.effects:
+            after.append(equation)
+            needed.update(_variables(equation.invars))
+    needed, before = set(handed), []
+    for equation in reversed(program.eqns):
+        if needed.intersection(equation.outvars):
+            before.append(equation)
+            needed.update(_variables(equation.invars))
+    return _part(program, early, before, handed), _part(program, early + handed + late, after, program.outvars)
 
-    def once(constants: list[Any]) -> list[Any]:
-        return compute(*constants)
 
-    def prepare(constants: list[Any], shared: list[Any], fixed: Any) -> list[Any]:
-        return prepared(*constants, *shared, *jax.tree.leaves(fixed))
-
-    def finish(constants: list[Any], shared: list[Any], own: list[Any], moving: Any) -> Any:
-        return jax.tree.unflatten(structure, finished(*constants, *shared, *own, *jax.tree.leaves(moving)))
-
-    return Staged(list(closed.consts), once, prepare, finish)
+def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
+    """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
+    known, cheap, bare = set(early), set(), set()
+    for equation in program.eqns:
+        inputs, name = set(_variables(equation.invars)), equation.primitive.name
+        if inputs <= known and not equation.effects:
+            known.update(equation.outvars)
+        if inputs <= bare:
+            bare.update(equation.outvars)
+        if inputs <= bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
+            cheap.update(equation.outvars)
+    return known, cheap
 
 
 def _variables(atoms: Iterable[Any]) -> list[Var]:
     return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
-def _level(level: dict[Var, int], atoms: Iterable[Any]) -> int:
-    return max((level[atom] for atom in _variables(atoms)), default=0)
-
-
-def _levels(program: Any, given: list[Var], rows: list[Var]) -> dict[Var, int]:
-    """0: made of literals alone; 1: of constants; 2: of the first argument; 3: of the second argument."""
-    level = {**dict.fromkeys(program.constvars, 1), **dict.fromkeys(given, 2), **dict.fromkeys(rows, 3)}
-    for equation in program.eqns:
-        level.update(dict.fromkeys(equation.outvars, _level(level, equation.invars)))
-    return level
-
-
-def _spread(program: Any) -> set[Var]:
-    """Results that are copies of smaller arrays, up to elementwise operations."""
-    spread: set[Var] = set()
-    for equation in program.eqns:
-        name = equation.primitive.name
-        if name in SPREADING or (name in ELEMENTWISE and spread.intersection(_variables(equation.invars))):
-            spread.update(equation.outvars)
-    return spread
-
-
-def _part(
-    program: Any, level: dict[Var, int], spread: set[Var], outputs: list[Any], own: int
-) -> tuple[list[Any], list[Var]]:
-    """Operations that make ``outputs`` in the part of a level, in order, and the variables of the parts before it."""
-    needed, handed, equations = set(_variables(outputs)), [], []
-    for equation in reversed(program.eqns):
-        made = [var for var in equation.outvars if var in needed]
-        if not made:
-            continue
-        if 0 < _level(level, equation.outvars) < own and not spread.issuperset(made):
-            handed += made
-        else:
-            equations.append(equation)
-            needed.update(_variables(equation.invars))
-    handed += [var for var in program.invars if var in needed and level[var] < own]
-    return equations[::-1], handed
-
-
-def _function(program: Any, inputs: list[Var], equations: list[Any], outputs: list[Any]) -> Callable[..., Any]:
-    """The equations as a function of the constants and the inputs."""
+def _part(program: Jaxpr, inputs: list[Var], equations: list[Any], outputs: list[Any]) -> Jaxpr:
     effects = set().union(*(equation.effects for equation in equations))
-    arguments = program.constvars + inputs
-    part = program.replace(constvars=[], invars=arguments, outvars=outputs, eqns=equations, effects=effects)
-    return jaxpr_as_fun(ClosedJaxpr(part, []))
+    return program.replace(constvars=[], invars=inputs, outvars=outputs, eqns=equations[::-1], effects=effects)

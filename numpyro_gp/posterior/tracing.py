@@ -1,6 +1,6 @@
-"""A model run again at values of its posterior: which sites take them, and what its data sites are."""
+"""A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import BoundArguments
 from typing import Any
 
@@ -12,89 +12,164 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
-from numpyro_gp.sites import Observation, role, unwrap
+from numpyro_gp.posterior.sources import check_params
+from numpyro_gp.primitives.gp import recorded_processes
+from numpyro_gp.sites import Observation, in_plate, is_latent, role, unwrap
+from numpyro_gp.training.calls import Call
 
 __all__ = [
+    "Values",
     "abstract_trace",
+    "check_source",
     "conditioned_observation",
+    "data_plates",
     "data_site",
+    "has_local",
     "is_conditioned",
+    "is_local",
     "is_same",
-    "only_process",
+    "new_data_plates",
+    "process_at",
+    "run_model",
     "trace_at",
 ]
 
 
-class GlobalValues:
-    """Substitute the values of global sites; sites in the data plate stay with their prior."""
+class Values:
+    """Which sites of a model take values of its posterior, and with what shape.
 
-    def __init__(self, values: Mapping[str, Any], data_plate: str | None = None) -> None:
-        self.values, self.data_plate = values, data_plate
+    All latent sites at the data of the fit. At new data (``plates`` given) those that belong to single data stay
+    with their prior: noise of function draws, latent inputs, and what stands in a plate of data.
+    """
+
+    def __init__(self, values: Mapping[str, Any], plates: frozenset[str] | None = None) -> None:
+        self.values, self.plates = values, plates
 
     def __call__(self, site: Mapping[str, Any]) -> Any:
-        if site["type"] != "sample" or role(site) in ("noise", "latent") or isinstance(unwrap(site["fn"]), Observation):
+        if not is_latent(site) or isinstance(unwrap(site["fn"]), Observation):
             return None
-        return None if _stands_in(site, self.data_plate) else self.values.get(site["name"])
+        value = None if is_local(site, self.plates) else self.values.get(site["name"])
+        if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
+            fail(
+                "args",
+                f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}",
+                f"data for which it has shape {tuple(site['fn'].shape())}",
+                "Use predict for new data, with the inducing inputs of the fit.",
+            )
+        return value
+
+
+def is_local(site: Mapping[str, Any], plates: frozenset[str] | None) -> bool:
+    """Whether a site belongs to single new data; ``plates`` are those of the data, None at the data of the fit."""
+    return plates is not None and (role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates))
+
+
+def has_local(trace: Mapping[str, Any], plates: frozenset[str]) -> bool:
+    """Whether some site of a model is drawn anew for single data."""
+    return any(
+        is_latent(site) and is_local(site, plates) and not isinstance(unwrap(site["fn"]), Observation)
+        for site in trace.values()
+    )
+
+
+def run_model(model: Callable[..., Any], values: Values, key: Array, call: BoundArguments) -> dict[str, Any]:
+    """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
+    with handlers.block(), handlers.seed(rng_seed=key):
+        return handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
 
 
 def trace_at(
-    posterior: Any, key: Array, index: Array, call: BoundArguments, data_plate: str | None = None, offset: Any = None
+    posterior: Any, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], offset: Any = None
 ) -> dict[str, Any]:
-    """Trace of a posterior's model at one of its draws.
+    """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
     One key a draw fixes the global values; ``offset``, the first row of a chunk, gives each chunk its own noise.
     """
-    key_draw, key_model = jax.random.split(key)
-    values = posterior.values(key_draw, index, *call.args, **call.kwargs)
-    model = handlers.substitute(posterior.fitted_model, substitute_fn=GlobalValues(values, data_plate))
+    key_draw, key_model = jax.random.split(draw[0])
+    values = posterior.source.values(key_draw, draw[1], call)
     key_model = key_model if offset is None else jax.random.fold_in(key_model, offset)
-    with handlers.block(), handlers.seed(rng_seed=key_model):
-        return handlers.trace(model).get_trace(*call.args, **call.kwargs)
+    return run_model(posterior.fitted_model, Values(values, plates), key_model, call)
 
 
-def abstract_trace(posterior: Any, call: BoundArguments) -> dict[str, Any]:
-    """Sample sites of a posterior's model with their shapes: nothing is computed."""
-    found: dict[str, Any] = {}
-
-    def run() -> None:
-        trace = trace_at(posterior, jax.random.key(0), jnp.asarray(0), call)
-        found.update({name: site for name, site in trace.items() if site["type"] == "sample"})
-
-    jax.eval_shape(run)
-    return found
-
-
-def data_site(trace: Mapping[str, Any], site: str | None) -> tuple[str, str | None, bool]:
-    """The site to predict, the plate of its data, and whether some site is drawn for single data."""
-    open_sites = [n for n, s in trace.items() if isinstance(unwrap(s["fn"]), Observation) and not s["is_observed"]]
-    if site is None and len(open_sites) == 1:
-        site = open_sites[0]
-    if site not in open_sites:
-        fail(
-            "site",
-            f"one unobserved ngp.observe site of the model: {open_sites}",
-            repr(site),
-            "Call predict without the data (y=None), and name the site where there are several. A model with "
-            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new.",
-        )
-    # The rightmost plate around the data: what stands in it belongs to single data.
-    frames = sorted(trace[site]["cond_indep_stack"], key=lambda frame: frame.dim)
-    plate = frames[-1].name if frames else None
-    others = (s for n, s in trace.items() if n != site)
-    return site, plate, any(role(s) in ("noise", "latent") or _stands_in(s, plate) for s in others)
-
-
-def _stands_in(site: Mapping[str, Any], plate: str | None) -> bool:
-    return any(frame.name == plate for frame in site["cond_indep_stack"])
-
-
-def only_process(found: Mapping[str, Any], name: str | None) -> Any:
-    """The process of a name, or the only one."""
+def process_at(
+    posterior: Any, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], name: str | None
+) -> Any:
+    """The process of a name, or the only one, at one draw."""
+    with recorded_processes() as found:
+        trace_at(posterior, draw, call, plates)
     if name is None and len(found) == 1:
         return next(iter(found.values()))
     if name is None or name not in found:
         fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
     return found[name]
+
+
+def abstract_trace(model: Callable[..., Any], call: BoundArguments) -> dict[str, Any]:
+    """Sites of a model under its prior, with their shapes: nothing is computed."""
+    found: dict[str, Any] = {}
+    jax.eval_shape(lambda: found.update(run_model(model, Values({}), jax.random.key(0), call)))
+    return found
+
+
+def data_plates(trace: Mapping[str, Any]) -> frozenset[str]:
+    """The rightmost plate around each site that `observe` opened: what stands in it belongs to single data."""
+    data = [s for s in trace.values() if s["type"] == "sample" and isinstance(unwrap(s["fn"]), Observation)]
+    frames = [max(s["cond_indep_stack"], key=lambda frame: frame.dim) for s in data if s["cond_indep_stack"]]
+    return frozenset(frame.name for frame in frames)
+
+
+def new_data_plates(posterior: Any, call: Call, trace: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """Refuse a posterior that is not of its model; return the plates of data, for `trace_at` new data."""
+    trace = abstract_trace(posterior.fitted_model, call.at(call.arrays)) if trace is None else trace
+    plates = data_plates(trace)
+    check_source(posterior, call, trace, plates)
+    return plates
+
+
+def check_source(posterior: Any, call: Call, trace: Mapping[str, Any], plates: frozenset[str] | None) -> None:
+    """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
+
+    Discrete sites may be missing (they were summed out), and so may sites of new data.
+    """
+    bound, source = call.at(call.arrays), posterior.source
+    if posterior.guide is not None:
+        check_params(posterior.guide, source.params, bound)
+        own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
+        if own:
+            cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+            fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
+    find, values = source.training_values if plates is None else source.values, {}
+    jax.eval_shape(lambda key: values.update(find(key, 0, bound)), jax.random.key(0))
+    latent = [
+        name
+        for name, site in trace.items()
+        if is_latent(site)
+        and not isinstance(unwrap(site["fn"]), Observation)
+        and not is_local(site, plates)
+        and not site["fn"].support.is_discrete
+    ]
+    missing = [name for name in latent if name not in values]
+    if missing:
+        others = sorted(set(values) - set(trace))
+        got = f"none of {missing}" + (f", but draws of {others}, which are no sites of it" if others else "")
+        cure = "Spell the sites as the model does. If a site was observed in the fit, pass its data."
+        fail("the posterior", f"with draws of every latent site of the model: {latent}", got, cure)
+
+
+def data_site(trace: Mapping[str, Any], site: str | None) -> str:
+    """The site to predict."""
+    latent = [n for n, s in trace.items() if is_latent(s) and isinstance(unwrap(s["fn"]), Observation)]
+    if site is None and len(latent) == 1:
+        site = latent[0]
+    if site not in latent:
+        fail(
+            "site",
+            f"one unobserved ngp.observe site of the model: {latent}",
+            repr(site),
+            "Call predict without the data (y=None), and name the site where there are several. A model with "
+            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new.",
+        )
+    return site
 
 
 def is_conditioned(process: Any) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
@@ -16,7 +15,7 @@ from numpyro_gp.beliefs.components import component_covariance, component_margin
 from numpyro_gp.checks import check_points
 from numpyro_gp.kernels.base import nonnegative_scalar
 from numpyro_gp.means import as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, check_name
+from numpyro_gp.primitives.gp import GaussianProcess, check_name, open_site, record
 from numpyro_gp.sites import InducingPrior
 
 __all__ = ["AdditiveGP", "additive_gp"]
@@ -144,9 +143,9 @@ def additive_gp(
         nonnegative_scalar("jitter", jitter)
     basis = AdditiveBasis.build(checked, points, jitter)
     prior = InducingPrior(check_name("name", name), basis, (basis.size,))
-    value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})
+    site, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
     if isinstance(value, AbstractBelief):
         check_belief(name, value, prior.event_shape)
     process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
     columns = points[next(iter(points))].shape[1]
-    return AdditiveGP(GaussianProcess(name, process, basis, as_mean(mean), None, columns, jitter))
+    return AdditiveGP(record(GaussianProcess(site, process, basis, as_mean(mean), None, columns, jitter)))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, Point, Process, check_belief
@@ -20,15 +21,41 @@ from numpyro_gp.linalg import default_jitter, small_cholesky
 from numpyro_gp.means import as_mean
 from numpyro_gp.sites import InducingPrior, standard_normal
 
-__all__ = ["GaussianProcess", "check_name", "gp", "mean_at", "recorded_processes"]
+__all__ = ["GaussianProcess", "check_name", "gp", "mean_at", "open_site", "record", "recorded_processes"]
 
 
 _recorded: ContextVar[dict[str, "GaussianProcess"] | None] = ContextVar("_recorded", default=None)
 
 
+class _Named(Messenger):
+    """Learns the name under which the handlers around it leave a site: ``a/f`` inside ``scope(prefix="a")``."""
+
+    name = ""
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample":
+            self.name = msg["name"]
+
+
+def open_site(name: str, fn: dist.Distribution, **options: Any) -> tuple[str, Any]:
+    """Sample a site; return its name in the whole model, and its value."""
+    named = _Named()
+    with named:
+        value = numpyro.sample(check_name("name", name), fn, **options)
+    return named.name, value
+
+
+def record(process: "GaussianProcess") -> "GaussianProcess":
+    """Hand a process to `recorded_processes`, under the name of its site in the whole model."""
+    found = _recorded.get()
+    if found is not None:
+        found[process.name] = process
+    return process
+
+
 @contextmanager
 def recorded_processes() -> Iterator[dict[str, "GaussianProcess"]]:
-    """Collect by name the processes that a model makes inside the block."""
+    """Collect the processes that a model opens inside the block, by the names of their sites."""
     found: dict[str, GaussianProcess] = {}
     token = _recorded.set(found)
     try:
@@ -44,7 +71,7 @@ class GaussianProcess:
     Attributes
     ----------
     name : str
-        Site that holds its whitened values.
+        Site that holds its whitened values, with the prefix of every ``handlers.scope`` around it.
     process : Process
         The point or the belief found at that site (or the conditioned process of `gp_regression`).
     basis : Basis
@@ -64,11 +91,6 @@ class GaussianProcess:
     outputs: int | None
     columns: int
     jitter: float | None = None
-
-    def __post_init__(self) -> None:
-        found = _recorded.get()
-        if found is not None:
-            found[self.name] = self
 
     def __call__(self, X: ArrayLike) -> dist.Distribution:
         """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
@@ -276,8 +298,8 @@ def gp(
     basis = Basis.build(as_kernel(kernel), points, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
     prior = InducingPrior(check_name("name", name), basis, shape)
-    value = numpyro.sample(name, prior, infer={"numpyro_gp": "gp"})
+    site, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
     if isinstance(value, AbstractBelief):
         check_belief(name, value, shape)
     process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
-    return GaussianProcess(name, process, basis, as_mean(mean), outputs, points.shape[1], jitter)
+    return record(GaussianProcess(site, process, basis, as_mean(mean), outputs, points.shape[1], jitter))

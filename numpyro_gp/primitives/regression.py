@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
@@ -16,7 +15,7 @@ from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import nonnegative_scalar
 from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, half_log_det, jittered, solve_lower
 from numpyro_gp.means import as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, check_name, mean_at
+from numpyro_gp.primitives.gp import GaussianProcess, check_name, mean_at, open_site, record
 from numpyro_gp.primitives.observe import check_data
 
 __all__ = ["CollapsedMarginal", "Collapsed", "Exact", "ExactMarginal", "gp_regression"]
@@ -202,9 +201,9 @@ def gp_regression(
     marginal = CollapsedMarginal(loc, basis.features(inputs), basis.diagonal(inputs), variances)
     if obs is not None:
         obs = check_data(name, obs, marginal)
-    y = numpyro.sample(check_name("name", name), marginal, obs=obs)
+    site, y = open_site(name, marginal, obs=obs)
     process = Collapsed(*marginal.solve(y), noise)
-    return GaussianProcess(name, process, basis, mean_function, None, points.shape[1], jitter)
+    return record(GaussianProcess(site, process, basis, mean_function, None, points.shape[1], jitter))
 
 
 def _exact(
@@ -223,10 +222,11 @@ def _exact(
     marginal = ExactMarginal(loc, covariance)
     if obs is not None:
         obs = check_data(name, obs, marginal)
-    y = numpyro.sample(name, marginal, obs=obs)
+    site, y = open_site(name, marginal, obs=obs)
     factor = cholesky(covariance)
     process = Exact(kernel, inputs, factor, solve_lower(factor, y - loc), noise)
-    return GaussianProcess(name, process, _PriorOnly(kernel, loc.dtype), mean, None, inputs.shape[1], jitter)
+    basis = _PriorOnly(kernel, loc.dtype)
+    return record(GaussianProcess(site, process, basis, mean, None, inputs.shape[1], jitter))
 
 
 @value_type(static=("dtype",))

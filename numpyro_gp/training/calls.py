@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,28 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, is_array, split_arrays
 from numpyro_gp.checks import fail
 
-__all__ = ["bind", "check_rows", "is_data", "row_names", "split_arguments"]
+__all__ = ["Call", "bind", "is_data", "row_arrays", "split_arguments"]
+
+
+class Call(NamedTuple):
+    """A call of a model, parted into the arrays among its arguments and what stays fixed.
+
+    Attributes
+    ----------
+    arguments : dict
+        Arguments by name, as they came.
+    arrays : list of Array
+        The arrays in them, those inside dictionaries and tuples included.
+    owners : tuple of str
+        Name of the argument that each array belongs to.
+    at : callable
+        The bound arguments with other arrays in these places.
+    """
+
+    arguments: dict[str, Any]
+    arrays: list[Array]
+    owners: tuple[str, ...]
+    at: Callable[[Sequence[Any]], inspect.BoundArguments]
 
 
 def is_data(value: Any) -> bool:
@@ -18,7 +39,7 @@ def is_data(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
-def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """The arguments of a call by name; refuse a call that the model would refuse."""
     try:
         bound = inspect.signature(model).bind(*args, **kwargs)
@@ -30,28 +51,29 @@ def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
             "Give it what the model takes, in the same order and under the same names.",
             TypeError,
         )
-    return bound
+    given = list(bound.arguments.items())
+    arrays, merge = split_arrays([value for _, value in given])
+    owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
+
+    def at(arrays: Sequence[Any]) -> inspect.BoundArguments:
+        values = zip([name for name, _ in given], merge(list(arrays)), strict=True)
+        return inspect.BoundArguments(bound.signature, dict(values))
+
+    return Call(dict(given), arrays, tuple(owners), at)
 
 
-def row_names(bound: inspect.BoundArguments, rows: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the arguments with one row for each datum: those given, or the first."""
-    names = (next(iter(bound.arguments)),) if rows is None else tuple(rows)
-    unknown = [name for name in names if name not in bound.arguments or not is_data(bound.arguments[name])]
+def row_arrays(call: Call, rows: Sequence[str] | None) -> frozenset[int]:
+    """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
+    names = (next(iter(call.arguments)),) if rows is None else tuple(rows)
+    unknown = [name for name in names if name not in call.owners]
     if unknown:
-        fail(
-            "rows",
-            f"names of array arguments among {list(bound.arguments)}",
-            f"{unknown}",
-            "Name them as the model does.",
-        )
-    return names
-
-
-def check_rows(bound: inspect.BoundArguments, names: tuple[str, ...]) -> None:
-    """Refuse row arguments whose first axes differ or are empty."""
-    sizes = {name: bound.arguments[name].shape[0] for name in names}
-    if len(set(sizes.values())) != 1 or 0 in sizes.values():
+        required = f"names of array arguments among {list(call.arguments)}"
+        fail("rows", required, f"{unknown}", "Name them as the model does.")
+    found = frozenset(number for number, owner in enumerate(call.owners) if owner in names)
+    sizes = {call.owners[number]: call.arrays[number].shape[:1] for number in found}
+    if len({call.arrays[number].shape[:1] for number in found}) != 1 or not {(), (0,)}.isdisjoint(sizes.values()):
         fail("rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each.")
+    return found
 
 
 def split_arguments(args: tuple, kwargs: dict) -> tuple[list[Array], Callable[[list[Array]], tuple[tuple, dict]]]:

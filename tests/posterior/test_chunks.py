@@ -1,5 +1,7 @@
 """Chunks of rows against the whole, groups of draws against all at once, kept against computed again."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,29 +9,33 @@ import pytest
 
 from numpyro_gp.posterior import chunks
 
+KEY = jax.random.key(0)
+INDEX = np.arange(5, dtype=np.int32)
 
-def function(draw, part):
+
+def function(fixed, draw, part):
     rows, offset = part
-    factor = jnp.linalg.cholesky(draw["a"] * jnp.eye(2) + 1.0)
-    return {"value": rows["x"] @ factor @ draw["v"], "offset": offset + jnp.zeros(rows["x"].shape[0])}
+    own = jax.tree.map(lambda leaf: leaf[draw[1]], fixed)
+    factor = jnp.linalg.cholesky(own["a"] * jnp.eye(2) + 1.0)
+    return {"value": rows["x"] @ factor @ own["v"], "offset": offset + jnp.zeros(rows["x"].shape[0])}
 
 
 @pytest.fixture
 def problem(rng):
-    draws = {"a": jnp.asarray(rng.uniform(1, 2, 5)), "v": jnp.asarray(rng.normal(size=(5, 2)))}
+    fixed = {"a": jnp.asarray(rng.uniform(1, 2, 5)), "v": jnp.asarray(rng.normal(size=(5, 2)))}
     rows = {"x": jnp.asarray(rng.normal(size=(7, 2)))}
-    factors = [np.linalg.cholesky(a * np.eye(2) + 1.0) for a in np.asarray(draws["a"])]
-    expected = np.stack([np.asarray(rows["x"]) @ L @ v for L, v in zip(factors, np.asarray(draws["v"]))])
-    return draws, rows, expected
+    factors = [np.linalg.cholesky(a * np.eye(2) + 1.0) for a in np.asarray(fixed["a"])]
+    expected = np.stack([np.asarray(rows["x"]) @ L @ v for L, v in zip(factors, np.asarray(fixed["v"]))])
+    return fixed, rows, expected
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 7, 100])
-@pytest.mark.parametrize(("held", "kept"), [(2**28, 2**28), (1, 2**28), (2**28, 0), (40, 0)])
+@pytest.mark.parametrize(("held", "kept"), [(2**28, 2**28), (1, 2**28), (2**28, 0), (100, 0)])
 def test_every_way_gives_the_same_numbers(problem, monkeypatch, chunk_size, held, kept):
-    draws, rows, expected = problem
+    fixed, rows, expected = problem
     monkeypatch.setattr(chunks, "HELD_BYTES", held)
     monkeypatch.setattr(chunks, "KEPT_BYTES", kept)
-    found = chunks.predict_chunks(function, draws, rows, chunk_size)
+    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, chunk_size)
     assert sum(found.sizes) == 7
     values = [chunk["value"][:, :size] for chunk, size in zip(found, found.sizes)]
     np.testing.assert_allclose(np.concatenate(values, axis=1), expected, rtol=1e-12)
@@ -37,32 +43,46 @@ def test_every_way_gives_the_same_numbers(problem, monkeypatch, chunk_size, held
     assert [float(chunk["offset"][0, 0]) for chunk in found] == starts.tolist()
 
 
-def test_the_factorisation_runs_once_for_each_draw_not_for_each_chunk(problem):
-    draws, rows, _ = problem
-    programs = []
-    original = chunks.stage
-
-    def spy(*arguments):
-        programs.append(original(*arguments))
-        return programs[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "stage", spy)
-        chunks.predict_chunks(function, draws, rows, 2)
-    staged = programs[0]
-    shared = staged.once(staged.constants)
-    one = jax.tree.map(lambda leaf: leaf[0], draws)
-    own = staged.prepare(staged.constants, shared, one)
-    part = ({"x": rows["x"][:2]}, jnp.asarray(0))
-    assert "cholesky" in str(jax.make_jaxpr(staged.prepare)(staged.constants, shared, one))
-    assert "cholesky" not in str(jax.make_jaxpr(staged.finish)(staged.constants, shared, own, part))
+def test_every_draw_has_its_own_key():
+    found = chunks.predict_chunks(
+        lambda fixed, draw, part: jax.random.normal(draw[0], (2,)) + 0 * part[0]["x"],
+        {},
+        (KEY, INDEX),
+        {"x": jnp.zeros(2)},
+        2,
+    )
+    wanted = jax.vmap(lambda key: jax.random.normal(key, (2,)))(jax.random.split(KEY, 5))
+    np.testing.assert_array_equal(found[0], wanted)
 
 
-def test_computed_again_chunks_are_a_sequence(problem, monkeypatch):
-    draws, rows, _ = problem
+def test_the_factorisation_runs_once_for_each_draw_not_for_each_chunk(problem, monkeypatch):
+    """Both compiled programs are looked at: the one that sees the rows has no Cholesky."""
+    fixed, rows, _ = problem
+    made = []
+    original = chunks._compile
+    monkeypatch.setattr(chunks, "_compile", lambda *arguments: made.append(original(*arguments)) or made[-1])
+    helper = jax.jit(lambda own: function(own[0], own[1], own[2]))
+    chunks.predict_chunks(lambda *arguments: helper(arguments), fixed, (KEY, INDEX), rows, 2)
+    leaves = jax.tree.leaves(fixed)
+    shapes = jax.eval_shape(lambda: made[0].prepare(leaves, KEY, INDEX, INDEX, count=5))
+    part = [jnp.asarray(0), rows["x"][:2]]
+    assert "cholesky" in str(made[0].prepare.trace(leaves, KEY, INDEX, INDEX, count=5).jaxpr)
+    last = made[0].finish.trace(leaves, shapes, jax.tree.leaves(({"x": rows["x"][:2]}, part[0])))
+    assert "cholesky" not in str(last.jaxpr)
+
+
+def test_computed_again_chunks_are_a_sequence_and_pickle(problem, monkeypatch):
+    fixed, rows, _ = problem
     monkeypatch.setattr(chunks, "KEPT_BYTES", 0)
-    found = chunks.predict_chunks(function, draws, rows, 3)
+    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 3)
     assert len(found) == 3
     np.testing.assert_array_equal(found[-1]["value"], found[2]["value"])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[1]["value"], found[1]["value"])
     with pytest.raises(IndexError):
         found[3]
+
+
+def test_padding_repeats_the_last_row():
+    for row in (np.arange(3.0), jnp.arange(3.0)):
+        np.testing.assert_array_equal(chunks.padded(row, 2, 3), [2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(jax.jit(lambda row: chunks.padded(row, 1, 3))(np.arange(3.0)), [1.0, 2.0, 2.0])

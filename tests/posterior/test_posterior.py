@@ -1,5 +1,8 @@
 """Posteriors of every engine and what they predict, against closed forms."""
 
+import dataclasses
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,8 +218,8 @@ def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
     guide, params = fitted(noisy_model, AutoNormal, steps=2)
     svi = ngp.Posterior.from_svi(noisy_model, guide, params)
     draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([0.2, 0.3, 0.4])}
-    mcmc = ngp.Posterior.from_mcmc(noisy_model, draws)
-    mcmc.num_chains, mcmc.extra_fields = 3, {"energy": jnp.arange(3.0)}
+    chains = {"num_chains": 3, "extra_fields": {"energy": jnp.arange(3.0)}}
+    mcmc = dataclasses.replace(ngp.Posterior.from_mcmc(noisy_model, draws), **chains)
     svi.save(tmp_path / "svi.npz")
     mcmc.save(tmp_path / "mcmc.npz")
     new_guide = ngp.AutoGP(noisy_model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal)
@@ -233,3 +236,22 @@ def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
     np.testing.assert_array_equal(loaded["mcmc"].extra_fields["energy"], np.arange(3.0))
     with pytest.raises(ValueError, match="guide must be the guide of the fit, but got None"):
         ngp.Posterior.load(tmp_path / "svi.npz", noisy_model)
+
+
+def test_posteriors_and_predictions_pickle():
+    X, key = jnp.asarray(CASE["Xs"]), jax.random.key(1)
+    guide, params = fitted(noisy_model, AutoNormal)
+    draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([0.2, 0.3, 0.4])}
+    for posterior in (
+        ngp.Posterior.from_svi(noisy_model, guide, params),
+        ngp.Posterior.from_mcmc(noisy_model, draws),
+    ):
+        prediction = posterior.predict(key, X, num_samples=3, chunk_size=3)
+        again = pickle.loads(pickle.dumps(posterior))
+        np.testing.assert_array_equal(again.predict(key, X, num_samples=3, chunk_size=3).mean, prediction.mean)
+        copied = pickle.loads(pickle.dumps(prediction))
+        np.testing.assert_array_equal(copied.variance, prediction.variance)
+        np.testing.assert_array_equal(copied.sample(5), prediction.sample(5))
+        np.testing.assert_array_equal(copied.log_density(np.zeros(4)), prediction.log_density(np.zeros(4)))
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            posterior.kind = "other"

@@ -89,3 +89,13 @@ def test_chunks_that_are_computed_again_give_the_same_mixture(monkeypatch):
     np.testing.assert_allclose(again.log_density(y), kept.log_density(y), rtol=1e-14)
     np.testing.assert_allclose(again.quantiles([0.1, 0.8]), kept.quantiles([0.1, 0.8]), rtol=1e-12)
     assert again.sample(9).shape == (9, 3)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_quantiles_under_jit(split):
+    mixture = prediction(split=split)
+    wanted = mixture.quantiles([0.1, 0.8])
+    np.testing.assert_allclose(jax.jit(mixture.quantiles)(jnp.array([0.1, 0.8])), wanted, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(lambda: mixture.quantiles([0.1, 0.8]))(), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="levels must be between 0 and 1"):
+        jax.jit(lambda: mixture.quantiles([1.0]))()

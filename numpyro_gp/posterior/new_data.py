@@ -1,0 +1,108 @@
+"""A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_key, check_points, check_positive
+from numpyro_gp.posterior.chunks import predict_chunks
+from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.programs import run, traced
+from numpyro_gp.posterior.rows import find_rows
+from numpyro_gp.posterior.tracing import (
+    abstract_trace,
+    conditioned_observation,
+    data_site,
+    has_local,
+    new_data_plates,
+    process_at,
+    trace_at,
+)
+from numpyro_gp.sites import Observation, unwrap
+from numpyro_gp.training.calls import Call, row_arrays
+
+__all__ = ["draw_functions", "predict_conditioned", "predict_rows"]
+
+
+def predict_rows(
+    posterior: Any,
+    key: Array,
+    call: Call,
+    rows: Sequence[str] | None,
+    site: str | None,
+    num_samples: int | None,
+    chunk_size: int,
+) -> Prediction:
+    """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`."""
+    check_key("key", key)
+    check_count("chunk_size", chunk_size)
+    cut = row_arrays(call, rows)
+    trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
+    name, plates = data_site(trace, site), new_data_plates(posterior, call, trace)
+    index = posterior.spread(num_samples, posterior.source.is_random or has_local(trace, plates))
+
+    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[int, Array], Array]) -> Observation:
+        arrays = {**fixed[1], **part[0]}
+        bound = call.at([arrays[number] for number in range(len(arrays))])
+        return unwrap(trace_at(posterior.at(fixed[0]), draw, bound, plates, part[1])[name]["fn"])
+
+    total = call.arrays[min(cut)].shape[0]
+    size = max(chunk_size, min(2, total - 1))
+
+    def program(cut: frozenset[int]) -> Any:
+        def one(source: Any, arrays: dict[int, Array]) -> Observation:
+            return one_draw((source, {}), (key, jnp.asarray(0)), (arrays, jnp.asarray(0)))
+
+        shapes = [(size, *x.shape[1:]) if n in cut else x.shape for n, x in enumerate(call.arrays)]
+        empty = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in zip(shapes, call.arrays, strict=True)]
+        return traced(one, posterior.source, dict(enumerate(empty)))[:2]
+
+    if rows is None and total > chunk_size:
+        cut = find_rows(program, call.arrays, call.owners, cut, size)
+    numbered = dict(enumerate(call.arrays))
+    rest = {number: numbered.pop(number) for number in set(numbered) - cut}
+    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size)
+    return Prediction(chunks, chunks.sizes, key)
+
+
+def predict_conditioned(
+    posterior: Any,
+    key: Array,
+    X: Array,
+    call: Call,
+    gp: str | None,
+    noise: Array | None,
+    num_samples: int | None,
+    chunk_size: int,
+) -> Prediction:
+    """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
+    rows = {"X": check_points("X", X)}
+    if noise is not None:
+        rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:1])
+    plates = new_data_plates(posterior, call)
+    index = posterior.spread(num_samples, posterior.source.is_random)
+
+    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
+        process = process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
+        return conditioned_observation(process, **part[0])
+
+    fixed, draws = (posterior.source, call.arrays), (check_key("key", key), index)
+    chunks = predict_chunks(one_draw, fixed, draws, rows, check_count("chunk_size", chunk_size))
+    return Prediction(chunks, chunks.sizes, key)
+
+
+def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | None, num_samples: int | None) -> Array:
+    """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
+    plates, index = new_data_plates(posterior, call), posterior.spread(num_samples, is_random=True)
+
+    def one(source: Any, draw: tuple[Array, Array], X: Array, arrays: list[Array]) -> Array:
+        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+        drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
+        return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
+
+    every = lambda source, draws, *rest: jax.lax.map(lambda draw: one(source, draw, *rest), draws)  # noqa: E731
+    draws = (jax.random.split(check_key("key", key), index.size), jnp.asarray(index))
+    return run(every, posterior.source, draws, check_points("X", X, leading=True), call.arrays)

@@ -1,0 +1,110 @@
+"""Programs that are compiled once: kept by what they compute, so that no change of a model can be missed.
+
+The key of a compiled program is the traced program itself: its operations with their parameters, the shapes and types
+of all its values, and the numbers written in it. A model is traced at every call, which costs no compilation; a
+closure, a global number, a method or the precision that changed gives another program. Arrays that the model closes
+over, parameters, draws, random keys and data are arguments.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+__all__ = ["as_function", "kept", "run", "traced"]
+
+# How many programs are kept: the oldest leave first.
+SIZE = 128
+# Rules for derivatives: a forward program does the same whatever they are, and some are new objects at each trace.
+RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd"})
+_programs: OrderedDict[Any, Any] = OrderedDict()
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Jaxpr, list[Any], Any]:
+    """Program of a function, the arrays that it captured (its first inputs), and the structure of its result.
+
+    Inner ``jit`` is written out, so that a jitted helper hides nothing.
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    inputs = [var.aval for var in closed.jaxpr.constvars + closed.jaxpr.invars]
+    empty = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in inputs]
+    count = len(closed.consts)
+    flat = jax.make_jaxpr(lambda *values: _evaluate(closed.jaxpr, values[:count], values[count:]))(*empty)
+    program = flat.jaxpr.replace(constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
+    return program, [*flat.consts, *closed.consts], jax.tree.structure(shapes)
+
+
+def _evaluate(program: Jaxpr, constants: Any, arguments: Any) -> list[Any]:
+    known = dict(zip(program.constvars + program.invars, (*constants, *arguments), strict=True))
+    read = lambda atom: atom.val if isinstance(atom, Literal) else known[atom]  # noqa: E731
+    for equation in program.eqns:
+        if equation.primitive.name in ("jit", "pjit"):
+            inner = equation.params["jaxpr"]
+            results = _evaluate(inner.jaxpr, inner.consts, [read(atom) for atom in equation.invars])
+        else:
+            inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
+            alone = dict(constvars=[], invars=inputs, outvars=equation.outvars, eqns=[equation])
+            results = as_function(program.replace(**alone, effects=equation.effects))(*map(read, inputs))
+        known.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in program.outvars]
+
+
+def kept(program: Jaxpr, extra: Any, build: Callable[[], Any]) -> Any:
+    """What ``build`` makes of a program, made once; ``extra`` is what else it depends on."""
+    try:
+        key = (_signature(program), extra)
+        found = _programs.pop(key, None)
+    except TypeError:  # a parameter without a hash: nothing is kept
+        return build()
+    _programs[key] = build() if found is None else found
+    while len(_programs) > SIZE:
+        _programs.popitem(last=False)
+    return _programs[key]
+
+
+def run(function: Callable[..., Any], *arguments: Any) -> Any:
+    """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same."""
+    program, constants, structure = traced(function, *arguments)
+    compiled = kept(program, None, lambda: jax.jit(as_function(program)))
+    return jax.tree.unflatten(structure, compiled(*constants, *jax.tree.leaves(arguments)))
+
+
+def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
+    """A program of no constants as a function of its inputs."""
+    return jaxpr_as_fun(ClosedJaxpr(program, []))
+
+
+def _signature(program: Jaxpr) -> tuple[Any, ...]:
+    numbers: dict[Any, int] = {}
+    for var in program.constvars + program.invars:
+        numbers[var] = len(numbers)
+    lines = []
+    for equation in program.eqns:
+        inputs = tuple(_atom(atom, numbers) for atom in equation.invars)
+        numbers.update({var: len(numbers) + at for at, var in enumerate(equation.outvars)})
+        results = tuple(var.aval for var in equation.outvars)
+        parameters = tuple((n, _parameter(x)) for n, x in sorted(equation.params.items()) if n not in RULES)
+        lines.append((equation.primitive, inputs, results, parameters))
+    inputs = tuple(var.aval for var in program.constvars + program.invars)
+    return inputs, tuple(lines), tuple(_atom(atom, numbers) for atom in program.outvars)
+
+
+def _atom(atom: Any, numbers: dict[Any, int]) -> Any:
+    if not isinstance(atom, Literal):
+        return numbers[atom]
+    return atom.aval, np.asarray(atom.val).tobytes()
+
+
+def _parameter(value: Any) -> Any:
+    if isinstance(value, ClosedJaxpr):
+        if value.consts:
+            raise TypeError(f"{len(value.consts)} constants inside a program")
+        return _signature(value.jaxpr)
+    if isinstance(value, Jaxpr):
+        return _signature(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(_parameter(item) for item in value)
+    return type(value), value

@@ -1,0 +1,101 @@
+"""Which arguments of a model have one row for each datum: found by running it on a part of the rows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import Any
+
+from jax.extend.core import Jaxpr, Literal, Var
+
+from numpyro_gp.checks import fail
+from numpyro_gp.posterior.staging import ELEMENTWISE
+
+__all__ = ["find_rows"]
+
+# More arrays than these that may or may not have rows are not tried in all ways.
+LIMIT = 4
+SLICES = frozenset({"dynamic_slice", "slice"})
+
+
+def find_rows(
+    trace: Callable[[frozenset[int]], tuple[Jaxpr, list[Any]]],
+    arrays: Sequence[Any],
+    owners: Sequence[str],
+    rows: frozenset[int],
+    size: int,
+) -> frozenset[int]:
+    """Numbers of the arrays whose rows are those of the data, among all that are as long as the data.
+
+    An array has rows where the model only runs if it is cut with the others (``f(X) * exposure``), or where the
+    indices of a plate read it (``exposure[idx]``). It has none where the model does not run on a part of it
+    (inducing inputs of a fitted process), or where nothing selects its rows by number alone. Anything
+    else is refused.
+
+    Parameters
+    ----------
+    trace : callable
+        Of the numbers of the arrays that are cut to ``size`` rows: the model's program, whose last inputs are
+        ``arrays`` and whose first are arrays that the model closes over, and these.
+    arrays, owners : sequences
+        Arrays among the arguments, and the name of the argument that each belongs to.
+    rows : frozenset of int
+        Arrays that are known to have rows.
+    size : int
+        Rows of the part that the model is tried on.
+    """
+    total = arrays[min(rows)].shape[0]
+    open_ones = [n for n, x in enumerate(arrays) if n not in rows and x.ndim and x.shape[0] == total]
+    if len(open_ones) > LIMIT:
+        _refuse(owners, open_ones, f"{len(open_ones)} more arrays of {total} rows")
+    programs = {}
+    for count in range(len(open_ones) + 1):
+        for more in combinations(open_ones, count):
+            try:
+                programs[rows.union(more)] = trace(rows.union(more))
+            except (TypeError, ValueError):  # the model does not run on these shapes
+                continue
+    if not programs:
+        trace(rows)  # says why
+    found = set(rows)
+    for number in open_ones:
+        runs = [cut for cut in programs if number not in cut]
+        if len(runs) == len(programs) or not runs:
+            found |= set() if runs else {number}
+            continue
+        program = programs[runs[0]][0]
+        uses = _uses(program, program.invars[len(program.invars) - len(arrays) + number], total, size)
+        if uses == {"rows"}:
+            found.add(number)
+        elif "rows" in uses:
+            _refuse(owners, [number], "one that is read row by row and as a whole")
+    if frozenset(found) not in programs:
+        _refuse(owners, open_ones, "arrays that do not fit together")
+    program, constants = programs[frozenset(found)]
+    for var, value in zip(program.invars, constants):
+        if var.aval.shape[:1] == (total,) and "rows" in _uses(program, var, total, size):
+            got = f"an array of shape {value.shape} that the model closes over and its plate indexes"
+            fail("model", "given all arrays with rows as arguments, to be predicted in chunks", got, "Pass it.")
+    return frozenset(found)
+
+
+def _refuse(owners: Sequence[str], numbers: Iterable[int], got: str) -> None:
+    names = sorted({owners[number] for number in numbers})
+    cure = "Name those with one row for each datum, e.g. rows=['X', 'exposure'], or raise chunk_size."
+    fail("rows", f"given, because it is not clear whether {names} are read row by row", got, cure)
+
+
+def _uses(program: Jaxpr, start: Var, total: int, size: int) -> set[str]:
+    """How a program reads an array of ``total`` rows: ``size`` of them by their number ("rows"), or otherwise."""
+    held, given, uses = {start}, set(program.invars), set()
+    for equation in program.eqns:
+        inputs = [atom for atom in equation.invars if not isinstance(atom, Literal)]
+        name, length = equation.primitive.name, equation.outvars[0].aval.shape[:1]
+        if held.intersection(inputs):
+            if name in ELEMENTWISE | SLICES and length == (total,):
+                held.update(equation.outvars)
+            elif name in SLICES | {"gather"} and length == (size,) and given.isdisjoint(inputs[1:]):
+                uses.add("rows")
+            else:
+                uses.add("whole")
+        if given.intersection(inputs):
+            given.update(equation.outvars)
+    return uses

@@ -1,0 +1,120 @@
+"""Where the draws of a posterior come from: a guide with its parameters, or draws that are stored."""
+
+import copy
+from collections.abc import Callable, Mapping
+from inspect import BoundArguments
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoSemiDAIS
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.checks import fail
+from numpyro_gp.guides.auto import AutoGP
+
+__all__ = ["GuideDraws", "StoredDraws", "check_params"]
+
+
+@value_type(static=("guide",))
+class GuideDraws:
+    """Draws made at will from a guide at fitted parameters; the parameters are the arrays of this value."""
+
+    guide: Callable[..., Any]
+    params: Mapping[str, Any]
+    num_draws: ClassVar[None] = None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether draws of the global sites differ."""
+        if isinstance(self.guide, AutoGP):
+            return not (self.guide.rest is None or isinstance(self.guide.rest, AutoDelta))
+        return not isinstance(self.guide, AutoDelta)
+
+    def values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:
+        """One draw of the global sites, beliefs at GP sites."""
+        if isinstance(self.guide, AutoGP):
+            return self.guide.global_values(key, self.params)
+        if isinstance(self.guide, AutoGuide):
+            return self.guide.sample_posterior(key, self.params)
+        return self.training_values(key, index, call)
+
+    def training_values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:  # noqa: ARG002
+        """One draw of all latent sites, those of the training data in ``call`` included."""
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self.params):
+            trace = handlers.trace(self.guide).get_trace(*call.args, **call.kwargs)
+        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+
+@value_type()
+class StoredDraws:
+    """Draws of a chain or particles, on the first axis of each leaf; ``params`` are those of the model itself."""
+
+    samples: Mapping[str, Any]
+    params: Mapping[str, Any]
+    is_random: ClassVar[bool] = True
+
+    @property
+    def num_draws(self) -> int:
+        """Number S of stored draws."""
+        return jax.tree.leaves(self.samples)[0].shape[0]
+
+    def values(self, key: Array, index: Array, call: Any) -> dict[str, Any]:  # noqa: ARG002
+        """The draw of a number."""
+        return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
+
+    training_values = values
+
+
+def check_params(guide: Callable[..., Any], params: Mapping[str, Any], call: BoundArguments | None) -> None:
+    """Refuse parameters that are not those of the guide: it would stand where it started, at the prior.
+
+    The parameters of an autoguide are known from the run that set it up; those of a hand-written guide need
+    the arguments of a call, and have the shapes that these give them.
+    """
+    # This one autoguide needs the arguments of the model at every call.
+    knows_itself = isinstance(guide, AutoGuide) and not isinstance(guide, AutoSemiDAIS)
+    if knows_itself:
+        wanted = _shapes(lambda: _run_autoguide(guide))
+    elif call is None:
+        return
+    else:
+        wanted = dict.fromkeys(_shapes(lambda: guide(*call.args, **call.kwargs)))
+    missing = [name for name in wanted if name not in params]
+    shapes = {name: jax.tree.map(jnp.shape, params[name]) for name in wanted if name in params}
+    wrong = [f"{name!r} of shape {shapes[name]}, not {wanted[name]}" for name in shapes if shapes[name] != wanted[name]]
+    wrong = wrong if knows_itself else []
+    if missing or wrong:
+        got = f"none named {missing}" if missing else ", ".join(wrong)
+        others = sorted(set(params) - set(wanted))
+        fail(
+            "params",
+            f"the parameters of the guide: {sorted(wanted)}",
+            f"{got}; others are {others}" if others else got,
+            "Pass svi.get_params(state), or result.params, of the fit of this model and this guide.",
+        )
+
+
+def _run_autoguide(guide: AutoGuide) -> None:
+    """The statements of an autoguide about global sites; the guide itself is left as it is."""
+    if isinstance(guide, AutoGP):
+        guide.declare_global()
+        guide = guide.rest
+    if isinstance(guide, AutoGuide):
+        own = copy.copy(guide)
+        own.create_plates = None  # those of the run that set it up
+        own()
+
+
+def _shapes(run: Callable[[], Any]) -> dict[str, Any]:
+    """Shapes of the parameters that a program declares; nothing is computed."""
+    found: dict[str, Any] = {}
+
+    def trace() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            sites = handlers.trace(run).get_trace()
+        found.update({n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"})
+
+    jax.eval_shape(trace)
+    return found

@@ -1,0 +1,120 @@
+"""Draws of a posterior, and what is refused because it would be the prior."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+
+import numpyro_gp as ngp
+
+X = np.linspace(0.0, 1.0, 5)[:, None]
+Y = np.sin(X[:, 0])
+KEY = jax.random.key(0)
+
+
+def model(X, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+    level = numpyro.param("level", 0.0)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, scale), jnp.linspace(0.0, 1.0, 3)[:, None], mean=level)
+    with numpyro.plate("data", X.shape[0]):
+        own = numpyro.sample("own", dist.Normal(0.0, 0.1))
+        at = f(X)
+        ngp.observe("y", dist.Normal(at.loc + own, at.scale), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+def written(X, y=None):
+    """A guide by hand."""
+    mean = numpyro.param("m", jnp.zeros(3))
+    numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, 0.5 * jnp.eye(3))))
+    numpyro.sample("scale", dist.Delta(numpyro.param("s", jnp.ones(()))))
+    with numpyro.plate("data", X.shape[0]):
+        numpyro.sample("own", dist.Normal(0.0, 0.1))
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Guide and parameters of three kinds of guide."""
+    found = {}
+    guides = (
+        ("AutoGP", ngp.AutoGP(model, rest=AutoNormal)),
+        ("NumPyro", AutoMultivariateNormal(model)),
+        ("by hand", written),
+    )
+    for name, guide in guides:
+        svi = SVI(model, guide, optax.adam(0.01), Trace_ELBO())
+        found[name] = guide, svi.get_params(svi.init(jax.random.key(1), X, Y))
+    return found
+
+
+def rejected(guide, params, message):
+    with pytest.raises(ValueError, match=message):
+        ngp.Posterior.from_svi(model, guide, params).predict(KEY, X + 1)
+
+
+@pytest.mark.parametrize("name", ["AutoGP", "NumPyro", "by hand"])
+def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
+    """All of these predicted mean 0 and variance 1, the prior."""
+    guide, params = fits[name]
+    assert ngp.Posterior.from_svi(model, guide, params).predict(KEY, X + 1, num_samples=2).mean.shape == (5,)
+    first = {"AutoGP": "f/mean", "NumPyro": "auto_loc", "by hand": "m"}[name]
+    rejected(guide, {}, "params must be the parameters of the guide: .*but got none named")
+    others = {f"{key}_": value for key, value in params.items()}
+    rejected(guide, others, f"got none named .*'{first}'.*; others are .*'{first}_'")
+    own = {key: value for key, value in params.items() if key != "level"}
+    rejected(guide, own, r"params must be with the model's own parameters \['level'\]")
+    wrong = {**params, first: jnp.zeros(7)}
+    rejected(guide, wrong, "7" if name != "by hand" else "site 'f' has posterior draws of shape|whitened values|shape")
+
+
+def test_the_check_leaves_the_guide_as_it_was(fits):
+    guide, params = fits["AutoGP"]
+    before = dict(guide.rest.__dict__)
+    ngp.Posterior.from_svi(model, guide, params)
+    assert guide.rest.__dict__ == before
+
+
+def test_loaded_parameters_are_checked(fits, tmp_path):
+    guide, params = fits["AutoGP"]
+    ngp.Posterior.from_svi(model, guide, params).save(tmp_path / "fit.npz")
+    other = ngp.AutoGP(lambda X, y=None: ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), X))
+    with pytest.raises(ValueError, match=r"got none named .*'g/mean'"):
+        ngp.Posterior.load(tmp_path / "fit.npz", model, other, X, Y)
+
+
+CALLS = {
+    "predict": lambda p: p.predict(KEY, X),
+    "draws": lambda p: p.draws(KEY, X, Y),
+    "hyperparameters": lambda p: p.hyperparameters(KEY, X, Y),
+    "function_draws": lambda p: p.function_draws(KEY, X),
+    "to_arviz": lambda p: p.to_arviz(KEY, X, Y),
+    "compare": lambda p: ngp.compare({"p": p}, KEY, X, y=Y),
+    "predict_at": lambda p: p.predict_at(KEY, X, X, Y),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_misspelt_site_is_refused(call):
+    """It was drawn from its prior. Sites of single data and deterministic values may be missing or extra."""
+    draws = {"scael": jnp.ones(2), "f": jnp.zeros((2, 3)), "own": jnp.zeros((2, 5)), "area": jnp.ones(2)}
+    posterior = ngp.Posterior.from_mcmc(model, draws)
+    with pytest.raises(ValueError, match=r"got none of \['scale'\], but draws of \['area', 'scael'\]"):
+        CALLS[call](posterior)
+
+
+def test_sites_of_single_data_may_be_missing_in_predictions_only():
+    posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 3)), "area": jnp.ones(2)})
+    assert posterior.predict(KEY, X).mean.shape == (5,)
+    assert set(posterior.hyperparameters(KEY, X, Y)) == {"scale"}
+    with pytest.raises(ValueError, match=r"draws of every latent site.*got none of \['own'\]"):
+        posterior.draws(KEY, X, Y)
+
+
+def test_draws_made_for_other_inducing_inputs_are_refused():
+    posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 4))})
+    with pytest.raises(ValueError, match=r"site 'f' has posterior draws of shape \(4,\), but got data for which"):
+        posterior.predict(KEY, X)
