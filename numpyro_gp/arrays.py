@@ -14,6 +14,9 @@ K      importance samples
 S      posterior draws
 ====== ======================================================================
 
+They stand in annotations: ``Float[Array, "M N"]``, a leading ``*batch`` for any axes on the left. The
+tests check them while the code runs; what a user passes is judged by `numpyro_gp.checks` alone.
+
 Words with one meaning: *variance* and *noise* are variances, *scale* is a standard deviation,
 *factor* is a lower Cholesky factor, *whitened* values have a standard normal prior, a *bound* is
 maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likelihood variance.
@@ -21,17 +24,29 @@ maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likel
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayLike", "Merge", "is_array", "split_arrays", "value_type"]
+__all__ = ["Array", "ArrayField", "ArrayLike", "Merge", "is_array", "split_arrays", "value_type"]
 
 Array = jax.Array
 T = TypeVar("T")
+
+# The type of a field that ``__post_init__`` converts: the constructor takes what becomes an array, the value holds one.
+if TYPE_CHECKING:
+
+    class ArrayField:
+        """Read as an array, given as anything that becomes one."""
+
+        def __get__(self, value: object, owner: type | None = None) -> Array: ...
+        def __set__(self, value: object, item: ArrayLike) -> None: ...
+
+else:
+    ArrayField = ArrayLike
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -82,7 +97,7 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
             data_class.__eq__ = lambda self, other: type(self) is type(other) and flatten(self) == flatten(other)
             data_class.__hash__ = lambda self: hash((data_class, flatten(self)[1]))
         jax.tree_util.register_pytree_with_keys(data_class, flatten_with_keys, unflatten, flatten)
-        return data_class
+        return cast("type[T]", data_class)
 
     return decorate
 

@@ -5,11 +5,12 @@ Shapes and kinds are checked always, values only when they are known: inside ``j
 it protects.
 """
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 
@@ -34,7 +35,7 @@ def fail(argument: str, required: str, got: object, cure: str, error: type[Excep
     raise error(f"{argument} must be {required}, but got {got}. {cure}")
 
 
-def known(value: Any) -> np.ndarray | None:
+def known(value: object) -> np.ndarray | None:
     """The value as a NumPy array, or None where it is traced and so not known yet."""
     return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
 
@@ -103,7 +104,9 @@ def check_nonnegative(argument: str, value: ArrayLike) -> Array:
     return array
 
 
-def check_points(argument: str, value: ArrayLike, columns: int | None = None, leading: bool = False) -> Array:
+def check_points(
+    argument: str, value: ArrayLike, columns: int | None = None, leading: bool = False
+) -> Float[Array, "*batch N D"]:
     """Return a set of inputs ``(N, D)``; ``leading=True`` also allows axes to the left, ``(..., N, D)``."""
     array = check_floating(argument, value)
     axes = "(..., N, D)" if leading else "(N, D)"
@@ -154,17 +157,17 @@ def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...
     return array
 
 
-def check_key(argument: str, key: Any) -> Array:
+def check_key(argument: str, key: object) -> Array:
     """Return a single PRNG key; refuse seeds, so that no randomness is hidden."""
-    is_new = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    is_new = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0
     is_old = isinstance(key, (jax.Array, np.ndarray)) and key.dtype == jnp.uint32 and key.shape == (2,)
-    if not (is_old or (is_new and key.ndim == 0)):
+    if not (is_old or is_new):
         got = f"{key!r:.60}" if not isinstance(key, jax.Array) else f"an array of {key.dtype}{key.shape}"
         fail(argument, "one JAX random key", got, "Pass jax.random.key(0).", TypeError)
     return jnp.asarray(key)
 
 
-def check_count(argument: str, value: Any, minimum: int = 1) -> int:
+def check_count(argument: str, value: object, minimum: int = 1) -> int:
     """Return a Python integer that is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         fail(
@@ -179,8 +182,8 @@ def check_count(argument: str, value: Any, minimum: int = 1) -> int:
     return int(value)
 
 
-def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> str:
+def check_choice(argument: str, value: object, choices: tuple[str, ...]) -> str:
     """Return one of the allowed words."""
     if value not in choices:
         fail(argument, "one of " + ", ".join(repr(choice) for choice in choices), repr(value), "Check the spelling.")
-    return value
+    return str(value)

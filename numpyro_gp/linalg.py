@@ -12,6 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
 
@@ -36,28 +37,32 @@ def default_jitter(dtype: jnp.dtype) -> float:
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
 
 
-def jittered(matrix: Array, jitter: float | None) -> tuple[Array, Array]:
+def jittered(
+    matrix: Float[Array, "*batch M M"], jitter: float | None
+) -> tuple[Float[Array, "*batch M M"], Float[Array, "*batch"]]:
     """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype."""
     relative = default_jitter(matrix.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
     return matrix + amount[..., None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype), amount
 
 
-def cholesky(matrix: Array) -> Array:
+def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
     """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired."""
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
-def solve_lower(factor: Array, right: Array, transpose: bool = False) -> Array:
-    """``L^-1 B`` or ``L^-T B`` for one factor ``(M, M)`` and right sides ``(M,)`` or ``(M, R)``."""
+def solve_lower(
+    factor: Float[Array, "M M"], right: Float[Array, " M *columns"], transpose: bool = False
+) -> Float[Array, " M *columns"]:
+    """``L^-1 B`` or ``L^-T B`` for one factor and right sides ``(M,)`` or ``(M, R)``."""
     columns = right[:, None] if right.ndim == 1 else right
     solved = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=transpose)
     return solved[:, 0] if right.ndim == 1 else solved
 
 
 @jax.custom_jvp
-def factorise(matrix: Array) -> tuple[Array, Array]:
-    """Lower factor ``L`` of a positive definite ``(..., M, M)`` matrix, and ``W = L^-1``.
+def factorise(matrix: Float[Array, "*batch M M"]) -> tuple[Float[Array, "*batch M M"], Float[Array, "*batch M M"]]:
+    """Lower factor ``L`` of a positive definite matrix, and ``W = L^-1``.
 
     The derivative is written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
     its diagonal halved, ``dL = L Phi(E)`` and ``dW = -Phi(E) W``. Its transpose needs three
@@ -78,14 +83,14 @@ def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple
     return (factor, inverse), (factor @ lower, -lower @ inverse)
 
 
-def inverse_factor(precision: Array) -> Array:
+def inverse_factor(precision: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix."""
     _, inverse = factorise(precision[::-1, ::-1])
     return inverse.T[::-1, ::-1]
 
 
-def small_cholesky(matrix: Array) -> Array:
-    """Lower factors of many small matrices ``(..., K, K)``, unrolled over K up to 16 (batched LAPACK beyond)."""
+def small_cholesky(matrix: Float[Array, "*batch K K"]) -> Float[Array, "*batch K K"]:
+    """Lower factors of many small matrices, unrolled over K up to 16 (batched LAPACK beyond)."""
     size = matrix.shape[-1]
     if size > UNROLLED_SIZE:
         return cholesky(matrix)
@@ -99,14 +104,14 @@ def small_cholesky(matrix: Array) -> Array:
     return jnp.stack(columns, axis=-1)
 
 
-def half_log_det(factor: Array) -> Array:
-    """``sum_i log L_ii``: half the log determinant of ``L L^T``, for ``(..., M, M)`` factors."""
+def half_log_det(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch"]:
+    """``sum_i log L_ii``: half the log determinant of ``L L^T``."""
     return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
 
 
 @jax.custom_jvp
-def gaussian_log_density(residual: Array, covariance: Array) -> Array:
-    """``log N(r; 0, S)`` for one vector ``(N,)`` and its covariance ``(N, N)`` (mathematics.md section 1.4).
+def gaussian_log_density(residual: Float[Array, " N"], covariance: Float[Array, "N N"]) -> Float[Array, ""]:
+    """``log N(r; 0, S)`` for one vector and its covariance (mathematics.md section 1.4).
 
     Its derivative is written out, ``dr: -S^-1 r`` and ``dS: (a a^T - S^-1)/2`` with ``a = S^-1 r``, which
     costs one product where differentiating the factorisation costs two solves and a product.

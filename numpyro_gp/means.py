@@ -5,13 +5,14 @@ The fixed projections at the end are the means of the inner layers of a deep Gau
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 
 __all__ = [
@@ -37,7 +38,7 @@ def _store(value: Any, /, **fields: Any) -> None:
         object.__setattr__(value, name, item)
 
 
-def _inputs(X: ArrayLike, columns: int | None = None) -> Array:
+def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"]:
     return check_points("X", X, columns=columns, leading=True)
 
 
@@ -45,7 +46,7 @@ def _literal(value: ArrayLike) -> ArrayLike:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _times(X: Array, weights: Array) -> Array:
+def _times(X: Float[Array, "*batch D"], weights: Float[Array, " D *outputs"]) -> Array:
     """``X W`` over any leading axes, in full precision on every device."""
     return jnp.tensordot(X, weights, axes=1, precision=lax.Precision.HIGHEST)
 
@@ -77,7 +78,7 @@ class Constant:
     (3, 2)
     """
 
-    value: ArrayLike
+    value: ArrayField
 
     def __post_init__(self) -> None:
         value = check_floating("value", _literal(self.value))
@@ -110,8 +111,8 @@ class Linear:
     [3.5, 4.5]
     """
 
-    weights: ArrayLike
-    bias: ArrayLike = 0.0
+    weights: ArrayField
+    bias: ArrayField = cast("ArrayField", 0.0)
 
     def __post_init__(self) -> None:
         weights, bias = check_floating("weights", self.weights), check_floating("bias", _literal(self.bias))
@@ -135,7 +136,7 @@ class Projection:
     The next layer's inducing inputs belong at ``projection(Z)``.
     """
 
-    weights: ArrayLike
+    weights: ArrayField
 
     def __post_init__(self) -> None:
         weights = check_floating("weights", self.weights)

@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import logsumexp
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count
@@ -42,12 +43,14 @@ __all__ = [
 HERMITE_NODES = 20
 LEGENDRE_NODES = 8
 CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
+# An elementwise function of latent values and of what else it is given.
+Integrand = Callable[..., Array]
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
 
 @functools.cache
-def gauss_hermite(num: int) -> tuple[np.ndarray, np.ndarray]:
+def gauss_hermite(num: int) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, " Q"]]:
     """Nodes and weights (summing to one) of the rule for a standard normal, exact for degree ``2 num - 1``.
 
     Examples
@@ -61,8 +64,8 @@ def gauss_hermite(num: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def tensor_hermite(num: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Product rule: nodes ``(num**dimension, dimension)`` and weights ``(num**dimension,)``."""
+def tensor_hermite(num: int, dimension: int) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
+    """Product rule of ``num**dimension`` nodes, and its weights."""
     nodes, weights = gauss_hermite(num)
     grid = np.meshgrid(*[nodes] * dimension, indexing="ij")
     products = functools.reduce(np.multiply.outer, [weights] * dimension)
@@ -70,8 +73,10 @@ def tensor_hermite(num: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def quasi_normal(dimension: int, log2_num: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """A Kronecker sequence as standard normals ``(2**log2_num, dimension)``, with equal weights.
+def quasi_normal(
+    dimension: int, log2_num: int = 10
+) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
+    """A Kronecker sequence of ``2**log2_num`` standard normals, with equal weights.
 
     Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
     keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
@@ -89,13 +94,15 @@ def quasi_normal(dimension: int, log2_num: int = 10) -> tuple[np.ndarray, np.nda
     return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
 
 
-def floored_sqrt(variance: Array) -> Array:
+def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """``sqrt(variance + machine epsilon)``: a standard deviation whose derivative is finite at zero variance."""
     return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps)
 
 
-def composite_rule(cuts: Array) -> tuple[Array, Array]:
-    """Nodes and weights ``(..., 8 (K + 6))`` for a standard normal, cut at ``cuts (..., K)`` and {0, ±2, ±4, ±8}.
+def composite_rule(
+    cuts: Float[Array, "*batch K"],
+) -> tuple[Float[Array, "*batch 8*(K+6)"], Float[Array, "*batch 8*(K+6)"]]:
+    """Nodes and weights for a standard normal, cut at ``cuts`` and {0, ±2, ±4, ±8}.
 
     Cuts outside ±8 are clipped there and leave pieces of no width. The rule is a constant for
     differentiation: where the cuts are has no derivative worth having.
@@ -119,15 +126,17 @@ def composite_rule(cuts: Array) -> tuple[Array, Array]:
     return z.reshape(shape), weights.reshape(shape)
 
 
-def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Array) -> Array:
-    """Cuts ``centre + width * {0, ±1, ±3, ±10, ±30}``, shape ``like.shape + (9,)``; constants for differentiation."""
+def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+    """Cuts ``centre + width * {0, ±1, ±3, ±10, ±30}``; constants for differentiation."""
     centre, width = (jnp.broadcast_to(jnp.asarray(part, like.dtype), like.shape)[..., None] for part in (centre, width))
     widths = jnp.asarray(np.array(WIDTHS), like.dtype)
     return lax.stop_gradient(centre + width * jnp.expand_dims(widths, range(like.ndim)))
 
 
-def rule(mean: Array, variance: Array, cuts: Array | None) -> tuple[Array, Array]:
-    """Points ``f (..., n)`` and weights of ``N(mean, variance)``; ``cuts`` are values of ``f``; None: Gauss-Hermite."""
+def rule(
+    mean: Float[Array, "*batch"], variance: Float[Array, "*batch"], cuts: Float[Array, "*batch K"] | None
+) -> tuple[Float[Array, "*batch Q"], Float[Array, "*batch Q"]]:
+    """Points ``f`` and weights of ``N(mean, variance)``; ``cuts`` are values of ``f``; None: Gauss-Hermite."""
     scale = jnp.sqrt(variance)[..., None]
     if cuts is None:
         nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
@@ -139,18 +148,24 @@ def rule(mean: Array, variance: Array, cuts: Array | None) -> tuple[Array, Array
     return mean[..., None] + scale * nodes, weights
 
 
-def slope(fun: Callable) -> Callable:
+def slope(fun: Integrand) -> Integrand:
     """Derivative of an elementwise ``fun(f, args)`` in ``f``."""
     return lambda f, args: jax.jvp(lambda x: fun(x, args), (f,), (jnp.ones_like(f),))[1]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _expect(fun: Callable, mean: Array, variance: Array, cuts: Array | None, args: Any) -> Array:
+def _expect(
+    fun: Integrand,
+    mean: Float[Array, "*batch"],
+    variance: Float[Array, "*batch"],
+    cuts: Float[Array, "*batch K"] | None,
+    args: Any,
+) -> Float[Array, "*batch"]:
     points, weights = rule(mean, variance, cuts)
     return jnp.sum(weights * fun(points, jax.tree.map(lambda a: a[..., None], args)), axis=-1)
 
 
-def _expect_jvp(fun: Callable, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _expect_jvp(fun: Integrand, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """Bonnet for the mean, Price for the variance, and the plain derivative for what ``fun`` is given."""
     mean, variance, cuts, args = primals
     mean_dot, variance_dot, _, args_dot = tangents
@@ -165,14 +180,15 @@ def _expect_jvp(fun: Callable, primals: tuple, tangents: tuple) -> tuple[Array, 
     moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
     if moving:
 
-        def along(f: Array, both: tuple) -> Array:
+        def along(f: Array, both: tuple[list[Array], list[Array]]) -> Array:
             still, directions = both
 
             def at(values: list[Array]) -> Array:
                 inserted = dict(zip(moving, values, strict=True))
-                return fun(f, structure.unflatten([inserted.get(i, leaf) for i, leaf in enumerate(still)]))
+                return fun(f, jax.tree.unflatten(structure, [inserted.get(i, leaf) for i, leaf in enumerate(still)]))
 
-            return jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
+            change: Array = jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
+            return change
 
         tangent = tangent + _expect(along, mean, variance, cuts, (leaves, [dots[i] for i in moving]))
     return value, tangent
@@ -181,8 +197,14 @@ def _expect_jvp(fun: Callable, primals: tuple, tangents: tuple) -> tuple[Array, 
 _expect.defjvp(_expect_jvp, symbolic_zeros=True)
 
 
-def expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Array | None = None) -> Array:
-    """``E fun(f, *args)`` for ``f ~ N(mean, variance)``, of the shape of ``mean``.
+def expect(
+    fun: Integrand,
+    mean: Float[Array, "*batch"],
+    variance: Float[Array, "*batch"],
+    *args: Array,
+    cuts: Float[Array, "*batch K"] | None = None,
+) -> Float[Array, "*batch"]:
+    """``E fun(f, *args)`` for ``f ~ N(mean, variance)``.
 
     Parameters
     ----------
@@ -192,7 +214,7 @@ def expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Arra
     mean, variance, *args : Array
         Arrays of one shape.
     cuts : Array, optional
-        Values of ``f``, shape ``mean.shape + (K,)``, at which ``fun`` changes quickly: the composite rule.
+        Values of ``f`` at which ``fun`` changes quickly: the composite rule.
         None takes 20-node Gauss-Hermite.
 
     Examples
@@ -205,7 +227,13 @@ def expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Arra
     return _expect(lambda f, given: fun(f, *given), mean, variance, cuts, args)
 
 
-def log_expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: Array | None = None) -> Array:
+def log_expect(
+    fun: Integrand,
+    mean: Float[Array, "*batch"],
+    variance: Float[Array, "*batch"],
+    *args: Array,
+    cuts: Float[Array, "*batch K"] | None = None,
+) -> Float[Array, "*batch"]:
     """``log E exp(fun(f, *args))``: log densities stay logarithms, shifted by their own log mean before ``exp``.
 
     Parameters as in `expect`. Minus infinity where every node underflows.
@@ -216,14 +244,16 @@ def log_expect(fun: Callable, mean: Array, variance: Array, *args: Array, cuts: 
     estimate = logsumexp(values, b=weights, axis=-1)
     shift = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
 
-    def shifted(f: Array, given: tuple) -> Array:
+    def shifted(f: Array, given: tuple[Array, ...]) -> Array:
         return jnp.exp(fun(f, *given[:-1]) - given[-1])
 
     return shift + jnp.log(_expect(shifted, mean, variance, cuts, (*args, shift)))
 
 
-def spread_points(mean: Array, covariance_factor: Array, nodes: np.ndarray) -> Array:
-    """``mean + L z`` for every node: ``(K, ..., C)`` from ``mean (..., C)``, ``L (..., C, C)``, ``nodes (K, C)``."""
+def spread_points(
+    mean: Float[Array, "*batch C"], covariance_factor: Float[Array, "*batch C C"], nodes: Float[np.ndarray, "K C"]
+) -> Float[Array, "K *batch C"]:
+    """``mean + L z`` for every node."""
     z = jnp.asarray(nodes, mean.dtype)
     moved = jnp.sum(covariance_factor[None] * jnp.expand_dims(z, range(1, mean.ndim + 1)), axis=-1)
     return mean[None] + moved

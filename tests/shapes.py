@@ -1,0 +1,26 @@
+"""Checks the shapes in the library's annotations while its tests run: ``Float[Array, "M N"]`` by jaxtyping and beartype.
+
+Other annotations are left alone, and so are constructors: what a user passes is judged by the library's own messages,
+which tests compare.
+"""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from beartype import beartype
+from jaxtyping import AbstractArray
+
+
+def has_shape(hint: Any) -> bool:
+    """Whether an annotation says something about the shape of an array."""
+    is_shape = isinstance(hint, type) and issubclass(hint, AbstractArray)
+    return is_shape or any(has_shape(part) for part in get_args(hint))
+
+
+def shapes_only(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The type checker that the import hook gets."""
+    is_constructor = function.__name__ == "__init__"
+    function.__annotations__ = {
+        name: hint for name, hint in function.__annotations__.items() if has_shape(hint) and not is_constructor
+    }
+    return beartype(function)
