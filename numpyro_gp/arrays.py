@@ -24,29 +24,39 @@ maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likel
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayField", "ArrayLike", "Merge", "is_array", "split_arrays", "value_type"]
+__all__ = ["Array", "ArrayField", "ArrayLike", "Converted", "Merge", "is_array", "split_arrays", "value_type"]
 
 Array = jax.Array
 T = TypeVar("T")
 
-# The type of a field that ``__post_init__`` converts: the constructor takes what becomes an array, the value holds one.
+# ``Converted[Held, Given]``: a field whose ``__post_init__`` makes what is held out of what the constructor is given.
 if TYPE_CHECKING:
+    Held = TypeVar("Held", covariant=True)
+    Given = TypeVar("Given", contravariant=True)
 
-    class ArrayField:
-        """Read as an array, given as anything that becomes one."""
+    class Converted(Generic[Held, Given]):
+        """For type checkers, a descriptor; when the code runs, the type that the constructor takes."""
 
-        def __get__(self, value: object, owner: type | None = None) -> Array: ...
-        def __set__(self, value: object, item: ArrayLike) -> None: ...
+        def __get__(self, value: object, owner: type | None = None) -> Held: ...
+        def __set__(self, value: object, item: Given) -> None: ...
 
 else:
-    ArrayField = ArrayLike
+
+    class Converted:
+        """The second of two types."""
+
+        def __class_getitem__(cls, types: tuple[Any, Any]) -> Any:
+            return types[1]
+
+
+ArrayField = Converted[Array, ArrayLike]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

@@ -20,7 +20,7 @@ from jaxtyping import install_import_hook
 from tests.shapes import shapes_only
 
 # Shapes in annotations are checked at run time, here and not in the user's programs.
-TYPED = ["arrays", "checks", "linalg", "quadrature", "means"]
+TYPED = ["arrays", "checks", "linalg", "quadrature", "means", "kernels"]
 if "benchmark" not in sys.argv:
     install_import_hook([f"numpyro_gp.{room}" for room in TYPED], f"{shapes_only.__module__}.{shapes_only.__name__}")
 

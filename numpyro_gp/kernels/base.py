@@ -5,15 +5,16 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 """
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
 
 __all__ = ["Kernel", "Sum", "Product", "Scaled", "Active", "FunctionKernel", "as_kernel"]
@@ -42,8 +43,8 @@ class Kernel(abc.ABC):
 
     __array_ufunc__ = None  # so that NumPy scalars hand ``c * k`` over to ``__rmul__``
 
-    def matrix(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Array:
-        """Covariance ``k(X1, X2)``: ``(N1, D)`` and ``(N2, D)`` give ``(N1, N2)``.
+    def matrix(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
+        """Covariance ``k(X1, X2)`` of points ``(N1, D)`` and ``(N2, D)``.
 
         With one argument, or the same array twice, the square Gram matrix: exactly symmetric,
         with ``diagonal(X1)`` on its diagonal.
@@ -60,11 +61,11 @@ class Kernel(abc.ABC):
             )
         return self._cross(first, second)
 
-    def diagonal(self, X: ArrayLike) -> Array:
-        """Variances ``k(x_n, x_n)``, ``(N,)``."""
+    def diagonal(self, X: ArrayLike) -> Float[Array, " N"]:
+        """Variances ``k(x_n, x_n)`` of points ``(N, D)``."""
         return self._diagonal(check_points("X", X))
 
-    def __call__(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Array:
+    def __call__(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
         """The same as :meth:`matrix`."""
         return self.matrix(X1, X2)
 
@@ -73,48 +74,57 @@ class Kernel(abc.ABC):
         return Active(self, dims)
 
     @abc.abstractmethod
-    def _cross(self, X1: Array, X2: Array) -> Array:
-        """``(N1, N2)`` covariances between two sets of points."""
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        """Covariances between two sets of points."""
 
     @abc.abstractmethod
-    def _diagonal(self, X: Array) -> Array:
-        """``(N,)`` variances."""
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Variances."""
 
-    def _gram(self, X: Array) -> Array:
-        """``(N, N)`` covariances of one set, symmetric to the last bit, with the exact diagonal."""
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        """Covariances of one set, symmetric to the last bit, with the exact diagonal."""
         matrix = self._cross(X, X)
         diagonal = jnp.broadcast_to(self._diagonal(X)[:, None], matrix.shape)
         return jnp.where(np.eye(X.shape[0], dtype=bool), diagonal, 0.5 * (matrix + matrix.T))
 
-    def __add__(self, other: Any) -> "Kernel":
+    def __add__(self, other: "KernelLike | int") -> "Kernel":
         if isinstance(other, int) and other == 0:  # the start value of the builtin sum(kernels)
             return self
         return Sum(self, _operand("+", other, "a kernel"))
 
-    def __radd__(self, other: Any) -> "Kernel":
+    def __radd__(self, other: "KernelLike | int") -> "Kernel":
         if isinstance(other, int) and other == 0:
             return self
         return Sum(_operand("+", other, "a kernel"), self)
 
-    def __mul__(self, other: Any) -> "Kernel":
+    def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
         if _is_number(other):
             return Scaled(self, other)
         return Product(self, _operand("*", other, "a kernel or a positive number"))
 
-    def __rmul__(self, other: Any) -> "Kernel":
+    def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
         if _is_number(other):
             return Scaled(self, other)
         return Product(_operand("*", other, "a kernel or a positive number"), self)
 
 
-def _operand(sign: str, value: Any, required: str) -> Any:
+def _operand(sign: str, value: object, required: str) -> "KernelLike":
     """The kernel on the other side of a sign."""
     if not callable(value):
         fail(f"the other side of {sign}", required, f"a {type(value).__name__}", "Use kernels.Constant(c).", TypeError)
     return value
 
 
-def _is_number(value: Any) -> bool:
+class KernelLike(Protocol):
+    """A function of two sets of points, ``(N1, D)`` and ``(N2, D)``, that returns their covariances ``(N1, N2)``."""
+
+    def __call__(self, X1: Array, X2: Array, /) -> Array: ...
+
+
+KernelField = Converted[Kernel, KernelLike]
+
+
+def _is_number(value: object) -> TypeGuard[ArrayLike]:
     return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
 
 
@@ -122,19 +132,19 @@ def _is_number(value: Any) -> bool:
 class Sum(Kernel):
     """``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds."""
 
-    first: Any
-    second: Any
+    first: KernelField
+    second: KernelField
 
     def __post_init__(self) -> None:
         _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.first._cross(X1, X2) + self.second._cross(X1, X2)
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.first._gram(X) + self.second._gram(X)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.first._diagonal(X) + self.second._diagonal(X)
 
 
@@ -142,19 +152,19 @@ class Sum(Kernel):
 class Product(Kernel):
     """``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds."""
 
-    first: Any
-    second: Any
+    first: KernelField
+    second: KernelField
 
     def __post_init__(self) -> None:
         _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.first._cross(X1, X2) * self.second._cross(X1, X2)
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.first._gram(X) * self.second._gram(X)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.first._diagonal(X) * self.second._diagonal(X)
 
 
@@ -162,19 +172,19 @@ class Product(Kernel):
 class Scaled(Kernel):
     """``c k(x, y)`` with a positive scalar ``c``: what ``c * k`` builds."""
 
-    kernel: Any
-    factor: ArrayLike
+    kernel: KernelField
+    factor: ArrayField
 
     def __post_init__(self) -> None:
         _store(self, kernel=as_kernel(self.kernel), factor=positive_scalar("factor", self.factor))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.factor * self.kernel._cross(X1, X2)
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.factor * self.kernel._gram(X)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.factor * self.kernel._diagonal(X)
 
 
@@ -182,11 +192,11 @@ class Scaled(Kernel):
 class Active(Kernel):
     """A kernel that reads only some columns of its inputs: what ``kernel.on(dims)`` builds."""
 
-    kernel: Any
-    dims: Any
+    kernel: KernelField
+    dims: Converted[tuple[int, ...], int | Sequence[int] | np.ndarray]
 
     def __post_init__(self) -> None:
-        dims = np.atleast_1d(self.dims).tolist() if isinstance(self.dims, np.ndarray) else self.dims
+        dims: object = np.atleast_1d(self.dims).tolist() if isinstance(self.dims, np.ndarray) else self.dims
         dims = (dims,) if isinstance(dims, (int, np.integer)) else dims
         if not isinstance(dims, (tuple, list, range)):
             fail("dims", "an int or a sequence of ints", repr(self.dims), "Pass kernel.on([0, 2]).", TypeError)
@@ -195,7 +205,7 @@ class Active(Kernel):
             fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
         _store(self, kernel=as_kernel(self.kernel), dims=checked)
 
-    def _columns(self, X: Array) -> Array:
+    def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
         if max(self.dims) >= X.shape[1]:
             fail(
                 "dims",
@@ -205,13 +215,13 @@ class Active(Kernel):
             )
         return jnp.stack([X[:, dim] for dim in self.dims], axis=1)
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.kernel._cross(self._columns(X1), self._columns(X2))
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.kernel._gram(self._columns(X))
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.kernel._diagonal(self._columns(X))
 
 
@@ -219,14 +229,14 @@ class Active(Kernel):
 class FunctionKernel(Kernel):
     """Any callable ``k(X1, X2) -> (N1, N2)`` as a kernel; its diagonal is taken point by point."""
 
-    function: Callable[[Array, Array], Array]
+    function: KernelLike
 
     def __post_init__(self) -> None:
         # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
         if jax.tree_util.all_leaves([self.function]):
             _store(self, function=jax.tree_util.Partial(self.function))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         matrix = jnp.asarray(self.function(X1, X2))
         if matrix.shape != (X1.shape[0], X2.shape[0]):
             fail(
@@ -237,11 +247,11 @@ class FunctionKernel(Kernel):
             )
         return matrix
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jax.vmap(lambda point: self._cross(point[None, :], point[None, :])[0, 0])(X)
 
 
-def as_kernel(kernel: Any) -> Kernel:
+def as_kernel(kernel: KernelLike) -> Kernel:
     """Return a :class:`Kernel` as it is, and wrap any other callable ``k(X1, X2) -> (N1, N2)``.
 
     Raises
@@ -275,7 +285,7 @@ def as_kernel(kernel: Any) -> Kernel:
 # What the kernels of this folder share. ``_store`` is for ``__post_init__`` alone.
 
 
-def _store(value: Any, /, **fields: Any) -> None:
+def _store(value: object, /, **fields: object) -> None:
     for name, item in fields.items():
         object.__setattr__(value, name, item)
 
@@ -293,12 +303,12 @@ def _require_axes(argument: str, array: Array, most: int) -> Array:
     return array
 
 
-def positive_scalar(argument: str, value: ArrayLike) -> Array:
+def positive_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
     """A positive scalar hyper-parameter, which may be traced."""
     return _require_axes(argument, check_positive(argument, _literal(value)), 0)
 
 
-def nonnegative_scalar(argument: str, value: ArrayLike) -> Array:
+def nonnegative_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
     """A scalar hyper-parameter that may be zero."""
     return _require_axes(argument, check_nonnegative(argument, _literal(value)), 0)
 
@@ -308,7 +318,7 @@ def positive_per_input(argument: str, value: ArrayLike) -> Array:
     return _require_axes(argument, check_positive(argument, _literal(value)), 1)
 
 
-def per_input(argument: str, value: Array, X: Array) -> Array:
+def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Array, "1 #D"]:
     """``value`` as a row ``(1, D)`` or ``(1, 1)`` that multiplies the inputs; its length must be theirs."""
     if value.ndim == 1 and value.shape[0] != X.shape[1]:
         fail(
@@ -320,6 +330,6 @@ def per_input(argument: str, value: Array, X: Array) -> Array:
     return value.reshape(1, -1)
 
 
-def inner_products(A: Array, B: Array) -> Array:
+def inner_products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``A B^T`` in full precision: accelerators would round float32 inputs to fewer bits by default."""
     return jnp.matmul(A, B.T, precision=lax.Precision.HIGHEST)

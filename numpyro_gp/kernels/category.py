@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, value_type
 from numpyro_gp.checks import check_positive, fail, known
 from numpyro_gp.kernels.base import Kernel, _store, positive_scalar
 from numpyro_gp.kernels.nonstationary import Coregion
@@ -33,8 +34,8 @@ class ZeroMeanCategory(Kernel):
     [[1.0, -1.0], [-1.0, 1.0]]
     """
 
-    variance: ArrayLike
-    probabilities: ArrayLike
+    variance: ArrayField
+    probabilities: ArrayField
 
     def __post_init__(self) -> None:
         weights = check_positive("probabilities", self.probabilities)
@@ -45,12 +46,12 @@ class ZeroMeanCategory(Kernel):
             fail("probabilities", "a distribution that sums to 1", f"a sum of {float(total):.6g}", "Divide by the sum.")
         _store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)
 
-    def quadrature(self) -> tuple[Array, Array]:
-        """The codes ``(C,)`` and their probabilities: nodes and weights of the measure."""
+    def quadrature(self) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
+        """The codes and their probabilities: nodes and weights of the measure."""
         count = self.probabilities.shape[0]
         return jnp.asarray(np.arange(count), self.probabilities.dtype), self.probabilities
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         # The codes are checked where codes are checked: by Coregion.
         count, p = self.probabilities.shape[0], self.probabilities
         codes = Coregion(jnp.zeros((count, 1), p.dtype), 1.0)
@@ -60,7 +61,7 @@ class ZeroMeanCategory(Kernel):
         dtype = jnp.result_type(values, X1, X2)
         return jnp.where(valid_rows[:, None] & valid_columns[None, :], values.astype(dtype), jnp.nan)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         p = self.probabilities
         rows, valid = Coregion(jnp.zeros((p.shape[0], 1), p.dtype), 1.0)._codes(X)
         values = self.variance * (1 - p[rows] ** 2 / jnp.sum(p**2))

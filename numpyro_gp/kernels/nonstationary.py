@@ -1,13 +1,14 @@
 """Kernels that are no functions of a difference: linear, neural, categorical (mathematics.md section 2.2)."""
 
 import math
-from typing import Any
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known
 from numpyro_gp.kernels.base import (
     Kernel,
@@ -30,15 +31,15 @@ class Linear(Kernel):
     ``variance`` is a positive scalar or ``(D,)``: the prior variance of each slope.
     """
 
-    variance: ArrayLike
+    variance: ArrayField
 
     def __post_init__(self) -> None:
         _store(self, variance=positive_per_input("variance", self.variance))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return inner_products(X1 * per_input("variance", self.variance, X1), X2)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1)
 
 
@@ -56,18 +57,18 @@ class Polynomial(Kernel):
         A positive Python int, part of the structure.
     """
 
-    variance: ArrayLike
-    offset: ArrayLike = 1.0
+    variance: ArrayField
+    offset: ArrayField = cast("ArrayField", 1.0)
     degree: int = 2
 
     def __post_init__(self) -> None:
         variance, offset = positive_per_input("variance", self.variance), nonnegative_scalar("offset", self.offset)
         _store(self, variance=variance, offset=offset, degree=check_count("degree", self.degree))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return (inner_products(X1 * per_input("variance", self.variance, X1), X2) + self.offset) ** self.degree
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return (jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1) + self.offset) ** self.degree
 
 
@@ -75,19 +76,19 @@ class Polynomial(Kernel):
 class Constant(Kernel):
     """``variance`` for every pair: one unknown level, the same everywhere."""
 
-    variance: ArrayLike
+    variance: ArrayField
 
     def __post_init__(self) -> None:
         _store(self, variance=positive_scalar("variance", self.variance))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         dtype = jnp.result_type(self.variance, X1, X2)
         return jnp.broadcast_to(self.variance.astype(dtype), (X1.shape[0], X2.shape[0]))
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self._cross(X, X)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return constant_like(self.variance, X)
 
 
@@ -151,9 +152,9 @@ class ArcCosine(Kernel):
         0 (steps), 1 (rectified linear) or 2 (rectified quadratic), part of the structure.
     """
 
-    variance: ArrayLike
-    weight_variance: ArrayLike = 1.0
-    bias_variance: ArrayLike = 1.0
+    variance: ArrayField
+    weight_variance: ArrayField = cast("ArrayField", 1.0)
+    bias_variance: ArrayField = cast("ArrayField", 1.0)
     order: int = 1
 
     def __post_init__(self) -> None:
@@ -166,17 +167,17 @@ class ArcCosine(Kernel):
             bias_variance=positive_scalar("bias_variance", self.bias_variance),
         )
 
-    def _squared_norm(self, X: Array) -> Array:
+    def _squared_norm(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(per_input("weight_variance", self.weight_variance, X) * X * X, axis=1) + self.bias_variance
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         weighted = X1 * per_input("weight_variance", self.weight_variance, X1)
         norms = jnp.sqrt(self._squared_norm(X1))[:, None] * jnp.sqrt(self._squared_norm(X2))[None, :]
         cosine = (inner_products(weighted, X2) + self.bias_variance) / norms
         angular = (_arc_0, _arc_1, _arc_2)[self.order](cosine)
         return self.variance / math.pi * norms**self.order * angular
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         at_zero = (1, 1, 3)[self.order]  # J_order(0) / pi
         return self.variance * at_zero * self._squared_norm(X) ** self.order
 
@@ -194,16 +195,16 @@ class CategoryDelta(Kernel):
     [[2.0, 0.0, 2.0], [0.0, 2.0, 0.0], [2.0, 0.0, 2.0]]
     """
 
-    variance: ArrayLike
+    variance: ArrayField
 
     def __post_init__(self) -> None:
         _store(self, variance=positive_scalar("variance", self.variance))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
         return self.variance * equal.astype(X1.dtype)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return constant_like(self.variance, X)
 
 
@@ -230,8 +231,8 @@ class Coregion(Kernel):
     [[1.5, 2.0], [2.0, 4.5]]
     """
 
-    weights: ArrayLike
-    diagonal_values: ArrayLike
+    weights: ArrayField
+    diagonal_values: ArrayField
 
     def __init__(self, weights: ArrayLike, diagonal: ArrayLike) -> None:
         matrix = check_floating("weights", weights)
@@ -244,18 +245,18 @@ class Coregion(Kernel):
             fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {own.shape}", cure)
         _store(self, weights=matrix, diagonal_values=own)
 
-    def covariance(self) -> Array:
-        """``B``, the ``(C, C)`` covariance of the categories."""
+    def covariance(self) -> Float[Array, "C C"]:
+        """``B``, the covariance of the categories."""
         identity = jnp.eye(self.weights.shape[0], dtype=self.weights.dtype)
         products = inner_products(self.weights, self.weights)
         return 0.5 * (products + products.T) + identity * jnp.reshape(self.diagonal_values, (1, -1))
 
-    def _codes(self, X: Array) -> tuple[Array, Array]:
+    def _codes(self, X: Float[Array, "N D"]) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
         if X.shape[1] != 1:
             cure = "Choose the column of codes with kernel.on(column)."
             fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
         column, count = X[:, 0], self.weights.shape[0]
-        values: Any = known(column)
+        values = known(column)
         if values is not None and not np.all((values == np.round(values)) & (values >= 0) & (values < count)):
             bad = values[(values != np.round(values)) | (values < 0) | (values >= count)][0]
             cure = "Number the categories from 0, and give weights one row for each."
@@ -263,13 +264,13 @@ class Coregion(Kernel):
         valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
         return jnp.where(valid, column, 0).astype(int), valid
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         (rows, valid_rows), (columns, valid_columns) = self._codes(X1), self._codes(X2)
         values = self.covariance()[rows[:, None], columns[None, :]]
         dtype = jnp.result_type(values, X1, X2)
         return jnp.where(valid_rows[:, None] & valid_columns[None, :], values.astype(dtype), jnp.nan)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         rows, valid = self._codes(X)
-        values = jnp.diagonal(self.covariance())[rows]
+        values: Array = jnp.diagonal(self.covariance())[rows]
         return jnp.where(valid, values.astype(jnp.result_type(values, X)), jnp.nan)

@@ -1,11 +1,11 @@
 """Kernels given by their spectral density (mathematics.md section 2.3)."""
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, ArrayField, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, _store, inner_products
 from numpyro_gp.kernels.stationary import (
@@ -42,9 +42,9 @@ class SpectralMixture(Kernel):
     [[1.5, -0.5]]
     """
 
-    weights: Any
-    means: Any
-    scales: Any
+    weights: ArrayField
+    means: ArrayField
+    scales: ArrayField
 
     def __post_init__(self) -> None:
         weights = check_positive("weights", self.weights)
@@ -59,7 +59,7 @@ class SpectralMixture(Kernel):
             fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass one for each frequency.")
         _store(self, weights=weights, means=means, scales=scales)
 
-    def _require_columns(self, X: Array) -> None:
+    def _require_columns(self, X: Float[Array, "N D"]) -> None:
         if X.shape[1] != self.means.shape[1]:
             fail(
                 "means",
@@ -68,7 +68,9 @@ class SpectralMixture(Kernel):
                 "Choose the columns with kernel.on(dims).",
             )
 
-    def _component(self, index: int, squares: Array, X1: Array, X2: Array) -> Array:
+    def _component(
+        self, index: int, squares: Float[Array, "N1 N2"], X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]
+    ) -> Float[Array, "N1 N2"]:
         """One term from ``squares = sum_d (2 pi scales_d t_d)^2`` and centred inputs."""
         value = self.weights[index] * jnp.exp(-0.5 * squares)
         for column in range(X1.shape[1]):
@@ -76,7 +78,7 @@ class SpectralMixture(Kernel):
             value = value * inner_products(waves(frequency * X1[:, column]), waves(frequency * X2[:, column]))
         return value
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         self._require_columns(X2)
         X1, X2 = X1 - _centre(X2), X2 - _centre(X2)
         widths = 2 * math.pi * self.scales[:, None, :]
@@ -86,6 +88,6 @@ class SpectralMixture(Kernel):
         ]
         return sum(terms[1:], start=terms[0])
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         self._require_columns(X)
         return constant_like(jnp.sum(self.weights), X, self.means, self.scales)

@@ -12,8 +12,9 @@ import math
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, value_type
 from numpyro_gp.kernels.base import (
     Kernel,
     _store,
@@ -35,14 +36,14 @@ def _clamped(squares: Array) -> Array:
 _clamped.defjvp(lambda primals, tangents: (_clamped(primals[0]), tangents[0]))
 
 
-def squared_distances(A: Array, B: Array) -> Array:
-    """``|a_i - b_j|^2`` of ``(N1, D)`` and ``(N2, D)``, product form."""
+def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i - b_j|^2``, product form."""
     norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
     return _clamped(norms - 2 * inner_products(A, B))
 
 
 @jax.custom_jvp
-def _own_products(A: Array) -> Array:
+def _own_products(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """``A A^T``, symmetric to the last bit.
 
     The derivative is written as two products, so that its transpose is ``G A + G^T A``: the
@@ -58,7 +59,7 @@ def _own_products_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
     return _own_products(A), inner_products(change, A) + inner_products(A, change)
 
 
-def squared_distances_gram(A: Array) -> Array:
+def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """``|a_i - a_j|^2``: symmetric to the last bit and exactly zero on the diagonal, as are its derivatives."""
     products = _own_products(A)
     norms = jnp.diagonal(products)
@@ -116,37 +117,37 @@ def _exponential_52_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[
 class _Stationary(Kernel):
     """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
     def __post_init__(self) -> None:
         variance = positive_scalar("variance", self.variance)
         _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
 
     @abc.abstractmethod
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """Correlation as a function of the squared scaled distance; 1 at 0."""
 
-    def _scaled(self, X: Array, centre: Array) -> Array:
+    def _scaled(self, X: Float[Array, "N D"], centre: Float[Array, "1 D"]) -> Float[Array, "N E"]:
         return (X - centre) / per_input("lengthscale", self.lengthscale, X)
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         centre = _centre(X2)
         return self.variance * self.correlation(squared_distances(self._scaled(X1, centre), self._scaled(X2, centre)))
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
 
 
-def _centre(X: Array) -> Array:
+def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:
     """A point amid the inputs: subtracted from all, it changes no distance, only its rounding error."""
     return lax.stop_gradient(jnp.mean(X, axis=0, keepdims=True))
 
 
-def constant_like(variance: Array, X: Array, *others: Array) -> Array:
+def constant_like(variance: Float[Array, ""], X: Float[Array, "N D"], *others: Array) -> Float[Array, " N"]:
     """``variance`` for each row of ``X``, in the precision that ``matrix`` has with these arrays."""
     return jnp.broadcast_to(variance.astype(jnp.result_type(variance, X, *others)), (X.shape[0],))
 
@@ -170,10 +171,10 @@ class RBF(_Stationary):
     [[2.0, 1.213, 1.99]]
     """
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)``."""
         return jnp.exp(-0.5 * squares)
 
@@ -182,10 +183,10 @@ class RBF(_Stationary):
 class Matern12(_Stationary):
     """Exponential kernel ``variance * exp(-r)``: rough functions. Parameters as in :class:`RBF`."""
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-sqrt(s))``."""
         return exponential_12(squares)
 
@@ -194,10 +195,10 @@ class Matern12(_Stationary):
 class Matern32(_Stationary):
     """``variance * (1 + z) exp(-z)``, ``z = sqrt(3) r``: once differentiable. Parameters as in :class:`RBF`."""
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z) exp(-z)`` with ``z^2 = 3 s``."""
         return exponential_32(3 * squares)
 
@@ -206,10 +207,10 @@ class Matern32(_Stationary):
 class Matern52(_Stationary):
     """``variance * (1 + z + z^2/3) exp(-z)``, ``z = sqrt(5) r``: twice differentiable. Parameters: :class:`RBF`."""
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z + z^2 / 3) exp(-z)`` with ``z^2 = 5 s``."""
         return exponential_52(5 * squares)
 
@@ -222,15 +223,15 @@ class RationalQuadratic(_Stationary):
     are as in :class:`RBF`.
     """
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
-    alpha: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
+    alpha: ArrayField
 
     def __post_init__(self) -> None:
         _Stationary.__post_init__(self)
         _store(self, alpha=positive_scalar("alpha", self.alpha))
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + s / (2 alpha))^-alpha``."""
         return jnp.exp(-self.alpha * jnp.log1p(squares / (2 * self.alpha)))
 
@@ -251,24 +252,24 @@ class Periodic(_Stationary):
         Positive scalars or ``(D,)``.
     """
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
-    period: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
+    period: ArrayField
 
     def __post_init__(self) -> None:
         _Stationary.__post_init__(self)
         _store(self, period=positive_per_input("period", self.period))
 
-    def correlation(self, squares: Array) -> Array:
+    def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)`` of the squared chord ``s = 4 sum_d sin^2(...) / lengthscale_d^2``."""
         return jnp.exp(-0.5 * squares)
 
-    def _scaled(self, X: Array, centre: Array) -> Array:
+    def _scaled(self, X: Float[Array, "N D"], centre: Float[Array, "1 D"]) -> Float[Array, "N E"]:
         lengthscale = per_input("lengthscale", self.lengthscale, X)
         angles = 2 * math.pi * (X - centre) / per_input("period", self.period, X)
         return jnp.concatenate([jnp.cos(angles) / lengthscale, jnp.sin(angles) / lengthscale], axis=1)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         scales = (per_input(name, getattr(self, name), X) for name in ("lengthscale", "period"))
         return constant_like(self.variance, X, *scales)
 
@@ -285,22 +286,22 @@ class Cosine(Kernel):
         Positive scalar or ``(D,)``: the wavelength along each input.
     """
 
-    variance: ArrayLike
-    lengthscale: ArrayLike
+    variance: ArrayField
+    lengthscale: ArrayField
 
     def __post_init__(self) -> None:
         variance = positive_scalar("variance", self.variance)
         _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         lengthscale, centre = per_input("lengthscale", self.lengthscale, X2), _centre(X2)
         first, second = (waves(2 * math.pi * jnp.sum((X - centre) / lengthscale, axis=1)) for X in (X1, X2))
         return self.variance * inner_products(first, second)
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
 
 
-def waves(angles: Array) -> Array:
-    """``(N, 2)`` features with ``cos(a_i - a_j)`` as inner products."""
+def waves(angles: Float[Array, " N"]) -> Float[Array, "N 2"]:
+    """Features with ``cos(a_i - a_j)`` as inner products."""
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)

@@ -5,14 +5,16 @@ for long lengthscales the plain form subtracts numbers near 1 and has no correct
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
 from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, _store, per_input, positive_per_input
 from numpyro_gp.kernels.stationary import (
@@ -36,20 +38,20 @@ def _finite(argument: str, value: ArrayLike) -> Array:
     return _require_axes(argument, check_floating(argument, _literal(value)), 1)
 
 
-def _legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
+def _legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarray, " {order}"]]:
     """Gauss-Legendre nodes and weights on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(order)
     return 0.5 * (nodes + 1), 0.5 * weights
 
 
-def _pieces(ends: Array, order: int) -> tuple[Array, Array]:
+def _pieces(ends: Float[Array, " E"], order: int) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
     """Gauss-Legendre points and weights on the intervals between sorted ``ends``, one after the other."""
     nodes, weights = (jnp.asarray(rule, ends.dtype)[None, :] for rule in _legendre(order))
     lengths = jnp.diff(ends)[:, None]
     return (ends[:-1, None] + lengths * nodes).reshape(-1), (lengths * weights).reshape(-1)
 
 
-def _interior(breaks: ArrayLike | None, like: Array) -> Array:
+def _interior(breaks: ArrayLike | None, like: Array) -> Float[Array, " B"]:
     return jnp.zeros((0,), like.dtype) if breaks is None else jnp.reshape(jnp.asarray(breaks, like.dtype), (-1,))
 
 
@@ -64,8 +66,8 @@ class Uniform:
     1.333333333333
     """
 
-    low: ArrayLike = 0.0
-    high: ArrayLike = 1.0
+    low: ArrayField = cast("ArrayField", 0.0)
+    high: ArrayField = cast("ArrayField", 1.0)
 
     def __post_init__(self) -> None:
         low, high = _finite("low", self.low), _finite("high", self.high)
@@ -82,7 +84,9 @@ class Uniform:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
 
-    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> tuple[Array, Array]:
+    def quadrature(
+        self, breaks: ArrayLike | None = None, order: int = 16
+    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
         """Nodes and weights (which sum to 1) of a one-dimensional measure.
 
         Gauss-Legendre with ``order`` nodes on each piece between the ``breaks``, the points where
@@ -105,8 +109,8 @@ class Gaussian:
     5.0
     """
 
-    mean: ArrayLike = 0.0
-    sd: ArrayLike = 1.0
+    mean: ArrayField = cast("ArrayField", 0.0)
+    sd: ArrayField = cast("ArrayField", 1.0)
 
     def __post_init__(self) -> None:
         _store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
@@ -119,7 +123,9 @@ class Gaussian:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
 
-    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> tuple[Array, Array]:
+    def quadrature(
+        self, breaks: ArrayLike | None = None, order: int = 16
+    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
         """Nodes and weights of a one-dimensional measure, as :meth:`Uniform.quadrature`.
 
         Pieces reach nine standard deviations from the mean and are at most 1.5 of them long.
@@ -134,6 +140,8 @@ class Gaussian:
 def _pick(value: Array, index: int) -> Array:
     return value if value.ndim == 0 else value[index]
 
+
+Profile = Callable[[Array], Array]
 
 # d = kappa - 1 as a function of s = (t / lengthscale)^2, with the closed derivative in s.
 
@@ -177,7 +185,7 @@ _deviation_52.defjvp(
 # Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale, and cbar.
 
 
-def _odd_integral(rate: float, integral: Any, deviation: Any) -> Any:
+def _odd_integral(rate: float, integral: Profile, deviation: Profile) -> Profile:
     """``g(x) = int_0^x kappa``, odd, from its values at ``z = rate x > 0``; its derivative is ``kappa``, also at 0."""
 
     @jax.custom_jvp
@@ -215,7 +223,7 @@ def _mean_52(l: Array) -> Array:
     return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * jnp.exp(-w)) / (3 * w * w)
 
 
-_FORMULAS: dict[type, tuple[Any, Any, Any]] = {
+_FORMULAS: dict[type, tuple[Profile, Profile, Profile]] = {
     RBF: (_deviation_rbf, _integral_rbf, _mean_rbf),
     Matern12: (_deviation_12, _integral_12, _mean_12),
     Matern32: (_deviation_32, _integral_32, _mean_32),
@@ -223,8 +231,10 @@ _FORMULAS: dict[type, tuple[Any, Any, Any]] = {
 }
 
 
-def _uniform_deviations(family: type, X: Array, lengthscale: Array) -> tuple[Array, Array]:
-    """``a(x)`` of each coordinate ``(N, D)`` and ``b`` ``(1, D)`` on [0, 1], right for every lengthscale."""
+def _uniform_deviations(
+    family: type, X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"]
+) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
+    """``a(x)`` of each coordinate and ``b`` on [0, 1], right for every lengthscale."""
     deviation, integral, mean = _FORMULAS[family]
     nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in _legendre(NODES))
     is_short = lengthscale < CLOSED_FORM_BELOW
@@ -238,8 +248,10 @@ def _uniform_deviations(family: type, X: Array, lengthscale: Array) -> tuple[Arr
     return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, mean(short) - 1, double)
 
 
-def _gaussian_deviations(X: Array, lengthscale: Array, mean: Array, sd: Array) -> tuple[Array, Array]:
-    """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``, shapes as above."""
+def _gaussian_deviations(
+    X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"], mean: Float[Array, "1 #D"], sd: Float[Array, "1 #D"]
+) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
+    """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``."""
     ratio, total = (sd / lengthscale) ** 2, lengthscale**2 + sd**2
     return (
         jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total),
@@ -282,8 +294,8 @@ class ZeroMean(Kernel):
     True
     """
 
-    kernel: Any
-    measure: Any
+    kernel: RBF | Matern12 | Matern32 | Matern52
+    measure: Uniform | Gaussian
 
     def __post_init__(self) -> None:
         if type(self.kernel) not in _FORMULAS:
@@ -307,11 +319,11 @@ class ZeroMean(Kernel):
             ZeroMean(family(1.0, _pick(self.kernel.lengthscale, d)), self.measure.column(d)) for d in range(columns)
         )
 
-    def kernel_mean(self, X: ArrayLike) -> Array:
-        """``variance * prod_d kbar_d(x_d)``, ``(N,)``: the base kernel integrated over one argument."""
+    def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:
+        """``variance * prod_d kbar_d(x_d)``: the base kernel integrated over one argument."""
         return self.kernel.variance * jnp.prod(1 + self._deviations(check_points("X", X))[0], axis=1)
 
-    def kernel_mean_mean(self, columns: int | None = None) -> Array:
+    def kernel_mean_mean(self, columns: int | None = None) -> Float[Array, ""]:
         """``variance * prod_d cbar_d``: the base kernel integrated over both arguments.
 
         ``columns`` is the number of inputs; it is needed only where all parameters are scalars
@@ -326,8 +338,8 @@ class ZeroMean(Kernel):
         fields = ("low", "high") if isinstance(self.measure, Uniform) else ("mean", "sd")
         return {"lengthscale": self.kernel.lengthscale} | {name: getattr(self.measure, name) for name in fields}
 
-    def _deviations(self, X: Array) -> tuple[Array, Array]:
-        """``a`` of each coordinate, ``(N, D)``, and ``b``, ``(1, D)``."""
+    def _deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
+        """``a`` of each coordinate, and ``b``."""
         lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
         if isinstance(self.measure, Gaussian):
             a, b = _gaussian_deviations(X, lengthscale, first, second)
@@ -336,7 +348,7 @@ class ZeroMean(Kernel):
             a, b = _uniform_deviations(type(self.kernel), (X - first) / length, lengthscale / length)
         return a, jnp.broadcast_to(b, (1, X.shape[1]))
 
-    def _cross(self, X1: Array, X2: Array) -> Array:
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         if X2 is X1:
             a, b = self._deviations(X1)
             a_1 = a_2 = a
@@ -352,9 +364,9 @@ class ZeroMean(Kernel):
             value = value * (deviation(squares) - (row + column + row * column - b[0, d]) / (1 + b[0, d]))
         return value
 
-    def _gram(self, X: Array) -> Array:
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self._cross(X, X)  # every term is symmetric and exact on the diagonal
 
-    def _diagonal(self, X: Array) -> Array:
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         a, b = self._deviations(X)
         return self.kernel.variance * jnp.prod(-(2 * a + a * a - b) / (1 + b), axis=1)
