@@ -4,11 +4,20 @@ Other annotations are left alone, and so are constructors: what a user passes is
 which tests compare.
 """
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 from beartype import beartype
 from jaxtyping import AbstractArray
+
+
+def strict_modules() -> list[str]:
+    """The files and folders in which pyproject.toml makes mypy strict."""
+    settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    (strict,) = settings["tool"]["mypy"]["overrides"]
+    return [name.removesuffix(".*") for name in strict["module"]]
 
 
 def has_shape(hint: Any) -> bool:

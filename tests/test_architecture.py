@@ -7,8 +7,13 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpyro
 import pytest
+from jaxtyping import TypeCheckError
+
+from numpyro_gp.linalg import solve_lower
+from tests.shapes import strict_modules
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "numpyro_gp"
@@ -31,6 +36,7 @@ ROOMS = [
     ["additive"],
     ["plots"],
 ]
+TYPED = ["arrays", "checks", "kernels", "likelihoods", "linalg", "means", "quadrature"]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.
 DOORS = {
@@ -108,6 +114,18 @@ def test_each_room_says_what_it_is_for():
         if path.name == "__init__.py":
             text = ast.get_docstring(ast.parse(path.read_text())) or ""
             assert len(text) > 40, f"{place(path)} does not say what the room is for"
+
+
+def test_strictly_typed_files_only_grow():
+    """Their list in pyproject.toml; what is on it once does not leave it."""
+    strict = set(strict_modules())
+    assert strict >= {f"numpyro_gp.{name}" for name in TYPED}
+    assert all(is_module(name) for name in strict)
+
+
+def test_shapes_in_annotations_are_checked_while_tests_run():
+    with pytest.raises(TypeCheckError, match="right"):
+        solve_lower(jnp.eye(3), jnp.ones(2))
 
 
 def test_no_catch_all_and_no_unfinished_code():

@@ -8,13 +8,14 @@ targets and parameters are converted to it.
 import abc
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known
@@ -80,10 +81,10 @@ class Likelihood(abc.ABC):
         check_finite("obs", y)
 
     @abc.abstractmethod
-    def _expected(self, y: Array, latent: Latent) -> Array: ...
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]: ...
 
     @abc.abstractmethod
-    def _predictive(self, y: Array, latent: Latent) -> Array: ...
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]: ...
 
     @abc.abstractmethod
     def _mean(self, latent: Latent) -> Array: ...
@@ -137,7 +138,7 @@ class Likelihood(abc.ABC):
         return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
 
 
-def like(argument: str, value: ArrayLike, array: Array) -> Array:
+def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """A parameter in the dtype and shape of the batch it belongs to."""
     value = jnp.asarray(value)
     try:
@@ -151,8 +152,8 @@ def like(argument: str, value: ArrayLike, array: Array) -> Array:
         )
 
 
-def latent_factor(latent: Latent) -> Array:
-    """Lower factor of the covariance of the latent functions at each datum, ``(..., C, C)``.
+def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
+    """Lower factor of the covariance of the latent functions at each datum.
 
     A few machine epsilons on the diagonal keep its derivative finite at zero variance and for
     perfectly correlated functions; they change an expectation by no more than its rounding.
@@ -210,7 +211,7 @@ class CallableLikelihood(Likelihood):
         if values is None:
             return
         zeros = jnp.zeros(values.shape + ((self.num_latent,) if self.num_latent > 1 else ()))
-        support: Any = self.conditional(zeros).support
+        support = self.conditional(zeros).support
         inside = known(support(jnp.asarray(values)))
         if inside is not None and not np.all(inside):
             wrong = np.broadcast_to(values, inside.shape)[~inside].ravel()[0]
@@ -231,20 +232,21 @@ class CallableLikelihood(Likelihood):
     def _column(weights: np.ndarray, mean: Array, batch_axes: int) -> Array:
         return jnp.expand_dims(jnp.asarray(weights, mean.dtype), range(1, batch_axes + 1))
 
-    def _log_probs(self, y: Array, points: Array) -> Array:
+    def _log_probs(self, y: Float[Array, "*batch"], points: Array) -> Float[Array, " K *batch"]:
         """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
 
         def log_prob(f: Array) -> Array:
             found = self.conditional(f)
-            return found.log_prob(y.astype(int) if found.support.is_discrete else y)
+            density: Array = found.log_prob(y.astype(int) if found.support.is_discrete else y)
+            return density
 
         return jax.vmap(log_prob)(points).astype(y.dtype)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         points, weights = self._points(latent)
         return jnp.sum(weights * self._log_probs(y, points), axis=0)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         points, weights = self._points(latent)
         values = self._log_probs(y, points)
         return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
@@ -269,7 +271,7 @@ class CallableLikelihood(Likelihood):
         return jnp.sum(weights * (variances + centred**2), axis=0)
 
 
-def as_likelihood(obj: Any, num_latent: int | None = None) -> Likelihood:
+def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent: int | None = None) -> Likelihood:
     """A `Likelihood` as it is, or any callable ``f -> numpyro Distribution`` made into one by quadrature.
 
     Parameters
@@ -318,7 +320,7 @@ def as_likelihood(obj: Any, num_latent: int | None = None) -> Likelihood:
     return CallableLikelihood(Closure(obj), count, separate=needed > 1)
 
 
-def _required_arguments(function: Callable) -> int:
+def _required_arguments(function: Callable[..., object]) -> int:
     """Number of positional arguments without default; 1 where the signature cannot be read."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -5,6 +5,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.nn import log_sigmoid
 from jax.scipy.special import log_ndtr, ndtr
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_finite, check_floating, check_positive, fail, known
@@ -67,11 +68,11 @@ class Bernoulli(Likelihood):
         """Targets must be 0 or 1."""
         check_labels(y, 2)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         fun = logit_log_prob if self.link == "logit" else probit_log_prob
         return expect(fun, latent.mean, latent.variance, 2 * y - 1)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         sign = 2 * y - 1
         if self.link == "probit":
             return log_ndtr(sign * latent.mean / jnp.sqrt(1 + latent.variance))
@@ -147,28 +148,29 @@ class Ordinal(Likelihood):
     def _spread(self, latent: Latent) -> Array:
         return jnp.sqrt(like("scale", self.scale, latent.mean) ** 2 + latent.variance)
 
-    def _edges(self, batch: Array) -> Array:
-        """Cutpoints between minus and plus infinity, ``batch.shape + (K + 2,)``."""
+    def _edges(self, batch: Float[Array, "*batch"]) -> Float[Array, "*batch E"]:
+        """Cutpoints between minus and plus infinity."""
         cutpoints = jnp.asarray(self.cutpoints).astype(batch.dtype)
         cutpoints = jnp.broadcast_to(cutpoints, batch.shape + cutpoints.shape[-1:])
         end = jnp.full((*batch.shape, 1), jnp.inf, batch.dtype)
         return jnp.concatenate([-end, cutpoints, end], axis=-1)
 
-    def _log_masses(self, f: Array, scale: Array) -> Array:
+    def _log_masses(self, f: Float[Array, "*batch"], scale: Float[Array, "*batch"]) -> Float[Array, "*batch C"]:
         edges = self._edges(f)
         return interval_log_prob(f[..., None], edges[..., :-1], edges[..., 1:], scale[..., None])
 
-    def _interval(self, y: Array) -> tuple[Array, Array]:
+    def _interval(self, y: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         edges, label = self._edges(y), y.astype(int)[..., None]
-        return tuple(jnp.take_along_axis(edges, label + end, axis=-1)[..., 0] for end in (0, 1))
+        lower, upper = (jnp.take_along_axis(edges, label + end, axis=-1)[..., 0] for end in (0, 1))
+        return lower, upper
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         scale, (lower, upper) = like("scale", self.scale, y), self._interval(y)
         ends = [jnp.where(jnp.isinf(end), other, end) for end, other in ((lower, upper), (upper, lower))]
         cuts = jnp.concatenate([composite_cuts(end, scale, y) for end in ends], axis=-1)
         return expect(interval_log_prob, latent.mean, latent.variance, lower, upper, scale, cuts=cuts)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return interval_log_prob(latent.mean, *self._interval(y), self._spread(latent))
 
     def _mean(self, latent: Latent) -> Array:
@@ -179,7 +181,7 @@ class Ordinal(Likelihood):
         odd = jnp.expand_dims(jnp.asarray(2.0 * np.arange(self.classes - 1) + 1.0, above.dtype), range(above.ndim - 1))
         return jnp.sum(odd * above, axis=-1) - jnp.sum(above, axis=-1) ** 2
 
-    def _above(self, latent: Latent) -> Array:
+    def _above(self, latent: Latent) -> Float[Array, "*batch K"]:
         """``p(y >= k)`` for ``k = 1 ... K``."""
         cutpoints = self._edges(latent.mean)[..., 1:-1]
         return ndtr((latent.mean[..., None] - cutpoints) / self._spread(latent)[..., None])

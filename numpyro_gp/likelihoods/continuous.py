@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_sigmoid, sigmoid
 from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_finite, check_positive, fail, known
@@ -57,11 +58,11 @@ class Gaussian(Likelihood):
         f = jnp.asarray(f)
         return dist.Normal(f, like("scale", self.scale, f), validate_args=False)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         noise = like("scale", self.scale, y) ** 2
         return normal_log_prob(y - latent.mean, noise) - 0.5 * latent.variance / noise
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return normal_log_prob(y - latent.mean, self._variance(latent))
 
     def _mean(self, latent: Latent) -> Array:
@@ -91,12 +92,12 @@ class HeteroscedasticGaussian(Likelihood):
         f = jnp.asarray(f)
         return dist.Normal(f[..., 0], jnp.exp(0.5 * f[..., 1]), validate_args=False)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         mean_f, mean_g, variance_f, variance_g, shared = self._parts(latent)
         precision = jnp.exp(-mean_g + 0.5 * variance_g)
         return -0.5 * (LOG_2PI + mean_g + precision * ((y - mean_f + shared) ** 2 + variance_f))
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         mean_f, mean_g, variance_f, variance_g, shared = self._parts(latent)
         scale_g = floored_sqrt(variance_g)
         tilt = shared / scale_g  # mean of f moves by tilt * z when g = mean_g + scale_g * z
@@ -158,11 +159,11 @@ class StudentT(Likelihood):
         df, scale = like("df", self.df, y), like("scale", self.scale, y)
         return (y, df, scale), composite_cuts(y, scale, y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         given, cuts = self._given(y)
         return expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         given, cuts = self._given(y)
         return log_expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
 
@@ -203,12 +204,12 @@ class Gamma(Likelihood):
         """Targets must be positive."""
         check_positive_targets(y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
         tail = y * jnp.exp(-latent.mean + 0.5 * latent.variance)
         return -shape * latent.mean - gammaln(shape) + (shape - 1) * jnp.log(y) - tail
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
         cuts = composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
         return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=cuts)
@@ -233,10 +234,10 @@ class Exponential(Likelihood):
         """Targets must be positive."""
         check_positive_targets(y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return Gamma(1.0)._expected(y, latent)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return Gamma(1.0)._predictive(y, latent)
 
     def _mean(self, latent: Latent) -> Array:
@@ -297,7 +298,7 @@ class Beta(Likelihood):
             cure = "Move exact zeros and ones inside, or model them apart."
             fail("obs", "strictly between 0 and 1", f"{float(wrong):.6g}", cure)
 
-    def _given(self, y: Array) -> tuple[Array, Array]:
+    def _given(self, y: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch"], Float[Array, "*batch 9"]]:
         k = like("concentration", self.concentration, y)
         if self.link == "logit":
             centre, steepness, widest = logit(y), y * (1 - y), 1.0
@@ -307,12 +308,12 @@ class Beta(Likelihood):
         spread = jnp.sqrt(y * (1 - y) / (1 + k))  # of y given its mean, turned into a width in f
         return k, composite_cuts(centre, jnp.minimum(spread / steepness, widest), y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         k, cuts = self._given(y)
         fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
         return expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         k, cuts = self._given(y)
         fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
         return log_expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.nn import softplus
 from jax.scipy.special import gammaln
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_finite, check_positive, fail, known
@@ -51,10 +52,10 @@ class Poisson(Likelihood):
         """Targets must be counts."""
         check_counts(y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return y * latent.mean - self._mean(latent) - gammaln(y + 1)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
         peak = jnp.maximum(y, 1.0)
         cuts = composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
@@ -96,13 +97,13 @@ class NegativeBinomial(Likelihood):
         """Targets must be counts."""
         check_counts(y)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
         centre = latent.mean - jnp.log(r)
         curved = expect(softplus, centre, latent.variance)
         return gammaln(y + r) - gammaln(r) - gammaln(y + 1) + y * centre - (y + r) * curved
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
         peak = jnp.maximum(y, 1.0)
         width = jnp.sqrt((peak + r) / (peak * r))

@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_softmax
 from jax.scipy.special import log_ndtr, logsumexp, ndtr
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, known
@@ -67,11 +68,11 @@ class RobustMax(Likelihood):
             fail("covariance", "None for RobustMax, which needs independent latent functions", "an array", cure)
         return super()._moments(mean, variance, covariance)
 
-    def _mix(self, largest: Array) -> Array:
+    def _mix(self, largest: Float[Array, "*batch C"]) -> Float[Array, "*batch C"]:
         epsilon = like("epsilon", self.epsilon, largest[..., 0])[..., None]
         return largest * (1 - epsilon) + (1 - largest) * epsilon / (self.classes - 1)
 
-    def _largest(self, y: Array, latent: Latent) -> Array:
+    def _largest(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         """``P = E_{f ~ N(mu_y, s_y)} prod_{j != y} ndtr((f - mu_j) / sqrt(s_j))``, logarithms multiplied as sums."""
         mean, scale = latent.mean, floored_sqrt(latent.variance)
         own = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
@@ -87,7 +88,14 @@ class RobustMax(Likelihood):
         product = jnp.exp(jnp.sum(jnp.where(own[..., None, :], 0.0, steps), axis=-1))
         return jnp.sum(weights * product, axis=-1)
 
-    def _cuts(self, mean: Array, scale: Array, own: Array, mean_y: Array, scale_y: Array) -> Array:
+    def _cuts(
+        self,
+        mean: Float[Array, "*batch C"],
+        scale: Float[Array, "*batch C"],
+        own: Bool[Array, "*batch C"],
+        mean_y: Float[Array, "*batch"],
+        scale_y: Float[Array, "*batch"],
+    ) -> Float[Array, "*batch Q"]:
         """``(mu_j - mu_y) / sqrt(s_y) + sqrt(s_j / s_y) {0, ±2, ±6}`` for the strongest competitors j."""
         mean, scale, mean_y, scale_y = (lax.stop_gradient(part) for part in (mean, scale, mean_y, scale_y))
         strength = jnp.where(own, -jnp.inf, mean)
@@ -98,11 +106,11 @@ class RobustMax(Likelihood):
         cuts = centre[..., None] + ratio[..., None] * steps
         return cuts.reshape(*mean_y.shape, -1)
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
         return largest * jnp.log1p(-epsilon) + (1 - largest) * jnp.log(epsilon / (self.classes - 1))
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
         return jnp.log(largest * (1 - epsilon) + (1 - largest) * epsilon / (self.classes - 1))
 
@@ -167,13 +175,13 @@ class Softmax(Likelihood):
         return jnp.mean(self._pick(log_softmax(f, axis=-1), label), axis=0)
 
     @staticmethod
-    def _pick(values: Array, label: Array) -> Array:
-        """Entry ``label`` of the last axis of ``values (K, ..., C)``."""
+    def _pick(values: Float[Array, "K *batch C"], label: Float[Array, "*batch"]) -> Float[Array, " K *batch"]:
+        """Entry ``label`` of the last axis of ``values``."""
         chosen = jnp.broadcast_to(label.astype(int)[None, ..., None], (*values.shape[:-1], 1))
         return jnp.take_along_axis(values, chosen, axis=-1)[..., 0]
 
-    def _log_masses(self, latent: Latent) -> tuple[Array, Array]:
-        """``log softmax`` at the nodes, ``(K, ..., C)``, and the weights of the nodes, ``(K, 1, ...)``."""
+    def _log_masses(self, latent: Latent) -> tuple[Float[Array, "K *batch C"], Array]:
+        """``log softmax`` at the nodes, and the weights of the nodes, ``(K, 1, ...)``."""
         mean, dtype = latent.mean, latent.mean.dtype
         if self.classes in SOFTMAX_NODES:
             nodes, weights = tensor_hermite(SOFTMAX_NODES[self.classes], self.classes - 1)
@@ -185,7 +193,7 @@ class Softmax(Likelihood):
             points = spread_points(mean, latent_factor(latent), nodes)
         return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
 
-    def _differences(self, latent: Latent) -> tuple[Array, Array]:
+    def _differences(self, latent: Latent) -> tuple[Float[Array, "*batch E"], Float[Array, "*batch E E"]]:
         """Mean and covariance factor of ``f_j - f_0`` for ``j >= 1``."""
         mean, variance, covariance = latent
         first, others = variance[..., :1, None], variance[..., 1:]
@@ -201,14 +209,14 @@ class Softmax(Likelihood):
         factor = small_cholesky(spread + lax.stop_gradient(floor)[..., None, None] * identity)
         return mean[..., 1:] - mean[..., :1], factor
 
-    def _expected(self, y: Array, latent: Latent) -> Array:
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         if self.classes not in SOFTMAX_NODES:
             own = self._pick(latent.mean[None], y)[0]
             return own - logsumexp(latent.mean + 0.5 * latent.variance, axis=-1)
         log_masses, weights = self._log_masses(latent)
         return jnp.sum(weights * self._pick(log_masses, y), axis=0)
 
-    def _predictive(self, y: Array, latent: Latent) -> Array:
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         log_masses, weights = self._log_masses(latent)
         chosen = self._pick(log_masses, y)
         return logsumexp(chosen, b=jnp.broadcast_to(weights, chosen.shape), axis=0)
