@@ -118,7 +118,7 @@ class _WeighedPoints(PointsAt):
         return value
 
 
-def whitened_normal(name: str, belief: AbstractBelief, basis: Any) -> dist.MultivariateNormal:
+def whitened_normal(name: str, belief: AbstractBelief, basis: Any = None) -> dist.MultivariateNormal:
     """The normal distribution of whitened values that a belief is, at the site ``name`` with this basis."""
     is_whitened = known(belief.is_whitened(basis))
     if is_whitened is not None and not is_whitened:

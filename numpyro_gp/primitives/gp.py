@@ -102,12 +102,15 @@ class GaussianProcess:
         certain model, without a word. Feed it a function draw: `draw` for inputs that are all known beforehand.
         """
         inputs = check_points("X", X, self.columns, leading=True)
+        if inputs is getattr(self.basis, "inducing", None):
+            return self.at_inducing()
         return self._normal(*self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns)))
 
     def at_inducing(self) -> dist.Distribution:
         """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
 
-        For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``, also inside compiled functions.
+        For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``. ``f(X)`` at the very array
+        that was passed as inducing inputs does the same; two arguments of a compiled function are two arrays there.
         """
         if not isinstance(self.basis, Basis):
             cure = "Call the process at the inputs: f(X)."

@@ -134,9 +134,11 @@ def test_at_inducing_calls_no_kernel_again():
         calls.append(X1.shape)
         return jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, axis=-1))
 
-    f = process(jnp.zeros(3), kernel, jnp.arange(3.0)[:, None])
+    Z = jnp.arange(3.0)[:, None]
+    f = process(jnp.zeros(3), kernel, Z)
     before = [shape for shape in calls if shape == (3, 1)]
     f.at_inducing()
+    f(Z)
     assert [shape for shape in calls if shape == (3, 1)] == before
 
 
