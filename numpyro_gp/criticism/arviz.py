@@ -197,7 +197,7 @@ def arviz_container(
         "constant_data": dict(constant),
     }
     attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
-    places = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
+    places: dict[str, Any] = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
     return from_groups(groups, coords={**places, **(coords or {})}, dims=names, attrs=attrs)
 
 

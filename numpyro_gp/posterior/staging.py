@@ -52,7 +52,9 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
 
 def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
     """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
-    known, cheap, bare = set(early), set(), set()
+    known = set(early)
+    cheap: set[Var] = set()
+    bare: set[Var] = set()
     for equation in program.eqns:
         inputs, name = set(_variables(equation.invars)), equation.primitive.name
         if inputs <= known and not equation.effects:
