@@ -57,6 +57,7 @@ def predict_chunks(
     draws: tuple[Array, np.ndarray],
     rows: Mapping[Any, Any],
     chunk_size: int,
+    keep: Callable[[str, Callable[[], Any]], Any] = lambda name, build: build(),  # noqa: ARG005
 ) -> Chunks:
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
@@ -74,15 +75,22 @@ def predict_chunks(
         Key of all draws, and the index of each.
     rows : dict of arrays with equal first axes
     chunk_size : int
+    keep : callable
+        See `keeper`; by default the function is traced at every call.
     """
     total = next(iter(rows.values())).shape[0]
     size = min(chunk_size, total)
     starts = range(0, total, size)
     parts = [({name: padded(row, start, size) for name, row in rows.items()}, np.int32(start)) for start in starts]
     key, index = draws
-    program, constants, structure = traced(function, fixed, (key, jnp.asarray(index[0])), parts[0])
+
+    def build() -> tuple[Programs, list[Any], Any]:
+        program, constants, structure = traced(function, fixed, (key, jnp.asarray(index[0])), parts[0])
+        count = len(constants) + len(jax.tree.leaves(fixed))
+        return kept(program, count, lambda: _compile(program, count)), constants, structure
+
+    compiled, constants, structure = keep("program", build)
     early = (*constants, *jax.tree.leaves(fixed))
-    compiled = kept(program, len(early), lambda: _compile(program, len(early)))
     together = min(index.size, max(1, HELD_BYTES // max(compiled.held, 1)))
     groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
     prepare = lambda group: compiled.prepare(early, key, group, index[group], count=index.size)  # noqa: E731

@@ -10,7 +10,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.programs import run, traced
+from numpyro_gp.posterior.programs import keeper, run, traced
 from numpyro_gp.posterior.rows import find_rows
 from numpyro_gp.posterior.tracing import (
     abstract_trace,
@@ -37,12 +37,18 @@ def predict_rows(
     chunk_size: int,
 ) -> Prediction:
     """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`."""
-    check_key("key", key)
+    key = check_key("key", key)
     check_count("chunk_size", chunk_size)
     cut = row_arrays(call, rows)
-    trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
-    name, plates = data_site(trace, site), new_data_plates(posterior, call, trace)
-    index = posterior.spread(num_samples, posterior.source.is_random or has_local(trace, plates))
+    keep = keeper(posterior, call, str(key.dtype), site, rows, chunk_size)
+
+    def look() -> tuple[str, frozenset[str], bool]:
+        trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
+        plates = new_data_plates(posterior, call, trace)
+        return data_site(trace, site), plates, has_local(trace, plates)
+
+    name, plates, is_local = keep("site", look)
+    index = posterior.spread(num_samples, posterior.source.is_random or is_local)
 
     def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
@@ -61,10 +67,11 @@ def predict_rows(
         return traced(one, posterior.source, dict(enumerate(empty)))[:2]
 
     if rows is None and total > chunk_size:
-        cut = find_rows(program, call.arrays, call.owners, cut, size)
+        known = cut
+        cut = keep("rows", lambda: find_rows(program, call.arrays, call.owners, known, size))
     numbered = dict(enumerate(call.arrays))
     rest = {number: numbered.pop(number) for number in set(numbered) - cut}
-    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size)
+    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size, keep)
     return Prediction(chunks, chunks.sizes, key)
 
 
@@ -79,18 +86,21 @@ def predict_conditioned(
     chunk_size: int,
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
+    key = check_key("key", key)
     rows = {"X": check_points("X", X)}
     if noise is not None:
         rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:1])
-    plates = new_data_plates(posterior, call)
+    shapes = {name: row.shape for name, row in rows.items()}
+    keep = keeper(posterior, call, str(key.dtype), gp, shapes, rows["X"].dtype, chunk_size)
+    plates = keep("plates", lambda: new_data_plates(posterior, call))
     index = posterior.spread(num_samples, posterior.source.is_random)
 
     def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
         process = process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
         return conditioned_observation(process, **part[0])
 
-    fixed, draws = (posterior.source, call.arrays), (check_key("key", key), index)
-    chunks = predict_chunks(one_draw, fixed, draws, rows, check_count("chunk_size", chunk_size))
+    fixed, draws = (posterior.source, call.arrays), (key, index)
+    chunks = predict_chunks(one_draw, fixed, draws, rows, check_count("chunk_size", chunk_size), keep)
     return Prediction(chunks, chunks.sizes, key)
 
 

@@ -1,7 +1,8 @@
 """Programs that are compiled once: kept by what they compute, so that no change of a model can be missed.
 
 The key of a compiled program is the traced program itself: its operations with their parameters, the shapes and types
-of all its values, and the numbers written in it. A model is traced at every call, which costs no compilation; a
+of all its values, and the numbers written in it. Predictions are not even traced again (`keeper`) where model, guide
+and shapes are those of an earlier call; elsewhere a model is traced at every call, which costs no compilation. A
 closure, a global number, a method or the precision that changed gives another program. Arrays that the model closes
 over, parameters, draws, random keys and data are arguments.
 """
@@ -11,10 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-__all__ = ["as_function", "kept", "run", "traced"]
+from numpyro_gp.training.calls import Call
+from numpyro_gp.training.programs import fingerprint, keep_program
+
+__all__ = ["as_function", "keeper", "kept", "run", "traced"]
 
 # How many programs are kept: the oldest leave first.
 SIZE = 128
@@ -63,6 +68,26 @@ def kept(program: Jaxpr, extra: Any, build: Callable[[], Any]) -> Any:
     while len(_programs) > SIZE:
         _programs.popitem(last=False)
     return _programs[key]
+
+
+def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable[[], Any]], Any]:
+    """``keep(name, build)``: what a model was traced for, not traced again while all that it is made of is the same.
+
+    That is the model, the guide, the options, and the shapes and types of draws and data; see `fingerprint`.
+    """
+    arrays, structure = jax.tree.flatten((posterior.source, call.arrays))
+    shapes = tuple((jnp.shape(x), jnp.result_type(x), getattr(x, "weak_type", False)) for x in arrays)
+    names = tuple(call.arguments)
+    made_of = fingerprint(posterior.model, posterior.guide, call.rest.fixed, names, options)
+    key = made_of, call.rest.structure, structure, shapes, jnp.result_type(float)
+    store = keep_program(posterior.model, key, lambda _: {})
+
+    def keep(name: str, build: Callable[[], Any]) -> Any:
+        if name not in store:
+            store[name] = build()
+        return store[name]
+
+    return keep
 
 
 def run(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -99,8 +99,8 @@ class GaussianProcess:
 
         Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
         equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
-        certain model, without a word. Feed it a function draw: `draw` for inputs that are all known beforehand, inside a
-        model, and ``Posterior.function_draws`` after the fit.
+        certain model, without a word. Feed it a function draw: `draw` in a model, for inputs that are all known
+        beforehand, and ``Posterior.function_draws`` after the fit.
         """
         inputs = check_points("X", X, self.columns, leading=True)
         if inputs is getattr(self.basis, "inducing", None):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array, is_array, split_arrays
+from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import fail
 
 __all__ = ["Call", "bind", "is_data", "row_arrays", "split_arguments"]
@@ -26,12 +26,15 @@ class Call(NamedTuple):
         Name of the argument that each array belongs to.
     at : callable
         The bound arguments with other arrays in these places.
+    rest : Merge
+        The structure of the arguments, and what in them is no array.
     """
 
     arguments: dict[str, Any]
     arrays: list[Array]
     owners: tuple[str, ...]
     at: Callable[[Sequence[Any]], inspect.BoundArguments]
+    rest: Merge
 
 
 def is_data(value: Any) -> bool:
@@ -59,7 +62,7 @@ def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         values = zip([name for name, _ in given], merge(list(arrays)), strict=True)
         return inspect.BoundArguments(bound.signature, dict(values))
 
-    return Call(dict(given), arrays, tuple(owners), at)
+    return Call(dict(given), arrays, tuple(owners), at, merge)
 
 
 def row_arrays(call: Call, rows: Sequence[str] | None) -> frozenset[int]:

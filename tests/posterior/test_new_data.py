@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.posterior import chunks
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
 
@@ -110,7 +111,13 @@ def test_a_prediction_is_compiled_once():
         lambda: second.predict(key, X, chunk_size=4),
     ):
         assert compiled_by(again) == 0
-    before = first.predict(key, X)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "traced", None)  # nor is the model traced again
+        before = first.predict(key, X)
+        old_key = jax.random.PRNGKey(0)
+        with pytest.raises(TypeError, match="not callable"):
+            first.predict(old_key, X)
+    np.testing.assert_allclose(first.predict(old_key, X).mean, before.mean, rtol=1e-12)
     SCALE["noise"] = 0.75
     np.testing.assert_allclose(first.predict(key, X).variance - before.variance, 1.0 - 0.75**2, rtol=1e-9)
     np.testing.assert_allclose(first.predict(key, X, shift=0.5).variance - before.variance, 1.25**2 - 0.75**2)
