@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayField", "ArrayLike", "Converted", "Merge", "is_array", "split_arrays", "value_type"]
+__all__ = ["Array", "ArrayField", "ArrayLike", "Converted", "Merge", "is_array", "split_arrays", "store", "value_type"]
 
 Array = jax.Array
 T = TypeVar("T")
@@ -97,10 +97,7 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
 
         def unflatten(structure: tuple[Any, ...], leaves: Any) -> Any:
             value = object.__new__(data_class)
-            for name, leaf in zip(children, leaves, strict=True):
-                object.__setattr__(value, name, leaf)
-            for name, item in zip(static, structure, strict=True):
-                object.__setattr__(value, name, item)
+            store(value, **dict(zip(children, leaves, strict=True)), **dict(zip(static, structure, strict=True)))
             return value
 
         if not children:
@@ -110,6 +107,12 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
         return cast("type[T]", data_class)
 
     return decorate
+
+
+def store(value: object, /, **fields: object) -> None:
+    """Set fields of an immutable value while it is made: ``__post_init__`` keeps what its checks return."""
+    for name, item in fields.items():
+        object.__setattr__(value, name, item)
 
 
 def is_array(leaf: Any) -> bool:

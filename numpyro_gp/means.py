@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 
 __all__ = [
@@ -31,11 +31,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _store(value: Any, /, **fields: Any) -> None:
-    for name, item in fields.items():
-        object.__setattr__(value, name, item)
 
 
 def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"]:
@@ -84,7 +79,7 @@ class Constant:
         value = check_floating("value", _literal(self.value))
         if value.ndim > 1:
             fail("value", "a scalar or of shape (P,)", f"shape {value.shape}", "Pass one value for each output.")
-        _store(self, value=value)
+        store(self, value=value)
 
     def __call__(self, X: ArrayLike) -> Array:
         """``value`` at every point."""
@@ -121,7 +116,7 @@ class Linear:
         if bias.shape not in ((), weights.shape[1:]):
             required = "a scalar" + (f" or of shape {weights.shape[1:]}" if weights.ndim == 2 else "")
             fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output.")
-        _store(self, weights=weights, bias=bias)
+        store(self, weights=weights, bias=bias)
 
     def __call__(self, X: ArrayLike) -> Array:
         """``X W + bias``, of shape ``(...)`` or ``(..., P)``."""
@@ -142,7 +137,7 @@ class Projection:
         weights = check_floating("weights", self.weights)
         if weights.ndim != 2 or weights.size == 0:
             fail("weights", "of shape (D, P)", f"shape {weights.shape}", "For one output pass weights[:, None].")
-        _store(self, weights=weights)
+        store(self, weights=weights)
 
     def __call__(self, X: ArrayLike) -> Array:
         """``X W``, of shape ``(..., P)``."""
@@ -158,7 +153,7 @@ class FunctionMean:
     def __post_init__(self) -> None:
         # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
         if jax.tree_util.all_leaves([self.function]):
-            _store(self, function=jax.tree_util.Partial(self.function))
+            store(self, function=jax.tree_util.Partial(self.function))
 
     def __call__(self, X: ArrayLike) -> Array:
         """The function's value, ``(...)`` or ``(..., P)``."""

@@ -36,7 +36,7 @@ ROOMS = [
     ["additive"],
     ["plots"],
 ]
-TYPED = ["arrays", "checks", "kernels", "likelihoods", "linalg", "means", "quadrature"]
+TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "quadrature"]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.
 DOORS = {

@@ -3,14 +3,14 @@
 `Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
@@ -20,11 +20,15 @@ from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, solve_low
 __all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
 
 
-def _check_vector(mean: Array) -> Array:
+Blocks = tuple[Array, ...]
+BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
+
+
+def _check_vector(mean: ArrayLike) -> Array:
     return check_shape("mean", mean, (None,), "whitened values of all components", "Stack them in component order.")
 
 
-def _check_blocks(argument: str, value: Any, mean: Array) -> tuple[tuple[Array, ...], tuple[str, ...] | None]:
+def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
     """Factors as a tuple in component order, and the names where a dictionary gave them."""
     if not isinstance(value, (Mapping, tuple, list)) or not value:
         cure = "E.g. {name: jnp.eye(M) for each component}."
@@ -41,9 +45,7 @@ def _check_blocks(argument: str, value: Any, mean: Array) -> tuple[tuple[Array, 
     return tuple(blocks), names
 
 
-def _check_site(
-    argument: str, blocks: tuple[Array, ...], names: tuple[str, ...] | None, basis: AbstractBasis
-) -> AdditiveBasis:
+def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, basis: AbstractBasis) -> AdditiveBasis:
     """Refuse a site whose components are not those of the belief."""
     if not isinstance(basis, AdditiveBasis):
         fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
@@ -55,7 +57,7 @@ def _check_site(
     return basis
 
 
-def _starts(blocks: tuple[Array, ...]) -> list[slice]:
+def _starts(blocks: Blocks) -> list[slice]:
     ends = [sum(block.shape[-1] for block in blocks[: number + 1]) for number in range(len(blocks))]
     return [slice(end - block.shape[-1], end) for end, block in zip(ends, blocks, strict=True)]
 
@@ -74,19 +76,17 @@ class BlockDiagonal(AbstractBelief):
         Whitened lower factor of each component; a dictionary has the names in the order of the site.
     """
 
-    mean: Array
-    scale_trils: Any
+    mean: ArrayField
+    scale_trils: BlocksField
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         mean = _check_vector(self.mean)
         blocks, names = _check_blocks("scale_trils", self.scale_trils, mean)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "scale_trils", blocks)
-        object.__setattr__(self, "names", names if names is not None else self.names)
+        store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -96,38 +96,38 @@ class BlockDiagonal(AbstractBelief):
         """The site's basis, if its components are those of this belief."""
         return _check_site("scale_trils", self.scale_trils, self.names, basis)
 
-    def change(self, blocks: tuple[Array, ...]) -> Array:
-        """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component, ``(C, N)``."""
+    def change(self, blocks: Blocks) -> Float[Array, "C N"]:
+        """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component."""
         pairs = zip(blocks, self.scale_trils, strict=True)
         return jnp.stack([jnp.sum((factor.T @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0) for A, factor in pairs])
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
         blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
         variance = prior + jnp.sum(self.change(blocks), axis=0)
         return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         blocks = self.check_site(basis).blocks(X)
         rooted = jnp.concatenate([factor.T @ A for A, factor in zip(blocks, self.scale_trils, strict=True)])
         features = jnp.concatenate(blocks)
         return Joint(self.mean @ features, basis.matrix(X) - features.T @ features + rooted.T @ rooted)
 
-    def kl(self, basis: AbstractBasis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``|m|^2/2 + sum_c kl(C_c)``."""
         self.check_site(basis)
         return 0.5 * jnp.sum(self.mean**2) + sum(covariance_kl(factor) for factor in self.scale_trils)
 
 
-def _check_columns(W: Array, mean: Array) -> Array:
+def _check_columns(W: ArrayLike, mean: Array) -> Array:
     array = check_shape("W", W, (mean.shape[0], None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
     if array.shape[1] < 1:
         fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
     return array
 
 
-def _half(W: Array) -> tuple[Array, Array]:
-    """``L_H = chol(I + W^T W)`` and ``L_H^-1``, both ``(r, r)``."""
+def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
+    """``L_H = chol(I + W^T W)`` and ``L_H^-1``."""
     return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + W.T @ W)
 
 
@@ -151,27 +151,26 @@ class Structured(AbstractBelief):
     [0.75, 0.75, 0.75]
     """
 
-    mean: Array
-    W: Array
+    mean: ArrayField
+    W: ArrayField
 
     def __post_init__(self) -> None:
         mean = _check_vector(self.mean)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "W", _check_columns(self.W, mean))
+        store(self, mean=mean, W=_check_columns(self.W, mean))
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, inverse_factor(jnp.eye(self.size, dtype=self.dtype) + self.W @ self.W.T))
 
-    def root(self) -> Array:
-        """``U = L_H^-1 W^T`` ``(r, M)``, with ``S = I - U^T U``."""
+    def root(self) -> Float[Array, "r M"]:
+        """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
         return _half(self.W)[1] @ self.W.T
 
-    def times_covariance(self, x: Array) -> Array:
-        """``S x`` for ``x`` ``(..., M)``, at ``O(M r)``."""
+    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+        """``S x``, at ``O(M r)``."""
         root = self.root()
         return x - (x @ root.T) @ root
 
@@ -179,7 +178,7 @@ class Structured(AbstractBelief):
         self,
         key: Array,
         sample_shape: tuple[int, ...] = (),
-        basis: Any = None,  # noqa: ARG002
+        basis: AbstractBasis | None = None,  # noqa: ARG002
     ) -> Array:
         # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
@@ -187,19 +186,19 @@ class Structured(AbstractBelief):
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
         return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - |E_n|^2`` with ``E = L_H^-1 W^T A``: nothing cancels next to inducing points."""
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum((self.root() @ features) ** 2, axis=0)
         return Marginals(self.mean @ features, positive(prior - explained, prior))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - E^T E``."""
         features = basis.features(X)
         explained = self.root() @ features
         return Joint(self.mean @ features, basis.matrix(X) - explained.T @ explained)
 
-    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
         factor, inverse = _half(self.W)
         return 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
@@ -219,28 +218,26 @@ class BlockLowRank(AbstractBelief):
     W : Array (M, r)
     """
 
-    mean: Array
-    precision_trils: Any
-    W: Array
+    mean: ArrayField
+    precision_trils: BlocksField
+    W: ArrayField
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         mean = _check_vector(self.mean)
         blocks, names = _check_blocks("precision_trils", self.precision_trils, mean)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "precision_trils", blocks)
-        object.__setattr__(self, "W", _check_columns(self.W, mean))
-        object.__setattr__(self, "names", names if names is not None else self.names)
+        W = _check_columns(self.W, mean)
+        store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
         return _check_site("precision_trils", self.precision_trils, self.names, basis)
 
-    def roots(self) -> tuple[tuple[Array, ...], tuple[Array, ...], Array]:
+    def roots(self) -> tuple[Blocks, Blocks, Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``."""
         inverses = tuple(solve_lower(P, jnp.eye(P.shape[0], dtype=P.dtype)) for P in self.precision_trils)
         rows = [self.W[at] for at in _starts(self.precision_trils)]
@@ -253,8 +250,8 @@ class BlockLowRank(AbstractBelief):
         own = block_diag(*(P @ P.T for P in self.precision_trils))
         return Whitened(self.mean, inverse_factor(own + self.W @ self.W.T))
 
-    def times_covariance(self, x: Array) -> Array:
-        """``S x`` for ``x`` ``(..., M)``."""
+    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+        """``S x``."""
         inverses, shared, _ = self.roots()
         pairs = zip(_starts(inverses), inverses, strict=True)
         own = jnp.concatenate([(x[..., at] @ inverse.T) @ inverse for at, inverse in pairs], axis=-1)
@@ -265,7 +262,7 @@ class BlockLowRank(AbstractBelief):
         self,
         key: Array,
         sample_shape: tuple[int, ...] = (),
-        basis: Any = None,  # noqa: ARG002
+        basis: AbstractBasis | None = None,  # noqa: ARG002
     ) -> Array:
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
@@ -275,28 +272,28 @@ class BlockLowRank(AbstractBelief):
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
         return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
 
-    def pieces(self, blocks: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
-        """``|B_cn|^2 - |A_cn|^2`` ``(C, N)``, ``B_c = P_c^-1 A_c`` and ``E_c = V_c A_c`` ``(r, N)``."""
+    def pieces(self, blocks: Blocks) -> tuple[Float[Array, "C N"], Blocks, Float[Array, "C r N"]]:
+        """``|B_cn|^2 - |A_cn|^2``, ``B_c = P_c^-1 A_c`` and ``E_c = V_c A_c``."""
         inverses, shared, _ = self.roots()
         own = tuple(inverse @ A for inverse, A in zip(inverses, blocks, strict=True))
         change = jnp.stack([jnp.sum(B**2, axis=0) - jnp.sum(A**2, axis=0) for A, B in zip(blocks, own, strict=True)])
-        return change, own, tuple(one @ A for one, A in zip(shared, blocks, strict=True))
+        return change, own, jnp.stack([one @ A for one, A in zip(shared, blocks, strict=True)])
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
         blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
         change, _, explained = self.pieces(blocks)
-        variance = prior + jnp.sum(change, axis=0) - jnp.sum(sum(explained) ** 2, axis=0)
+        variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
         return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         blocks = self.check_site(basis).blocks(X)
         _, own, explained = self.pieces(blocks)
-        features, rooted, total = jnp.concatenate(blocks), jnp.concatenate(own), sum(explained)
+        features, rooted, total = jnp.concatenate(blocks), jnp.concatenate(own), jnp.sum(explained, axis=0)
         covariance = basis.matrix(X) - features.T @ features + rooted.T @ rooted - total.T @ total
         return Joint(self.mean @ features, covariance)
 
-    def kl(self, basis: AbstractBasis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
         self.check_site(basis)
         inverses, shared, factor = self.roots()

@@ -1,9 +1,10 @@
 """The basis of an additive process: one small factorisation for each component (mathematics.md section 6.1)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, Basis
@@ -55,24 +56,24 @@ class AdditiveBasis(AbstractBasis):
         return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return jnp.result_type(*[part.dtype for part in self.parts])
 
-    def blocks(self, X: Array) -> tuple[Array, ...]:
+    def blocks(self, X: Float[Array, "N D"]) -> tuple[Array, ...]:
         """Features of each component, ``(M_c, N)``."""
         return tuple(part.features(X) for part in self.parts)
 
-    def diagonals(self, X: Array) -> Array:
-        """Prior variances of each component, ``(C, N)``."""
+    def diagonals(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
+        """Prior variances of each component."""
         return jnp.stack([part.diagonal(X) for part in self.parts])
 
-    def features(self, X: Array) -> Array:
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         return jnp.concatenate(self.blocks(X))
 
-    def diagonal(self, X: Array) -> Array:
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(self.diagonals(X), axis=0)
 
-    def matrix(self, X: Array) -> Array:
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         total = self.parts[0].matrix(X)
         for part in self.parts[1:]:
             total = total + part.matrix(X)

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive import Structured
@@ -12,6 +13,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.checks import check_choice, check_floating, check_points, check_positive, fail
 from numpyro_gp.kernels import Kernel, as_kernel
+from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.linalg import factorise, half_log_det
 
 __all__ = ["AdditiveOptimum", "additive_optimum", "check_components"]
@@ -20,12 +22,12 @@ __all__ = ["AdditiveOptimum", "additive_optimum", "check_components"]
 class AdditiveOptimum(NamedTuple):
     """The best belief and its bound on the log marginal likelihood."""
 
-    belief: Any
-    bound: Array
+    belief: Structured | Coupled
+    bound: Float[Array, ""]
 
 
 def check_components(
-    kernels: Mapping[str, Any], inducing: Mapping[str, ArrayLike], columns: int | None = None
+    kernels: Mapping[str, KernelLike], inducing: Mapping[str, ArrayLike], columns: int | None = None
 ) -> tuple[dict[str, Kernel], dict[str, Array]]:
     """Kernels and inducing inputs by component, in the order of ``kernels``; refuse other keys and columns."""
     for argument, value in (("kernels", kernels), ("inducing", inducing)):
@@ -51,7 +53,7 @@ def check_components(
 
 
 def additive_optimum(
-    kernels: Mapping[str, Any],
+    kernels: Mapping[str, KernelLike],
     inducing: Mapping[str, ArrayLike],
     X: ArrayLike,
     y: ArrayLike,
@@ -101,14 +103,14 @@ def additive_optimum(
     return AdditiveOptimum(belief, log_density - constant - 0.5 * unexplained)
 
 
-def _structured(features: Array, residual: Array) -> tuple[Structured, Array]:
+def _structured(features: Float[Array, "M N"], residual: Float[Array, " N"]) -> tuple[Structured, Float[Array, ""]]:
     """``W = A`` in units of the noise: all algebra is ``N x N``."""
     factor, inverse = factorise(jnp.eye(residual.shape[0], dtype=features.dtype) + features.T @ features)
     half = inverse @ residual
     return Structured(features @ (inverse.T @ half), features), -half_log_det(factor) - 0.5 * half @ half
 
 
-def _full(features: Array, residual: Array) -> tuple[Coupled, Array]:
+def _full(features: Float[Array, "M N"], residual: Float[Array, " N"]) -> tuple[Coupled, Float[Array, ""]]:
     """``C C^T = (I + A A^T)^-1`` by a Cholesky factor of the index-reversed precision: all algebra is ``M x M``."""
     precision = jnp.eye(features.shape[0], dtype=features.dtype) + features @ features.T
     factor, inverse = factorise(precision[::-1, ::-1])

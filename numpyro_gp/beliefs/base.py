@@ -6,10 +6,12 @@ mean, so traces, handlers and shape checks treat it as they treat a latent vecto
 """
 
 import abc
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived, is_same_row, numbered
@@ -30,20 +32,20 @@ __all__ = [
 
 
 class Marginals(NamedTuple):
-    """Mean and variance at each input, both ``(..., N)`` with batch or output axes on the left."""
+    """Mean and variance at each input, with batch or output axes on the left."""
 
-    mean: Array
-    variance: Array
+    mean: Float[Array, "*batch N"]
+    variance: Float[Array, "*batch N"]
 
 
 class Joint(NamedTuple):
-    """Mean ``(..., N)`` and covariance ``(..., N, N)`` over all inputs together."""
+    """Mean and covariance over all inputs together."""
 
-    mean: Array
-    covariance: Array
+    mean: Float[Array, "*batch N"]
+    covariance: Float[Array, "*batch N N"]
 
 
-def positive(variance: Array, scale: Array) -> Array:
+def positive(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "*batch N"]:
     """Keep a variance above rounding error of its largest term: ``k - |A|^2`` cancels next to an inducing point."""
     return jnp.maximum(variance, 4 * jnp.finfo(variance.dtype).eps * jnp.broadcast_to(scale, variance.shape))
 
@@ -62,24 +64,24 @@ class AbstractBasis(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """Floating point type of the factors."""
 
     @abc.abstractmethod
-    def features(self, X: Array) -> Array:
-        """``A = L^-1 k(Z, X)``, shape ``(M, N)`` (mathematics.md section 1.2)."""
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """``A = L^-1 k(Z, X)`` (mathematics.md section 1.2)."""
 
     @abc.abstractmethod
-    def diagonal(self, X: Array) -> Array:
-        """Prior variance ``k(x_n, x_n)``, shape ``(N,)``."""
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Prior variance ``k(x_n, x_n)``."""
 
     @abc.abstractmethod
-    def matrix(self, X: Array) -> Array:
-        """Prior covariance ``k(X, X)``, shape ``(N, N)``."""
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        """Prior covariance ``k(X, X)``."""
 
     @abc.abstractmethod
-    def white(self) -> tuple["AbstractBasis", Array]:
-        """The site with white noise for its process, and inputs ``(M, D)`` at which that is the whitened values."""
+    def white(self) -> tuple["AbstractBasis", Float[Array, "M D"]]:
+        """The site with white noise for its process, and inputs at which that is the whitened values."""
 
 
 @value_type(static=("at_inducing",))
@@ -118,27 +120,27 @@ class Basis(AbstractBasis):
         return self.inducing.shape[0]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.factor.dtype
 
-    def features(self, X: Array) -> Array:
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
         if self.at_inducing and X is self.inducing:
             return self.factor.T - self.jitter * self.inverse
         return self.inverse @ self.kernel.matrix(self.inducing, X)
 
-    def diagonal(self, X: Array) -> Array:
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.kernel.diagonal(X)
 
-    def matrix(self, X: Array) -> Array:
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.kernel.matrix(X)
 
-    def white(self) -> tuple["Basis", Array]:
+    def white(self) -> tuple["Basis", Float[Array, "M D"]]:
         labels = numbered(self.size, self.inducing)
         return self.white_at(labels), labels
 
-    def white_at(self, labels: Array) -> "Basis":
-        """White noise with inducing inputs ``labels`` ``(M, D)``: ``L = I``, no jitter, and so ``f(labels) = v``."""
+    def white_at(self, labels: Float[Array, "M D"]) -> "Basis":
+        """White noise with inducing inputs ``labels``: ``L = I``, no jitter, and so ``f(labels) = v``."""
         eye = jnp.eye(self.size, dtype=self.dtype)
         return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype))
 
@@ -147,10 +149,10 @@ class Basis(AbstractBasis):
 class Process(Protocol):
     """A Gaussian process over inputs: what `GaussianProcess` needs of the value it holds."""
 
-    def marginals(self, basis: Any, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean and variance at each row of X, without the mean function."""
 
-    def joint(self, basis: Any, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """Mean and covariance over the rows of X, without the mean function."""
 
 
@@ -164,22 +166,22 @@ class AbstractBelief(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         """The array this value looks like: mean of the whitened values, ``(M,)`` or ``(P, M)``."""
 
     @abc.abstractmethod
-    def marginals(self, basis: Any, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean and variance of ``q(f(x_n))`` for rows of ``X`` ``(N, D)``: ``(N,)``, or ``(P, N)``."""
 
     @abc.abstractmethod
-    def joint(self, basis: Any, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """Mean and covariance of ``q(f(X))``: ``(N,)`` and ``(N, N)``, with P on the left."""
 
     @abc.abstractmethod
-    def kl(self, basis: Any) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``KL[q || p]``, a scalar, summed over outputs; never negative up to rounding."""
 
-    def whitened(self, basis: Any = None) -> Whitened:
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
         """The normal distribution ``q(v)`` of the whitened values.
 
         Derived from `joint` on a white process, whose values are ``v`` (`AbstractBasis.white`): ``A = I`` and
@@ -193,10 +195,11 @@ class AbstractBelief(abc.ABC):
             That of the site; beliefs that hold ``q(v)`` itself do without.
         """
         if basis is not None:
-            found = derived(self, basis)
-            agrees = agreement(self, found, basis)
+            white, labels = basis.white()
+            found = derived(*self.joint(white, labels), white.matrix(labels))
+            agrees = agreement(self.kl(basis), found)
             if known(agrees) is None or known(agrees):
-                return jax.tree.map(lambda leaf: jnp.where(agrees, leaf, jnp.nan), found)
+                return Whitened(*(jnp.where(agrees, values, jnp.nan) for values in found))
         fail(
             "a belief that is asked for whitened values",
             "one over the inducing values, such as Coupled, or one that they follow from, with the site's basis",
@@ -204,26 +207,29 @@ class AbstractBelief(abc.ABC):
             "Draw functions or data with ngp.Posterior(...).predict.",
         )
 
-    def is_whitened(self, basis: Any) -> Array:
+    def is_whitened(self, basis: AbstractBasis) -> Bool[Array, ""]:
         """Whether this is no more than a distribution of the whitened values, a draw of which is then a model's point.
 
         Then, and only then, is `kl` that of `whitened`: what a belief says about the function beyond ``p(f | v)``
         adds to its divergence.
         """
         # Traced, so that a belief without whitened values answers NaN, whose comparison is false, and does not refuse.
-        return jax.jit(lambda: agreement(self, self.whitened(basis), basis))()
+        answer: Array = jax.jit(lambda: agreement(self.kl(basis), self.whitened(basis)))()
+        return answer
 
-    def whitened_moments(self, basis: Any = None) -> tuple[Array, Array]:
+    def whitened_moments(self, basis: AbstractBasis | None = None) -> tuple[Array, Array]:
         """Means and standard deviations of the whitened values, shaped as `whitened_mean`."""
         found = self.whitened(basis)
         return found.mean, jnp.sqrt(jnp.sum(found.scale_tril**2, axis=-1))
 
     @property
-    def whitened_scale(self) -> Array:
+    def whitened_scale(self) -> Float[Array, "*batch M"]:
         """Standard deviations of the whitened values, of beliefs that hold them."""
         return self.whitened_moments()[1]
 
-    def draw_whitened(self, key: Array, sample_shape: tuple[int, ...] = (), basis: Any = None) -> Array:
+    def draw_whitened(
+        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
+    ) -> Array:
         """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``; ``basis`` as in `whitened`."""
         return self.whitened(basis).draw(key, sample_shape)
 
@@ -244,7 +250,7 @@ class AbstractBelief(abc.ABC):
         return self.whitened_mean.size
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """Floating point type."""
         return self.whitened_mean.dtype
 
@@ -256,19 +262,19 @@ class AbstractBelief(abc.ABC):
 class Point:
     """The process given its whitened values: ``p(f | v)``, what HMC and Stein particles hold.
 
-    ``v`` is ``(M,)``, or has output or batch axes on the left; then the result has them too.
+    Where ``v`` has output or batch axes on the left, the result has them too.
     """
 
-    v: Array
+    v: Float[Array, "*batch M"]
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
         prior, features = basis.diagonal(X), basis.features(X)
         variance = positive(prior - jnp.sum(features**2, axis=0), prior)
         mean = self.v @ features
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T v`` and ``k(X, X) - A^T A``."""
         features = basis.features(X)
         mean = self.v @ features

@@ -5,9 +5,10 @@ covered by single dispatch, and beliefs that know nothing of components stay as 
 """
 
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
@@ -22,23 +23,22 @@ __all__ = ["component_covariance", "component_marginals", "whitened_blocks"]
 class Change(NamedTuple):
     """How a belief changes the prior covariance of the components at each input.
 
-    ``cov(f_c, f_e) = d_ce (k_c + own_c) + sign * shared_c^T shared_e`` with ``own`` ``(C, N)`` and
-    ``shared`` ``(C, R, N)``, or None where components are independent.
+    ``cov(f_c, f_e) = d_ce (k_c + own_c) + sign * shared_c^T shared_e``, None where components are independent.
     """
 
-    own: Array
-    shared: Array | None = None
+    own: Float[Array, "C N"]
+    shared: Float[Array, "C R N"] | None = None
     sign: int = 1
 
 
 Blocks = tuple[Array, ...]
 
 
-def _squares(blocks: Any) -> Array:
+def _squares(blocks: Blocks) -> Float[Array, "C N"]:
     return jnp.stack([jnp.sum(block**2, axis=0) for block in blocks])
 
 
-def _factor(belief: Any, basis: AdditiveBasis) -> Array:
+def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
     if not isinstance(belief, AbstractBelief):
         fail(
             "the belief of an additive site",
@@ -51,7 +51,7 @@ def _factor(belief: Any, basis: AdditiveBasis) -> Array:
 
 
 @singledispatch
-def change_of(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Change:
+def change_of(belief: AbstractBelief | Point, basis: AdditiveBasis, blocks: Blocks) -> Change:
     """The `Change` of a belief, from the features of each component."""
     pairs, factor = zip(basis.slices, blocks, strict=True), _factor(belief, basis)
     return Change(-_squares(blocks), jnp.stack([factor[at].T @ block for at, block in pairs]))
@@ -85,17 +85,17 @@ def _(belief: Structured, basis: AdditiveBasis, blocks: Blocks) -> Change:
 def _(belief: BlockLowRank, basis: AdditiveBasis, blocks: Blocks) -> Change:
     belief.check_site(basis)
     own, _, shared = belief.pieces(blocks)
-    return Change(own, jnp.stack(shared), -1)
+    return Change(own, shared, -1)
 
 
-def _mean(belief: Any, basis: AdditiveBasis, blocks: Blocks) -> Array:
+def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, blocks: Blocks) -> Float[Array, "C N"]:
     whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
     if whitened.ndim != 1:
         fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Use jax.vmap.")
     return jnp.stack([whitened[at] @ block for at, block in zip(basis.slices, blocks, strict=True)])
 
 
-def component_marginals(belief: Any, basis: AdditiveBasis, X: Array) -> Marginals:
+def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]) -> Marginals:
     """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (mathematics.md section 6.1)."""
     blocks, prior = basis.blocks(X), basis.diagonals(X)
     own, shared, sign = change_of(belief, basis, blocks)
@@ -103,7 +103,9 @@ def component_marginals(belief: Any, basis: AdditiveBasis, X: Array) -> Marginal
     return Marginals(_mean(belief, basis, blocks), positive(prior + own + together, prior))
 
 
-def component_covariance(belief: Any, basis: AdditiveBasis, X: Array) -> Array:
+def component_covariance(
+    belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]
+) -> Float[Array, "N C C"]:
     """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (mathematics.md section 6.1)."""
     blocks = basis.blocks(X)
     own, shared, sign = change_of(belief, basis, blocks)
@@ -113,7 +115,7 @@ def component_covariance(belief: Any, basis: AdditiveBasis, X: Array) -> Array:
     return result if shared is None else result + sign * jnp.einsum("crn,ern->nce", shared, shared)
 
 
-def whitened_blocks(belief: Any, basis: AdditiveBasis) -> Blocks:
+def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> Blocks:
     """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
     if isinstance(belief, Point):
         return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)

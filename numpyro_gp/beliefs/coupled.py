@@ -2,8 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
@@ -17,7 +18,7 @@ __all__ = [
 ]
 
 
-def check_mean(argument: str, mean: Array) -> Array:
+def check_mean(argument: str, mean: ArrayLike) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``."""
     array = check_floating(argument, mean)
     if array.ndim not in (1, 2):
@@ -25,16 +26,20 @@ def check_mean(argument: str, mean: Array) -> Array:
     return array
 
 
-def marginal_variance(features: Array, prior: Array, factor: Array) -> Array:
-    """``k_nn - |A_n|^2 + |C^T A_n|^2``, shape ``(..., N)``, kept above rounding error."""
+def marginal_variance(
+    features: Float[Array, "M N"], prior: Float[Array, " N"], factor: Float[Array, "*batch M M"]
+) -> Float[Array, "*batch N"]:
+    """``k_nn - |A_n|^2 + |C^T A_n|^2``, kept above rounding error."""
     rooted = jnp.swapaxes(factor, -1, -2) @ features
     spread = jnp.sum(rooted**2, axis=-2)
     rest = prior - jnp.sum(features**2, axis=0)
     return positive(jnp.broadcast_to(rest, spread.shape) + spread, prior)
 
 
-def joint_covariance(features: Array, prior: Array, factor: Array) -> Array:
-    """``k(X, X) - A^T A + (C^T A)^T (C^T A)``, shape ``(..., N, N)``."""
+def joint_covariance(
+    features: Float[Array, "M N"], prior: Float[Array, "N N"], factor: Float[Array, "*batch M M"]
+) -> Float[Array, "*batch N N"]:
+    """``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
     rooted = jnp.swapaxes(factor, -1, -2) @ features
     spread = jnp.swapaxes(rooted, -1, -2) @ rooted
     return jnp.broadcast_to(prior - features.T @ features, spread.shape) + spread
@@ -59,32 +64,31 @@ class Coupled(AbstractBelief):
     (3,)
     """
 
-    mean: Array
-    scale_tril: Array
+    mean: ArrayField
+    scale_tril: ArrayField
 
     def __post_init__(self) -> None:
         mean = check_mean("mean", self.mean)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "scale_tril", check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True))
+        store(self, mean=mean, scale_tril=check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True))
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``."""
         features = basis.features(X)
         return Marginals(self.mean @ features, marginal_variance(features, basis.diagonal(X), self.scale_tril))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
         features = basis.features(X)
         return Joint(self.mean @ features, joint_covariance(features, basis.matrix(X), self.scale_tril))
 
-    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
         return self.whitened().kl()
 
@@ -100,36 +104,35 @@ class MeanField(AbstractBelief):
         Standard deviations of the whitened values.
     """
 
-    mean: Array
-    scale: Array
+    mean: ArrayField
+    scale: ArrayField
 
     def __post_init__(self) -> None:
         mean = check_mean("mean", self.mean)
         scale = check_positive("scale", self.scale)
         if scale.shape != mean.shape:
             fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "One scale for each value.")
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "scale", scale)
+        store(self, mean=mean, scale=scale)
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, jax.vmap(jnp.diag)(self.scale) if self.ndim == 2 else jnp.diag(self.scale))
 
-    def marginals(self, basis: AbstractBasis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
         features, prior = basis.features(X), basis.diagonal(X)
         change = (self.scale**2 - 1) @ features**2
         return Marginals(self.mean @ features, positive(jnp.broadcast_to(prior, change.shape) + change, prior))
 
-    def joint(self, basis: AbstractBasis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""
         features = basis.features(X)
         change = features.T @ ((self.scale**2 - 1)[..., None] * features[(None,) * (self.scale.ndim - 1)])
         return Joint(self.mean @ features, jnp.broadcast_to(basis.matrix(X), change.shape) + change)
 
-    def kl(self, basis: AbstractBasis) -> Array:  # noqa: ARG002
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``sum (m^2 + scale^2 - 1)/2 - log scale``."""
         return jnp.sum(0.5 * (self.mean**2 + self.scale**2 - 1) - jnp.log(self.scale))

@@ -6,19 +6,20 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 (mathematics.md section 4.1).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, positive
 from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
 from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
     check_columns,
-    check_pair,
+    checked_pair,
     mean_norm,
     projected,
     residual_norm,
@@ -36,21 +37,21 @@ class InverseCovariance(NamedTuple):
 
     Attributes
     ----------
-    projection : Array (..., M, M)
+    projection
         ``L_T^-1 L_B^T``.
-    kl : Array ()
+    kl
         ``sum_i log L_T,ii - (M - |L_T^-1|_F^2) / 2``, summed over outputs.
     """
 
-    projection: Array
-    kl: Array
+    projection: Float[Array, "*batch M M"]
+    kl: Float[Array, ""]
 
 
-def inverse_covariance(gram: Array, B_tril: Array) -> InverseCovariance:
+def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M M"]) -> InverseCovariance:
     """The inverse-parametrised covariance of Cheng and Boots (mathematics.md section 4.2).
 
     ``L_T = chol(I + L_B^T K L_B)`` for ``B = L_B L_B^T``: ``B`` is never inverted, ``B = 0`` is the
-    prior, and ``gram`` ``(M, M)`` is neither factorised nor jittered. ``B_tril`` is ``(..., M, M)``.
+    prior, and ``gram`` is neither factorised nor jittered.
     """
     size = gram.shape[-1]
     transposed = jnp.swapaxes(B_tril, -1, -2)
@@ -89,9 +90,9 @@ class Decoupled(AbstractBelief):
     (3,)
     """
 
-    Z_alpha: Array
-    a: Array
-    B_tril: Array
+    Z_alpha: ArrayField
+    a: ArrayField
+    B_tril: ArrayField
     columns: Array | None = None
 
     def __post_init__(self) -> None:
@@ -99,36 +100,38 @@ class Decoupled(AbstractBelief):
         a = check_coefficients("a", self.a, "Z_alpha", points)
         factor = check_triangle("B_tril", self.B_tril, (*a.shape[:-1], None), positive=False)
         columns = check_columns(self.columns, points.shape[0])
-        for name, value in zip(("Z_alpha", "a", "B_tril", "columns"), (points, a, factor, columns), strict=True):
-            object.__setattr__(self, name, value)
+        store(self, Z_alpha=points, a=a, B_tril=factor, columns=columns)
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.B_tril[..., 0])
 
-    def _explained(self, basis: Any, X: Array) -> tuple[Array, Array]:
-        """Mean and ``E`` ``(..., M, N)``, by which the covariance is reduced."""
-        kernel, inducing = single(self, basis).kernel, basis.inducing
+    def _explained(
+        self, basis: AbstractBasis, X: Float[Array, "N D"]
+    ) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch M N"]]:
+        """Mean and ``E``, by which the covariance is reduced."""
+        site = single(self, basis)
+        kernel, inducing = site.kernel, site.inducing
         projection = inverse_covariance(kernel.matrix(inducing), self.B_tril).projection
         return self.a @ kernel.matrix(self.Z_alpha, X), projection @ kernel.matrix(inducing, X)
 
-    def marginals(self, basis: Basis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
         mean, reduction = self._explained(basis, X)
         prior = jnp.broadcast_to(basis.diagonal(X), mean.shape)
         return Marginals(mean, positive(prior - jnp.sum(reduction**2, axis=-2), prior))
 
-    def joint(self, basis: Basis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``K_X,alpha a`` and ``k(X, X) - E^T E``."""
         mean, reduction = self._explained(basis, X)
         explained = jnp.swapaxes(reduction, -1, -2) @ reduction
         return Joint(mean, jnp.broadcast_to(basis.matrix(X), explained.shape) - explained)
 
-    def kl(self, basis: Basis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""
-        kernel = single(self, basis).kernel
-        covariance = inverse_covariance(kernel.matrix(basis.inducing), self.B_tril)
-        return 0.5 * mean_norm(kernel, self.Z_alpha, self.a, self.columns) + covariance.kl
+        site = single(self, basis)
+        covariance = inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
+        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + covariance.kl
 
 
 @value_type()
@@ -149,38 +152,41 @@ class Hybrid(AbstractBelief):
         As in `Orthogonal`.
     """
 
-    Z_gamma: Array
-    a: Array
-    mean: Array
-    scale_tril: Array
+    Z_gamma: ArrayField
+    a: ArrayField
+    mean: ArrayField
+    scale_tril: ArrayField
     columns: Array | None = None
 
     def __post_init__(self) -> None:
-        check_pair(self)
+        store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
-    def _mean(self, basis: Any, features: Array, X: Array) -> Array:
-        return self.a @ single(self, basis).kernel.matrix(self.Z_gamma, X) + self.mean @ features
+    def _mean(self, site: Basis, features: Float[Array, "M N"], X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return self.a @ site.kernel.matrix(self.Z_gamma, X) + self.mean @ features
 
-    def marginals(self, basis: Basis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
-        features = single(self, basis).features(X)
-        variance = marginal_variance(features, basis.diagonal(X), self.scale_tril)
-        return Marginals(self._mean(basis, features, X), variance)
+        site = single(self, basis)
+        features = site.features(X)
+        variance = marginal_variance(features, site.diagonal(X), self.scale_tril)
+        return Marginals(self._mean(site, features, X), variance)
 
-    def joint(self, basis: Basis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
-        features = single(self, basis).features(X)
-        covariance = joint_covariance(features, basis.matrix(X), self.scale_tril)
-        return Joint(self._mean(basis, features, X), covariance)
+        site = single(self, basis)
+        features = site.features(X)
+        covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
+        return Joint(self._mean(site, features, X), covariance)
 
-    def kl(self, basis: Basis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m + R a|^2) / 2 + kl(C)``."""
-        t = projected(single(self, basis), self.Z_gamma, self.a)
-        residual = residual_norm(basis, self.Z_gamma, self.a, t, self.columns)
+        site = single(self, basis)
+        t = projected(site, self.Z_gamma, self.a)
+        residual = residual_norm(site, self.Z_gamma, self.a, t, self.columns)
         return 0.5 * (residual + jnp.sum((self.mean + t) ** 2)) + covariance_kl(self.scale_tril)
 
 
@@ -214,65 +220,68 @@ class Orthogonal(AbstractBelief):
     (3,)
     """
 
-    Z_gamma: Array
-    a: Array
-    mean: Array
-    scale_tril: Array
+    Z_gamma: ArrayField
+    a: ArrayField
+    mean: ArrayField
+    scale_tril: ArrayField
     columns: Array | None = None
     probe: Probe | None = None
 
     def __post_init__(self) -> None:
-        check_pair(self)
+        store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
-    def whitened(self, basis: Any = None) -> Whitened:  # noqa: ARG002
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)
 
-    def _mean(self, basis: Any, features: Array, cross: Array) -> Array:
-        t = projected(basis, self.Z_gamma, self.a)
+    def _mean(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "*batch N"]:
+        t = projected(site, self.Z_gamma, self.a)
         return self.a @ cross + (self.mean - t) @ features
 
-    def marginals(self, basis: Basis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,gamma a + A^T (m - R a)`` and the variance of `Coupled`."""
-        features = single(self, basis).features(X)
-        cross = basis.kernel.matrix(self.Z_gamma, X)
-        variance = marginal_variance(features, basis.diagonal(X), self.scale_tril)
+        site = single(self, basis)
+        features = site.features(X)
+        cross = site.kernel.matrix(self.Z_gamma, X)
+        variance = marginal_variance(features, site.diagonal(X), self.scale_tril)
         if self.probe is not None and self.probe.of_data:
-            residual = self._residual(basis, features, cross)
+            residual = self._residual(site, features, cross)
             variance = variance + jnp.einsum("gn,...gn->...n", residual, self.probe.covariance @ residual)
-        return Marginals(self._mean(basis, features, cross), variance)
+        return Marginals(self._mean(site, features, cross), variance)
 
-    def joint(self, basis: Basis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
-        features = single(self, basis).features(X)
-        cross = basis.kernel.matrix(self.Z_gamma, X)
-        covariance = joint_covariance(features, basis.matrix(X), self.scale_tril)
+        site = single(self, basis)
+        features = site.features(X)
+        cross = site.kernel.matrix(self.Z_gamma, X)
+        covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
         if self.probe is not None and self.probe.of_data:
-            residual = self._residual(basis, features, cross)
+            residual = self._residual(site, features, cross)
             covariance = covariance + residual.T @ self.probe.covariance @ residual
-        return Joint(self._mean(basis, features, cross), covariance)
+        return Joint(self._mean(site, features, cross), covariance)
 
-    def _residual(self, basis: Basis, features: Array, cross: Array) -> Array:
-        """``F = K_gamma,X - R^T A`` ``(M_gamma, N)``, as a constant."""
-        return lax.stop_gradient(cross - basis.features(self.Z_gamma).T @ features)
+    def _residual(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "G N"]:
+        """``F = K_gamma,X - R^T A``, as a constant."""
+        return lax.stop_gradient(cross - site.features(self.Z_gamma).T @ features)
 
-    def kl(self, basis: Basis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
-        t = projected(single(self, basis), self.Z_gamma, self.a)
-        residual = residual_norm(basis, self.Z_gamma, self.a, t, self.columns)
+        site = single(self, basis)
+        t = projected(site, self.Z_gamma, self.a)
+        residual = residual_norm(site, self.Z_gamma, self.a, t, self.columns)
         value = 0.5 * (residual + jnp.sum(self.mean**2)) + covariance_kl(self.scale_tril)
-        return value if self.probe is None else value + self._probe_kl(basis)
+        return value if self.probe is None else value + self._probe_kl(site, self.probe)
 
-    def _probe_kl(self, basis: Basis) -> Array:
+    def _probe_kl(self, site: Basis, probe: Probe) -> Float[Array, ""]:
         """``weight + tr(Omega H) / 2``: zero, with gradients that are not."""
-        kernel, omega = basis.kernel, self.probe.covariance
-        beta = basis.inverse @ kernel.matrix(basis.inducing, self.Z_gamma)
+        kernel, omega = site.kernel, probe.covariance
+        beta = site.inverse @ kernel.matrix(site.inducing, self.Z_gamma)
         if omega.ndim == self.a.ndim:
             residual = kernel.diagonal(self.Z_gamma) - jnp.sum(beta**2, axis=0)
         else:
             residual = kernel.matrix(self.Z_gamma) - beta.T @ beta
         lead = (None,) * (omega.ndim - residual.ndim)
-        return self.probe.weight + 0.5 * jnp.sum(omega * lax.stop_gradient(residual)[lead])
+        return probe.weight + 0.5 * jnp.sum(omega * lax.stop_gradient(residual)[lead])

@@ -1,11 +1,10 @@
 """The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, positive
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, positive
 from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
 from numpyro_gp.beliefs.decoupled import inverse_covariance
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
@@ -48,8 +47,8 @@ class DecoupledLayer(AbstractBelief):
     (2, 3)
     """
 
-    Z_mean: Array
-    mean_parameter: Array
+    Z_mean: ArrayField
+    mean_parameter: ArrayField
     mean: str = "gpcent"
     scale_tril: Array | None = None
     B_tril: Array | None = None
@@ -61,65 +60,69 @@ class DecoupledLayer(AbstractBelief):
         if (self.scale_tril is None) == (self.B_tril is None):
             got = "both" if self.B_tril is not None else "neither"
             fail("scale_tril or B_tril", "given, exactly one of them", got, "scale_tril is the usual choice.")
-        object.__setattr__(self, "Z_mean", points)
-        object.__setattr__(self, "mean_parameter", parameter)
         name = "scale_tril" if self.B_tril is None else "B_tril"
         factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
-        object.__setattr__(self, name, factor)
+        store(self, Z_mean=points, mean_parameter=parameter, **{name: factor})
 
     @property
-    def whitened_mean(self) -> Array:
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
+        return jnp.zeros_like(self._factor[..., 0])
+
+    @property
+    def _factor(self) -> Float[Array, "*batch M M"]:
+        """The one of the two that is given."""
         factor = self.scale_tril if self.scale_tril is not None else self.B_tril
         assert factor is not None
-        return jnp.zeros_like(factor[..., 0])
+        return factor
 
-    def _inverse_factor(self, basis: Basis) -> Array:
+    def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
         """``L_a^-1``, with the jitter of the covariance basis."""
         gram = basis.kernel.matrix(self.Z_mean)
         return factorise(gram + basis.jitter * jnp.eye(gram.shape[0], dtype=gram.dtype))[1]
 
-    def coefficients(self, basis: Basis) -> Array:
-        """``a`` of the mean ``K_Xa a``, ``(M_a,)`` or ``(P, M_a)``: once, so that data cost ``N M_a``."""
+    def coefficients(self, basis: Basis) -> Float[Array, "*batch G"]:
+        """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""
         if self.mean == "cb":
             return self.mean_parameter
         inverse = self._inverse_factor(basis)
         white = self.mean_parameter if self.mean == "gpcent" else self.mean_parameter @ inverse.T
         return white @ inverse
 
-    def _mean(self, basis: Any, X: Array) -> Array:
-        return self.coefficients(basis) @ single(self, basis).kernel.matrix(self.Z_mean, X)
+    def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return self.coefficients(site) @ site.kernel.matrix(self.Z_mean, X)
 
-    def _reduction(self, basis: Basis, X: Array) -> Array:
+    def _reduction(self, basis: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
         gram = basis.kernel.matrix(basis.inducing)
-        return inverse_covariance(gram, self.B_tril).projection @ basis.kernel.matrix(basis.inducing, X)
+        return inverse_covariance(gram, self._factor).projection @ basis.kernel.matrix(basis.inducing, X)
 
-    def marginals(self, basis: Basis, X: Array) -> Marginals:
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean on ``Z_mean``, variance on ``Z_b``."""
-        prior = single(self, basis).diagonal(X)
-        mean = self._mean(basis, X)
+        site = single(self, basis)
+        mean, prior = self._mean(site, X), site.diagonal(X)
         if self.B_tril is None:
-            return Marginals(mean, marginal_variance(basis.features(X), prior, self.scale_tril))
+            return Marginals(mean, marginal_variance(site.features(X), prior, self._factor))
         full = jnp.broadcast_to(prior, mean.shape)
-        return Marginals(mean, positive(full - jnp.sum(self._reduction(basis, X) ** 2, axis=-2), full))
+        return Marginals(mean, positive(full - jnp.sum(self._reduction(site, X) ** 2, axis=-2), full))
 
-    def joint(self, basis: Basis, X: Array) -> Joint:
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
-        mean, prior = self._mean(basis, X), basis.matrix(X)
+        site = single(self, basis)
+        mean, prior = self._mean(site, X), site.matrix(X)
         if self.B_tril is None:
-            return Joint(mean, joint_covariance(basis.features(X), prior, self.scale_tril))
-        reduction = self._reduction(basis, X)
+            return Joint(mean, joint_covariance(site.features(X), prior, self._factor))
+        reduction = self._reduction(site, X)
         explained = jnp.swapaxes(reduction, -1, -2) @ reduction
         return Joint(mean, jnp.broadcast_to(prior, explained.shape) - explained)
 
-    def kl(self, basis: Basis) -> Array:
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""
-        kernel = single(self, basis).kernel
+        site = single(self, basis)
         if self.mean == "cb":
-            norm = mean_norm(kernel, self.Z_mean, self.mean_parameter)
+            norm = mean_norm(site.kernel, self.Z_mean, self.mean_parameter)
         elif self.mean == "gpcent":
             norm = jnp.sum(self.mean_parameter**2)
         else:
-            norm = jnp.sum((self.mean_parameter @ self._inverse_factor(basis).T) ** 2)
+            norm = jnp.sum((self.mean_parameter @ self._inverse_factor(site).T) ** 2)
         if self.B_tril is None:
-            return 0.5 * norm + covariance_kl(self.scale_tril)
-        return 0.5 * norm + inverse_covariance(kernel.matrix(basis.inducing), self.B_tril).kl
+            return 0.5 * norm + covariance_kl(self._factor)
+        return 0.5 * norm + inverse_covariance(site.kernel.matrix(site.inducing), self._factor).kl

@@ -4,13 +4,12 @@ No jitter is added to the Gram matrix of the mean basis: it is only multiplied, 
 would enter the full form and not the sampled one (mathematics.md section 4.6).
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
-from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Basis
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import check_points, check_triangle, fail, known
 from numpyro_gp.kernels import Kernel
@@ -19,7 +18,7 @@ __all__ = [
     "Probe",
     "check_coefficients",
     "check_columns",
-    "check_pair",
+    "checked_pair",
     "mean_norm",
     "projected",
     "residual_norm",
@@ -27,10 +26,12 @@ __all__ = [
 ]
 
 
-def mean_norm(kernel: Kernel, points: Array, a: Array, columns: Array | None = None) -> Array:
+def mean_norm(
+    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Int[Array, " J"] | None = None
+) -> Float[Array, ""]:
     """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from rows ``J`` (mathematics.md section 4.6).
 
-    ``a`` is ``(M,)`` or ``(P, M)``; the result is summed over outputs. No jitter: it would enter the
+    The result is summed over outputs. No jitter: it would enter the
     full form and not the sampled one.
     """
     if columns is None:
@@ -39,12 +40,18 @@ def mean_norm(kernel: Kernel, points: Array, a: Array, columns: Array | None = N
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 
-def projected(basis: Basis, points: Array, a: Array) -> Array:
-    """``t = R a = L^-1 (K_beta,gamma a)``, ``(M,)`` or ``(P, M)``, never forming ``R`` (mathematics.md section 4.4)."""
+def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"]) -> Float[Array, "*batch M"]:
+    """``t = R a = L^-1 (K_beta,gamma a)``, never forming ``R`` (mathematics.md section 4.4)."""
     return (a @ basis.kernel.matrix(points, basis.inducing)) @ basis.inverse.T
 
 
-def residual_norm(basis: Basis, points: Array, a: Array, t: Array, columns: Array | None) -> Array:
+def residual_norm(
+    basis: Basis,
+    points: Float[Array, "G D"],
+    a: Float[Array, "*batch G"],
+    t: Float[Array, "*batch M"],
+    columns: Int[Array, " J"] | None,
+) -> Float[Array, ""]:
     """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (mathematics.md section 4.6).
 
     The sampled form takes rows of ``H a``. The other unbiased form, which samples ``a^T K a`` and subtracts
@@ -69,19 +76,18 @@ class Probe:
 
     Attributes
     ----------
-    weight : Array ()
     covariance : Array (..., M_gamma), (..., M_gamma, M_gamma)
         The diagonal of ``Omega``, or all of it.
     of_data : bool
     """
 
-    weight: Array
+    weight: Float[Array, ""]
     covariance: Array
     of_data: bool = False
 
 
-def check_coefficients(argument: str, a: Array, name: str, points: Array) -> Array:
-    """Return mean coefficients ``(M,)`` or ``(P, M)``, one for each row of ``points``."""
+def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Array, "G D"]) -> Float[Array, "*batch G"]:
+    """Return mean coefficients, one for each row of ``points``."""
     array = check_mean(argument, a)
     if array.shape[-1] != points.shape[0]:
         fail(
@@ -93,7 +99,7 @@ def check_coefficients(argument: str, a: Array, name: str, points: Array) -> Arr
     return array
 
 
-def check_columns(columns: Array | None, size: int) -> Array | None:
+def check_columns(columns: ArrayLike | None, size: int) -> Int[Array, " J"] | None:
     """Return an index set of the mean basis: whole numbers, at most one of each."""
     if columns is None:
         return None
@@ -123,8 +129,8 @@ def check_same_outputs(argument: str, value: Array, shape: tuple[int, ...], refe
         )
 
 
-def single(belief: AbstractBelief, basis: Any) -> Basis:
-    """Refuse sites that are not one Gaussian process: their mean basis would have no single kernel."""
+def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
+    """The site's basis; refuse those that are not of one Gaussian process: a mean basis has one kernel."""
     if not isinstance(basis, Basis):
         fail(
             f"the site of a {type(belief).__name__} belief",
@@ -136,14 +142,14 @@ def single(belief: AbstractBelief, basis: Any) -> Basis:
     return basis
 
 
-def check_pair(value: Any) -> None:
-    """Check and store the fields that `Hybrid` and `Orthogonal` share."""
-    points = check_points("Z_gamma", value.Z_gamma)
-    a = check_coefficients("a", value.a, "Z_gamma", points)
-    mean = check_mean("mean", value.mean)
-    check_same_outputs("mean", mean, a.shape[:-1], "a")
-    factor = check_triangle("scale_tril", value.scale_tril, mean.shape, positive=True)
-    columns = check_columns(value.columns, points.shape[0])
-    names = ("Z_gamma", "a", "mean", "scale_tril", "columns")
-    for name, field in zip(names, (points, a, mean, factor, columns), strict=True):
-        object.__setattr__(value, name, field)
+def checked_pair(
+    Z_gamma: ArrayLike, a: ArrayLike, mean: ArrayLike, scale_tril: ArrayLike, columns: ArrayLike | None
+) -> dict[str, Array | None]:
+    """The fields that `Hybrid` and `Orthogonal` share, by name."""
+    points = check_points("Z_gamma", Z_gamma)
+    weights = check_coefficients("a", a, "Z_gamma", points)
+    own = check_mean("mean", mean)
+    check_same_outputs("mean", own, weights.shape[:-1], "a")
+    factor = check_triangle("scale_tril", scale_tril, own.shape, positive=True)
+    rows = check_columns(columns, points.shape[0])
+    return {"Z_gamma": points, "a": weights, "mean": own, "scale_tril": factor, "columns": rows}

@@ -4,10 +4,11 @@ A belief need not hold ``q(v)``: on a white process, ``f(x_i) = v_i``, its `join
 says more about the function than ``q(v) p(f | v)`` is known by its divergence: by the chain rule it is the larger.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.linalg import cholesky, half_log_det
@@ -15,18 +16,18 @@ from numpyro_gp.linalg import cholesky, half_log_det
 __all__ = ["Whitened", "agreement", "covariance_kl", "derived", "is_same_row", "numbered"]
 
 
-def covariance_kl(factor: Array) -> Array:
+def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
     """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
     return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
 
 
 class Whitened(NamedTuple):
-    """A normal distribution of whitened values: mean ``(..., M)`` and lower factor ``(..., M, M)``, outputs first."""
+    """A normal distribution of whitened values: mean and lower factor, outputs first."""
 
-    mean: Array
-    scale_tril: Array
+    mean: Float[Array, "*batch M"]
+    scale_tril: Float[Array, "*batch M M"]
 
-    def kl(self) -> Array:
+    def kl(self) -> Float[Array, ""]:
         """``|m|^2/2 + kl(C)``, the divergence from ``N(0, I)``, summed over outputs."""
         return 0.5 * jnp.sum(self.mean**2) + covariance_kl(self.scale_tril)
 
@@ -37,30 +38,33 @@ class Whitened(NamedTuple):
         return self.mean[lead] + jnp.einsum("...ij,...j->...i", self.scale_tril[lead], noise)
 
 
-def numbered(size: int, inputs: Array) -> Array:
-    """``(size, D)`` inputs, each row full of its number."""
+def numbered(size: int, inputs: Float[Array, "M D"]) -> Float[Array, "{size} D"]:
+    """Inputs, each row full of its number."""
     return jnp.broadcast_to(jnp.arange(size, dtype=inputs.dtype)[:, None], (size, inputs.shape[-1]))
 
 
-def is_same_row(X1: Array, X2: Array) -> Array:
+def is_same_row(X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """The kernel of white noise over such inputs."""
     return (X1[:, None, 0] == X2[None, :, 0]).astype(X1.dtype)
 
 
-def derived(belief: Any, basis: Any) -> Whitened:
-    """``m`` and ``chol S`` of a belief about whitened values alone, from its `joint` where these are the function."""
-    white, labels = basis.white()
-    mean, covariance = belief.joint(white, labels)
-    eye = jnp.eye(basis.size, dtype=covariance.dtype)
-    change = (white.matrix(labels) - eye)[(None,) * (covariance.ndim - 2)]
+def derived(
+    mean: Float[Array, "*batch M"], covariance: Float[Array, "*batch M M"], prior: Float[Array, "M M"]
+) -> Whitened:
+    """``m`` and ``chol S`` of a belief about whitened values alone, from its joint on the white process.
+
+    There the prior covariance is ``C I`` for an additive site of C components, whose values are among them:
+    ``cov f = C I - I + S`` (mathematics.md section 3.5).
+    """
+    eye = jnp.eye(prior.shape[0], dtype=covariance.dtype)
+    change = (prior - eye)[(None,) * (covariance.ndim - 2)]
     own = 0.5 * (covariance + jnp.swapaxes(covariance, -1, -2)) - change
     # Rounding of values near one, which may have made the smallest eigenvalues of S negative.
     floor = 8 * jnp.finfo(own.dtype).eps * eye[(None,) * (covariance.ndim - 2)]
     return Whitened(mean, cholesky(own + floor))
 
 
-def agreement(belief: Any, found: Whitened, basis: Any) -> Array:
-    """Whether a belief has the KL divergence of a distribution of its whitened values, up to rounding."""
-    wanted = belief.kl(basis)
-    slack = jnp.sqrt(jnp.finfo(wanted.dtype).eps) * (belief.size + jnp.abs(wanted))
-    return jnp.abs(found.kl() - wanted) <= slack
+def agreement(kl: Float[Array, ""], found: Whitened) -> Bool[Array, ""]:
+    """Whether the KL divergence of a belief is that of a distribution of its whitened values, up to rounding."""
+    slack = jnp.sqrt(jnp.finfo(kl.dtype).eps) * (found.mean.size + jnp.abs(kl))
+    return jnp.abs(found.kl() - kl) <= slack

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
 
 __all__ = ["Kernel", "Sum", "Product", "Scaled", "Active", "FunctionKernel", "as_kernel"]
@@ -136,7 +136,7 @@ class Sum(Kernel):
     second: KernelField
 
     def __post_init__(self) -> None:
-        _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.first._cross(X1, X2) + self.second._cross(X1, X2)
@@ -156,7 +156,7 @@ class Product(Kernel):
     second: KernelField
 
     def __post_init__(self) -> None:
-        _store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.first._cross(X1, X2) * self.second._cross(X1, X2)
@@ -176,7 +176,7 @@ class Scaled(Kernel):
     factor: ArrayField
 
     def __post_init__(self) -> None:
-        _store(self, kernel=as_kernel(self.kernel), factor=positive_scalar("factor", self.factor))
+        store(self, kernel=as_kernel(self.kernel), factor=positive_scalar("factor", self.factor))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.factor * self.kernel._cross(X1, X2)
@@ -203,7 +203,7 @@ class Active(Kernel):
         checked = tuple(check_count("dims", dim, minimum=0) for dim in dims)
         if not checked or len(set(checked)) < len(checked):
             fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
-        _store(self, kernel=as_kernel(self.kernel), dims=checked)
+        store(self, kernel=as_kernel(self.kernel), dims=checked)
 
     def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
         if max(self.dims) >= X.shape[1]:
@@ -234,7 +234,7 @@ class FunctionKernel(Kernel):
     def __post_init__(self) -> None:
         # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
         if jax.tree_util.all_leaves([self.function]):
-            _store(self, function=jax.tree_util.Partial(self.function))
+            store(self, function=jax.tree_util.Partial(self.function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         matrix = jnp.asarray(self.function(X1, X2))
@@ -282,12 +282,7 @@ def as_kernel(kernel: KernelLike) -> Kernel:
     return FunctionKernel(kernel)
 
 
-# What the kernels of this folder share. ``_store`` is for ``__post_init__`` alone.
-
-
-def _store(value: object, /, **fields: object) -> None:
-    for name, item in fields.items():
-        object.__setattr__(value, name, item)
+# What the kernels of this folder share.
 
 
 def _literal(value: ArrayLike) -> ArrayLike:

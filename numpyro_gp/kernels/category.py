@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, value_type
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_positive, fail, known
-from numpyro_gp.kernels.base import Kernel, _store, positive_scalar
+from numpyro_gp.kernels.base import Kernel, positive_scalar
 from numpyro_gp.kernels.nonstationary import Coregion
 
 __all__ = ["ZeroMeanCategory"]
@@ -44,7 +44,7 @@ class ZeroMeanCategory(Kernel):
         total = known(jnp.sum(weights))
         if total is not None and abs(float(total) - 1) > 1e-4:
             fail("probabilities", "a distribution that sums to 1", f"a sum of {float(total):.6g}", "Divide by the sum.")
-        _store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)
+        store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)
 
     def quadrature(self) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
         """The codes and their probabilities: nodes and weights of the measure."""

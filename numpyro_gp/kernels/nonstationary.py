@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known
 from numpyro_gp.kernels.base import (
     Kernel,
-    _store,
     inner_products,
     nonnegative_scalar,
     per_input,
@@ -34,7 +33,7 @@ class Linear(Kernel):
     variance: ArrayField
 
     def __post_init__(self) -> None:
-        _store(self, variance=positive_per_input("variance", self.variance))
+        store(self, variance=positive_per_input("variance", self.variance))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return inner_products(X1 * per_input("variance", self.variance, X1), X2)
@@ -63,7 +62,7 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         variance, offset = positive_per_input("variance", self.variance), nonnegative_scalar("offset", self.offset)
-        _store(self, variance=variance, offset=offset, degree=check_count("degree", self.degree))
+        store(self, variance=variance, offset=offset, degree=check_count("degree", self.degree))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return (inner_products(X1 * per_input("variance", self.variance, X1), X2) + self.offset) ** self.degree
@@ -79,7 +78,7 @@ class Constant(Kernel):
     variance: ArrayField
 
     def __post_init__(self) -> None:
-        _store(self, variance=positive_scalar("variance", self.variance))
+        store(self, variance=positive_scalar("variance", self.variance))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         dtype = jnp.result_type(self.variance, X1, X2)
@@ -160,7 +159,7 @@ class ArcCosine(Kernel):
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
             fail("order", "0, 1 or 2", repr(self.order), "Use 1 for rectified linear units.")
-        _store(
+        store(
             self,
             variance=positive_scalar("variance", self.variance),
             weight_variance=positive_per_input("weight_variance", self.weight_variance),
@@ -198,7 +197,7 @@ class CategoryDelta(Kernel):
     variance: ArrayField
 
     def __post_init__(self) -> None:
-        _store(self, variance=positive_scalar("variance", self.variance))
+        store(self, variance=positive_scalar("variance", self.variance))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
@@ -243,7 +242,7 @@ class Coregion(Kernel):
         if own.shape not in ((), (matrix.shape[0],)):
             cure = "Pass one value for each row of weights."
             fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {own.shape}", cure)
-        _store(self, weights=matrix, diagonal_values=own)
+        store(self, weights=matrix, diagonal_values=own)
 
     def covariance(self) -> Float[Array, "C C"]:
         """``B``, the covariance of the categories."""

@@ -5,9 +5,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, value_type
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
-from numpyro_gp.kernels.base import Kernel, _store, inner_products
+from numpyro_gp.kernels.base import Kernel, inner_products
 from numpyro_gp.kernels.stationary import (
     _centre,
     constant_like,
@@ -57,7 +57,7 @@ class SpectralMixture(Kernel):
                 fail(argument, required, f"shape {array.shape}", f"For one input dimension pass {argument}[:, None].")
         if means.shape != scales.shape:
             fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass one for each frequency.")
-        _store(self, weights=weights, means=means, scales=scales)
+        store(self, weights=weights, means=means, scales=scales)
 
     def _require_columns(self, X: Float[Array, "N D"]) -> None:
         if X.shape[1] != self.means.shape[1]:

@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, value_type
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.kernels.base import (
     Kernel,
-    _store,
     inner_products,
     per_input,
     positive_per_input,
@@ -122,7 +121,7 @@ class _Stationary(Kernel):
 
     def __post_init__(self) -> None:
         variance = positive_scalar("variance", self.variance)
-        _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
 
     @abc.abstractmethod
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -229,7 +228,7 @@ class RationalQuadratic(_Stationary):
 
     def __post_init__(self) -> None:
         _Stationary.__post_init__(self)
-        _store(self, alpha=positive_scalar("alpha", self.alpha))
+        store(self, alpha=positive_scalar("alpha", self.alpha))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + s / (2 alpha))^-alpha``."""
@@ -258,7 +257,7 @@ class Periodic(_Stationary):
 
     def __post_init__(self) -> None:
         _Stationary.__post_init__(self)
-        _store(self, period=positive_per_input("period", self.period))
+        store(self, period=positive_per_input("period", self.period))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)`` of the squared chord ``s = 4 sum_d sin^2(...) / lengthscale_d^2``."""
@@ -291,7 +290,7 @@ class Cosine(Kernel):
 
     def __post_init__(self) -> None:
         variance = positive_scalar("variance", self.variance)
-        _store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         lengthscale, centre = per_input("lengthscale", self.lengthscale, X2), _centre(X2)

@@ -14,9 +14,9 @@ import numpy as np
 from jax.scipy.special import erf
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
-from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, _store, per_input, positive_per_input
+from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, per_input, positive_per_input
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,
@@ -74,7 +74,7 @@ class Uniform:
         first, last = known(low), known(high)
         if first is not None and last is not None and not np.all(first < last):
             fail("high", "greater than low", f"low={first.tolist()}, high={last.tolist()}", "Swap the two ends.")
-        _store(self, low=low, high=high)
+        store(self, low=low, high=high)
 
     def column(self, index: int) -> "Uniform":
         """The one-dimensional measure of one input."""
@@ -113,7 +113,7 @@ class Gaussian:
     sd: ArrayField = cast("ArrayField", 1.0)
 
     def __post_init__(self) -> None:
-        _store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
+        store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
 
     def column(self, index: int) -> "Gaussian":
         """The one-dimensional measure of one input."""

@@ -7,7 +7,7 @@ from jax.nn import log_sigmoid
 from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_choice, check_finite, check_floating, check_positive, fail, known
 from numpyro_gp.likelihoods.base import Latent, Likelihood, like
 from numpyro_gp.likelihoods.continuous import mean_of_link
@@ -124,7 +124,7 @@ class Ordinal(Likelihood):
             cure = "Sort them, or sample them with an OrderedTransform."
             fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
         check_positive("scale", self.scale)
-        object.__setattr__(self, "cutpoints", cutpoints)
+        store(self, cutpoints=cutpoints)
 
     @property
     def classes(self) -> int:

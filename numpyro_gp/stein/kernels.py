@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, is_array, value_type
+from numpyro_gp.arrays import Array, is_array, store, value_type
 from numpyro_gp.checks import fail, known
 
 __all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "PerSite", "RBF", "Radial"]
@@ -63,8 +63,7 @@ def _number(value: Any) -> Any:
 
 def _hold_numbers(kernel: Any, *names: str) -> None:
     """Replace arrays of no axes among the fields of a kernel, which compiled programs hold fixed, by their numbers."""
-    for name in names:
-        object.__setattr__(kernel, name, _number(getattr(kernel, name)))
+    store(kernel, **{name: _number(getattr(kernel, name)) for name in names})
 
 
 def _is_number(value: Any) -> bool:
@@ -207,8 +206,7 @@ class Groups:
         for kernel in kernels:
             _check_radial("kernels", kernel)
         _check_radial("rest", self.rest)
-        object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "kernels", kernels)
+        store(self, groups=groups, kernels=kernels)
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """The groups, and one more of the sites in none of them."""
@@ -248,7 +246,7 @@ class PerSite:
         for _, kernel in items:
             _check_radial("kernels", kernel)
         _check_radial("default", self.default)
-        object.__setattr__(self, "kernels", items)
+        store(self, kernels=items)
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """One block for each site."""

@@ -27,7 +27,7 @@ def test_norms_and_projection(points):
     t = projected(basis, *arrays)
     np.testing.assert_allclose(t, a @ cross.T, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(residual_norm(basis, *arrays, t, None), np.trace(a @ residual @ a.T), rtol=1e-9)
-    J = np.array([4, 1])
+    J = jnp.array([4, 1])
     np.testing.assert_allclose(mean_norm(basis.kernel, *arrays, J), 3 * np.sum(a[:, J] * (a @ norm)[:, J]), rtol=1e-10)
     sampled = residual_norm(basis, *arrays, t, jnp.asarray(J))
     np.testing.assert_allclose(sampled, 3 * np.sum(a[:, J] * (a @ residual)[:, J]), rtol=1e-9)
