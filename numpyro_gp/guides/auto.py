@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
+from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates, shared_plates
 from numpyro_gp.guides.recipes import Recipe, coupled, free_latent
 from numpyro_gp.sites import Belief, role, standard_normal, unwrap
 
@@ -176,13 +176,8 @@ class AutoGP(AutoGuide):
 
     def _call_rest(self, plates: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run the autoguide of the other sites with this guide's plates, so that minibatches agree."""
-        if isinstance(self.rest, AutoGuide) and plates:
-            self.rest.create_plates = _Plates(tuple(plates.values()))
-        try:
+        with shared_plates(self.rest, plates) if isinstance(self.rest, AutoGuide) else nullcontext():
             return self.rest(*args, **kwargs)
-        finally:
-            if isinstance(self.rest, AutoGuide):
-                self.rest.create_plates = None
 
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
@@ -223,43 +218,47 @@ class AutoGP(AutoGuide):
 
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
-    def _distributions(self, params: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _distributions(self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Distribution of each of this guide's own sites at given parameters, over the whole plate."""
         found: dict[str, Any] = {}
         for name, site in self._mine().items():
             if role(site) == "noise":
                 continue
-            with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=params):
+            with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                 found[name] = self._distribution(name, site, args, kwargs)
         return found
 
     def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
-        self._check_ready()
+        params = self._fitted(params)
         found: dict[str, Any] = {}
         for name, site in self._mine().items():
             if role(site) == "gp":
-                with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=params):
+                with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                     found[name] = self._distribution(name, site, (), {})
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
     def global_values(self, rng_key: Array, params: dict[str, Any]) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
+        params = self._fitted(params)
         values = dict(self.beliefs(params))
         if self.rest is not None:
             values.update(self.rest.sample_posterior(rng_key, params))
         return values
 
-    def _check_ready(self) -> None:
+    def _fitted(self, params: Mapping[str, Any]) -> "_Fitted":
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
+        if not isinstance(params, Mapping):
+            fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
+        return _Fitted(params)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
     ) -> dict[str, Any]:
         """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``."""
-        self._check_ready()
+        params = self._fitted(params)
         key_rest, key = jax.random.split(rng_key)
         result: dict[str, Any] = {}
         if self.rest is not None:
@@ -274,7 +273,7 @@ class AutoGP(AutoGuide):
 
     def median(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Medians of all latent sites, in constrained space; whitened means at GP sites."""
-        self._check_ready()
+        params = self._fitted(params)
         result = dict(self.rest.median(params)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
             result[name] = self._moments(name, fn)[0]
@@ -282,7 +281,7 @@ class AutoGP(AutoGuide):
 
     def quantiles(self, params: dict[str, Any], quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
-        self._check_ready()
+        params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         result = {} if self.rest is None else self._rest_quantiles(params, levels)
         for name, fn in self._distributions(params, args, kwargs).items():
@@ -328,6 +327,18 @@ class _Fixed:
         return None
 
 
+class _Fitted(dict[str, Any]):
+    """Parameters by name; one that is missing is refused: the guide would answer with what it starts at."""
+
+    def __missing__(self, name: str) -> Any:
+        cure = "Pass svi.get_params(state), or result.params, of the fit of this guide."
+        fail("params", f"the parameters of the guide, {name!r} among them", f"{sorted(self)}", cure)
+
+    def of_site(self, site: Mapping[str, Any]) -> Any:
+        """The value of a ``param`` site, for ``handlers.substitute``."""
+        return self[site["name"]] if site["type"] == "param" else None
+
+
 class _NotOfRest:
     """Whether the autoguide of the other sites is not to see a message: one of these sites, or a deterministic one.
 
@@ -339,16 +350,6 @@ class _NotOfRest:
 
     def __call__(self, site: Mapping[str, Any]) -> bool:
         return site.get("name") in self.sites or site.get("type") == "deterministic"
-
-
-class _Plates:
-    """A ``create_plates`` that hands on plates which are already made (picklable, unlike a lambda)."""
-
-    def __init__(self, plates: tuple[Any, ...]) -> None:
-        self.plates = plates
-
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ARG002
-        return list(self.plates)
 
 
 def _list_in_order(names: Iterable[str]) -> None:

@@ -7,7 +7,8 @@ here because guides are the first to need it.
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpyro.contrib.einstein as einstein
@@ -31,6 +32,7 @@ __all__ = [
     "mask_of",
     "model_and_guide_keys",
     "set_plates",
+    "shared_plates",
 ]
 
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
@@ -73,6 +75,20 @@ def set_plates(guide: AutoGuide, frames: Mapping[str, Any], full_sizes: Mapping[
 def make_plates(guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Any]:
     """The plates of one call of an autoguide, by name: those of its ``create_plates``, and those it was told."""
     return guide._create_plates(*args, **kwargs)
+
+
+@contextmanager
+def shared_plates(guide: AutoGuide, plates: Mapping[str, Any]) -> Iterator[None]:
+    """An autoguide that stands in these plates, by name, and makes none of its own.
+
+    Its ``create_plates`` would not do: what it gives must be of NumPyro's class of plates, and `TraceEnum_ELBO`
+    has plates of funsor's class made instead.
+    """
+    guide._create_plates = lambda *args, **kwargs: dict(plates)  # noqa: ARG005
+    try:
+        yield
+    finally:
+        del guide._create_plates
 
 
 def mask_of(fn: Any) -> Any:

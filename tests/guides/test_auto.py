@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
@@ -18,6 +18,7 @@ from tests.oracles.problems import regression
 
 X = jnp.linspace(-1.0, 1.0, 20)[:, None]
 Y = jnp.sin(3 * X[:, 0])
+KEY = jax.random.key(3)
 
 
 def model(X, y=None, batch=None):
@@ -59,6 +60,29 @@ def test_every_objective_gives_the_same_bound():
         svi, state = started(ngp.AutoGP(model), objective)
         values.append(float(svi.evaluate(state, X, Y)))
     np.testing.assert_allclose(values, values[0], rtol=1e-10)
+
+
+def model_with_a_site_in_a_plate(X, y=None):
+    with numpyro.plate("parts", 2):
+        lengthscales = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
+    first, second = (ngp.kernels.RBF(1.0, lengthscale) for lengthscale in lengthscales)
+    f = ngp.gp("f", first + second, X[:3])
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+@pytest.mark.parametrize("rest", [AutoDelta, AutoNormal])
+def test_a_site_in_a_plate_has_the_gradient_of_trace_elbo_under_enumeration(rest):
+    """TraceEnum_ELBO makes plates of funsor's class, which the autoguide of the rest must take."""
+    guide = ngp.AutoGP(model_with_a_site_in_a_plate, rest=rest)
+    svi, state = started(guide, fn=model_with_a_site_in_a_plate)
+    gradients = []
+    for objective in (Trace_ELBO(), TraceEnum_ELBO()):
+        loss = lambda params, own=objective: own.loss(KEY, svi.constrain_fn(params), svi.model, guide, X, Y)  # noqa: E731
+        gradients.append(jax.grad(loss)(svi.optim.get_params(state.optim_state)))
+    assert all(jnp.all(jnp.abs(leaf) > 0) for name, leaf in gradients[0].items() if "lengthscale" in name)
+    for name, leaf in gradients[0].items():
+        np.testing.assert_allclose(gradients[1][name], leaf, rtol=1e-10, atol=1e-10)
 
 
 def test_bound_equals_the_formula_at_the_same_parameters():
@@ -249,6 +273,23 @@ def test_calls_with_ever_new_numbers_are_forgotten():
     assert len(guide._plates_by_call) <= 16
 
 
+@pytest.mark.parametrize("ask", ["beliefs", "median", "quantiles", "sample_posterior", "global_values"])
+def test_missing_parameters_are_refused(ask):
+    """Beliefs stood at what their recipes start at, without a word; those of the rest were bare KeyErrors."""
+    svi, state = started(ngp.AutoGP(model, rest=AutoNormal))
+    calls = {
+        "quantiles": lambda params: svi.guide.quantiles(params, 0.5),
+        "sample_posterior": lambda params: svi.guide.sample_posterior(KEY, params),
+        "global_values": lambda params: svi.guide.global_values(KEY, params),
+    }
+    call, params = calls.get(ask, getattr(svi.guide, ask)), svi.get_params(state)
+    call(params)
+    for missing in ("f/mean", "noise_auto_loc") if ask != "beliefs" else ("f/mean",):
+        left = {name: value for name, value in params.items() if name != missing}
+        with pytest.raises(ValueError, match=f"params must be the parameters of the guide, '{missing}' among them"):
+            call(left)
+
+
 def test_a_compiled_first_call_leaves_no_tracer_behind():
     """The start of `orthogonal` reads values of the prior: those of an earlier trace may not be used."""
     guide = ngp.AutoGP(process_alone, {"f": ngp.guides.orthogonal(X[3:5])})
@@ -281,7 +322,8 @@ def test_deterministic_sites_do_not_ask_for_the_arguments_of_the_model():
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
     guide, X = ngp.AutoGP(noisy), jnp.ones((2, 1))
-    numpyro.handlers.seed(guide, rng_seed=0)(X, jnp.ones(2))
-    values = guide.global_values(jax.random.key(0), {"noise_auto_loc": jnp.asarray(0.7)})
+    trace = handlers.trace(handlers.seed(guide, rng_seed=0)).get_trace(X, jnp.ones(2))
+    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    values = guide.global_values(jax.random.key(0), {**params, "noise_auto_loc": jnp.asarray(0.7)})
     assert set(values) == {"f", "noise"}
     assert values["noise"] == 0.7

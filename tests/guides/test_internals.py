@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
+from numpyro.contrib.funsor import plate_to_enum_plate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
@@ -142,6 +143,21 @@ def test_an_autoguide_makes_the_plates_that_it_is_told():
     with handlers.seed(rng_seed=KEY):
         plate = internals.make_plates(guide, (), {})["data"]
     assert (plate.name, plate.size, plate.subsample_size, plate.dim) == ("data", 9, 3, -1)
+
+
+def test_an_autoguide_stands_in_the_plates_that_it_shares_also_those_of_another_class():
+    def model():
+        with numpyro.plate("data", 3):
+            numpyro.sample("w", dist.Normal(0.0, 1.0))
+
+    guide = AutoNormal(model)
+    handlers.seed(guide, KEY)()
+    with plate_to_enum_plate():
+        plate = numpyro.plate("data", 3, dim=-1)
+    assert not isinstance(plate, numpyro.plate)
+    with internals.shared_plates(guide, {"data": plate}):
+        assert internals.make_plates(guide, (), {})["data"] is plate
+    assert isinstance(internals.make_plates(guide, (), {})["data"], numpyro.plate)
 
 
 def test_masks_are_found_under_what_is_wrapped_around_them():
