@@ -69,6 +69,9 @@ class Posterior:
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
         if isinstance(mcmc, Mapping):
             return cls(model, "mcmc", _stored(mcmc, {}))
+        if not hasattr(mcmc, "get_samples"):
+            required = "a run of NumPyro's MCMC, or a dictionary of draws"
+            fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
         fields = dict(mcmc.get_extra_fields())
         return cls(model, "mcmc", _stored(mcmc.get_samples(), {}), mcmc.num_chains, fields)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, fail, known
+from numpyro_gp.checks import check_array, check_count, check_key, fail, known
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.sites import Observation
@@ -60,7 +60,7 @@ class Prediction:
         return _joined(parts, tuple(self._sizes))
 
     def _check(self, y: ArrayLike) -> Array:
-        data = jnp.asarray(y)
+        data, given = check_array("y", y), known(y)
         wanted = self.mean.shape if self._has_event else self.mean.shape[:1]
         if data.shape != wanted:
             fail(
@@ -69,6 +69,8 @@ class Prediction:
                 f"shape {data.shape}",
                 "Pass y[:, 0] for a column.",
             )
+        if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
+            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows that are missing.")
         return data
 
     def log_density(self, y: ArrayLike) -> Array:
@@ -81,7 +83,7 @@ class Prediction:
     def sample(self, num_samples: int = 1000, key: Array | None = None) -> Array:
         """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn."""
         count = check_count("num_samples", num_samples)
-        key = jax.random.fold_in(self._key, 1) if key is None else key
+        key = jax.random.fold_in(self._key, 1) if key is None else check_key("key", key)
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
         parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
@@ -100,9 +102,10 @@ class Prediction:
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);
         otherwise from ``num_samples`` draws.
         """
-        probabilities, given = jnp.atleast_1d(jnp.asarray(levels, self.mean.dtype)), known(levels)
-        if given is not None and not np.all((given > 0) & (given < 1)):
-            fail("levels", "between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
+        probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
+        given = known(levels)
+        if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
+            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
         if isinstance(self.likelihood, Gaussian):
             rows = self._reduce(partial(_gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)

@@ -67,7 +67,7 @@ def test_other_likelihoods_give_quantiles_from_samples():
     ("call", "message"),
     [
         (lambda p: p.log_density(jnp.zeros((3, 1))), r"y must be of shape \(3,\).*y\[:, 0\]"),
-        (lambda p: p.quantiles([0.0]), "levels must be between 0 and 1"),
+        (lambda p: p.quantiles([0.0]), "levels must be one or more numbers between 0 and 1"),
         (lambda p: p.sample(0), "num_samples must be at least 1"),
     ],
 )
@@ -97,5 +97,5 @@ def test_quantiles_under_jit(split):
     wanted = mixture.quantiles([0.1, 0.8])
     np.testing.assert_allclose(jax.jit(mixture.quantiles)(jnp.array([0.1, 0.8])), wanted, rtol=1e-12)
     np.testing.assert_allclose(jax.jit(lambda: mixture.quantiles([0.1, 0.8]))(), wanted, rtol=1e-12)
-    with pytest.raises(ValueError, match="levels must be between 0 and 1"):
+    with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1"):
         jax.jit(lambda: mixture.quantiles([1.0]))()
