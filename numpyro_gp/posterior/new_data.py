@@ -44,8 +44,8 @@ def predict_rows(
 
     def look() -> tuple[str, frozenset[str], bool]:
         trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
-        plates = new_data_plates(posterior, call, trace)
-        return data_site(trace, site), plates, has_local(trace, plates)
+        name, plates = data_site(trace, site), new_data_plates(posterior, call, trace)
+        return name, plates, has_local(trace, plates)
 
     name, plates, is_local = keep("site", look)
     index = posterior.spread(num_samples, posterior.source.is_random or is_local)
