@@ -56,13 +56,8 @@ def check_floating(argument: str, value: ArrayLike) -> Array:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         if isinstance(value, int) and not isinstance(value, bool):  # a literal such as variance=1
             return array.astype(jnp.result_type(float))
-        fail(
-            argument,
-            "floating point",
-            f"dtype {array.dtype}",
-            f"Convert it: {argument}.astype(float).",
-            TypeError,
-        )
+        cure = f"Convert it: {argument}.astype(float)."
+        fail(argument, "floating point", f"dtype {array.dtype}", cure, TypeError)
     check_finite(argument, array)
     return array
 
@@ -73,12 +68,8 @@ def check_finite(argument: str, value: ArrayLike) -> None:
     if array is not None and array.dtype.kind == "f" and not np.all(np.isfinite(array)):
         bad = np.argwhere(~np.isfinite(array))
         where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
-        fail(
-            argument,
-            "finite",
-            f"{len(bad)} NaN or infinite entries of {array.size}{where}",
-            "Remove or impute missing values, or leave them out with numpyro.handlers.mask.",
-        )
+        cure = "Remove or impute missing values, or leave them out with numpyro.handlers.mask."
+        fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
 
 
 def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
@@ -86,12 +77,8 @@ def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
     array = check_floating(argument, value)
     concrete = known(array)
     if concrete is not None and not np.all(concrete > 0):
-        fail(
-            argument,
-            f"positive{shapes}",
-            f"{float(concrete.min()):.6g}" if concrete.size else "an empty array",
-            "Give it a prior with positive support, such as LogNormal, or pass its absolute value.",
-        )
+        cure = "Give it a prior with positive support, such as LogNormal, or pass its absolute value."
+        fail(argument, f"positive{shapes}", f"{float(concrete.min()):.6g}" if concrete.size else "an empty array", cure)
     return array
 
 
@@ -116,12 +103,9 @@ def check_points(
     if array.size == 0:
         fail(argument, f"a non-empty array of shape {axes}", f"shape {array.shape}", "Pass at least one point.")
     if columns is not None and array.shape[-1] != columns:
-        fail(
-            argument,
-            f"an array with {columns} columns, as many as the inducing inputs or the training inputs",
-            f"shape {array.shape}",
-            f"Pass the same {columns} inputs in the same order, or choose columns with kernel.on(dims).",
-        )
+        required = f"an array with {columns} columns, as many as the inducing inputs or the training inputs"
+        cure = f"Pass the same {columns} inputs in the same order, or choose columns with kernel.on(dims)."
+        fail(argument, required, f"shape {array.shape}", cure)
     return array
 
 
@@ -170,13 +154,8 @@ def check_key(argument: str, key: object) -> Array:
 def check_count(argument: str, value: object, minimum: int = 1) -> int:
     """Return a Python integer that is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        fail(
-            argument,
-            "a whole number",
-            f"{value!r} ({type(value).__name__})",
-            f"Pass an int, e.g. {max(minimum, 1)}.",
-            TypeError,
-        )
+        cure = f"Pass an int, e.g. {max(minimum, 1)}."
+        fail(argument, "a whole number", f"{value!r} ({type(value).__name__})", cure, TypeError)
     if value < minimum:
         fail(argument, f"at least {minimum}", value, f"Pass {minimum} or more.")
     return int(value)

@@ -261,12 +261,9 @@ def _common_scale(scales: dict[str, Any]) -> Any:
     numbers = list(scales.values())
     traced = [name for name, scale in scales.items() if isinstance(scale, jax.core.Tracer)]
     if traced or any(float(number) != float(numbers[0]) for number in numbers):
-        fail(
-            "the scales of sites in the data plate",
-            "one number that they share, N / N_b",
-            f"{dict.fromkeys(traced, 'a traced value') or scales}",
-            "Take handlers.scale off single sites (it would temper the weights), subsample guide and model alike.",
-        )
+        got = f"{dict.fromkeys(traced, 'a traced value') or scales}"
+        cure = "Take handlers.scale off single sites (it would temper the weights), subsample guide and model alike."
+        fail("the scales of sites in the data plate", "one number that they share, N / N_b", got, cure)
     return float(numbers[0])
 
 
@@ -306,12 +303,9 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
         kind = role(site) or ("observed" if site["is_observed"] else None)
         local, others = in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
         if kind in ("observed", "latent") and not local and name in trace:
-            fail(
-                f"the {kind} site {name!r}",
-                f"inside the data plate {plate!r}",
-                f"inside {others or 'no plate'}",
-                "The bound is a sum over one plate: put it there, or use Trace_ELBO.",
-            )
+            required = f"inside the data plate {plate!r}"
+            cure = "The bound is a sum over one plate: put it there, or use Trace_ELBO."
+            fail(f"the {kind} site {name!r}", required, f"inside {others or 'no plate'}", cure)
         if kind == "noise" and others:
             fail(f"the noise site {name!r}", f"in no plate but {plate!r}", f"inside {others}", "Use one data plate.")
         if local and not site["is_observed"] and site["fn"].is_discrete:
@@ -329,12 +323,9 @@ def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
     """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
     for name, site in _samples(trace).items():
         if role(site) == "noise" and len(site["fn"].batch_shape) > 1:
-            fail(
-                "doubly_reparametrised",
-                "False for a model that samples a layer above its latent inputs",
-                f"True with the noise site {name!r} drawn jointly over the samples",
-                "Its gradient would be biased: use the ordinary one.",
-            )
+            got = f"True with the noise site {name!r} drawn jointly over the samples"
+            cure = "Its gradient would be biased: use the ordinary one."
+            fail("doubly_reparametrised", "False for a model that samples a layer above its latent inputs", got, cure)
     for name, site in _samples(proposal).items():
         local = in_plate(site, plate) and role(site) != "noise"
         if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):

@@ -183,13 +183,9 @@ def latents(f: Any) -> Latent:
     if isinstance(f, (tuple, list)) and f and all(isinstance(part, dist.Normal) for part in f):
         moments = (part.loc for part in f), (part.scale**2 for part in f)
         return Latent(*(jnp.stack(jnp.broadcast_arrays(*parts), axis=-1) for parts in moments))
-    fail(
-        "f",
-        "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions",
-        f"a {type(f).__name__}",
-        "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs).",
-        TypeError,
-    )
+    required = "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions"
+    cure = "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs)."
+    fail("f", required, f"a {type(f).__name__}", cure, TypeError)
 
 
 class Observation(dist.Distribution):
@@ -213,12 +209,8 @@ class Observation(dist.Distribution):
         shape = self.mean_latent.shape
         count = shape[-1] if axes else 1
         if self.several and count != likelihood.num_latent:
-            fail(
-                "f",
-                f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs",
-                count,
-                f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals.",
-            )
+            cure = f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals."
+            fail("f", f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs", count, cure)
         batch = shape[: len(shape) - axes]
         event = () if self.several else shape[len(batch) :]
         super().__init__(batch, event, validate_args=validate_args)

@@ -88,12 +88,8 @@ class Design:
         if values is not None and np.isnan(values).any():
             column = int(np.argwhere(np.isnan(values))[0][-1])
             levels = list(self.inputs[column].levels)
-            fail(
-                f"input {self.inputs[column].name!r}",
-                f"one of the levels {levels}",
-                "another",
-                "Build it from all data.",
-            )
+            cure = "Build it from all data."
+            fail(f"input {self.inputs[column].name!r}", f"one of the levels {levels}", "another", cure)
         return mapped
 
     @property
@@ -187,13 +183,8 @@ class Design:
         """
         if not callable(likelihood):
             cure = "E.g. lambda: ngp.likelihoods.Poisson()."
-            fail(
-                "likelihood",
-                "a function without arguments that returns a likelihood",
-                f"{likelihood!r:.60}",
-                cure,
-                TypeError,
-            )
+            required = "a function without arguments that returns a likelihood"
+            fail("likelihood", required, f"{likelihood!r:.60}", cure, TypeError)
         return _Model(self, likelihood, scale, mean)
 
 

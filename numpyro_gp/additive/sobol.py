@@ -64,13 +64,9 @@ def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[Any, list
         return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
     if isinstance(kernel, ZeroMeanCategory) and len(columns) == 1:
         return 1.0, [(columns[0], kernel)]
-    fail(
-        "the kernel of a component",
-        "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition",
-        f"a {type(kernel).__name__} of {len(columns)} columns",
-        "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design.",
-        TypeError,
-    )
+    required = "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition"
+    cure = "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design."
+    fail("the kernel of a component", required, f"a {type(kernel).__name__} of {len(columns)} columns", cure, TypeError)
 
 
 def kernel_columns(kernel: Any, columns: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,16 +19,7 @@ from numpyro_gp.checks import fail, known
 from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.linalg import factorise, jittered
 
-__all__ = [
-    "AbstractBasis",
-    "AbstractBelief",
-    "Basis",
-    "Joint",
-    "Marginals",
-    "Point",
-    "Process",
-    "positive",
-]
+__all__ = ["AbstractBasis", "AbstractBelief", "Basis", "Joint", "Marginals", "Point", "Process", "positive"]
 
 
 class Marginals(NamedTuple):
@@ -285,9 +276,6 @@ class Point:
 def check_belief(site: str, belief: AbstractBelief, shape: tuple[int, ...]) -> None:
     """Refuse a belief whose whitened values do not fit its site."""
     if tuple(belief.shape) != tuple(shape):
-        fail(
-            f"the belief at site {site!r}",
-            f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)",
-            f"{type(belief).__name__} over shape {tuple(belief.shape)}",
-            "Build it for the site's own inducing points and outputs.",
-        )
+        required = f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)"
+        got = f"{type(belief).__name__} over shape {tuple(belief.shape)}"
+        fail(f"the belief at site {site!r}", required, got, "Build it for the site's own inducing points and outputs.")

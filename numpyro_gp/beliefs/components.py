@@ -40,13 +40,9 @@ def _squares(blocks: Blocks) -> Float[Array, "C N"]:
 
 def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
     if not isinstance(belief, AbstractBelief):
-        fail(
-            "the belief of an additive site",
-            "a belief over its whitened values or a point",
-            f"a {type(belief).__name__}",
-            "Take one of the recipes for the site: ngp.guides.structured(rank).",
-            TypeError,
-        )
+        required = "a belief over its whitened values or a point"
+        cure = "Take one of the recipes for the site: ngp.guides.structured(rank)."
+        fail("the belief of an additive site", required, f"a {type(belief).__name__}", cure, TypeError)
     return belief.whitened(basis).scale_tril
 
 

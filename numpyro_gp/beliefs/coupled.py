@@ -9,13 +9,7 @@ from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Margin
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 
-__all__ = [
-    "Coupled",
-    "MeanField",
-    "check_mean",
-    "joint_covariance",
-    "marginal_variance",
-]
+__all__ = ["Coupled", "MeanField", "check_mean", "joint_covariance", "marginal_variance"]
 
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:

@@ -90,12 +90,8 @@ def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Arr
     """Return mean coefficients, one for each row of ``points``."""
     array = check_mean(argument, a)
     if array.shape[-1] != points.shape[0]:
-        fail(
-            argument,
-            f"of shape ({points.shape[0]},), or (P, {points.shape[0]}): one coefficient for each row of {name}",
-            f"shape {array.shape}",
-            f"Pass jnp.zeros({points.shape[0]}) to start at a zero mean.",
-        )
+        required = f"of shape ({points.shape[0]},), or (P, {points.shape[0]}): one coefficient for each row of {name}"
+        fail(argument, required, f"shape {array.shape}", f"Pass jnp.zeros({points.shape[0]}) to start at a zero mean.")
     return array
 
 
@@ -121,24 +117,16 @@ def check_columns(columns: ArrayLike | None, size: int) -> Int[Array, " J"] | No
 def check_same_outputs(argument: str, value: Array, shape: tuple[int, ...], reference: str) -> None:
     """Refuse arrays that disagree about the number of outputs."""
     if value.shape[:-1] != shape:
-        fail(
-            argument,
-            f"of as many outputs as {reference}: leading axes {shape}",
-            f"shape {value.shape}",
-            "With outputs=P every array but the inputs has a leading axis P.",
-        )
+        cure = "With outputs=P every array but the inputs has a leading axis P."
+        fail(argument, f"of as many outputs as {reference}: leading axes {shape}", f"shape {value.shape}", cure)
 
 
 def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
     """The site's basis; refuse those that are not of one Gaussian process: a mean basis has one kernel."""
     if not isinstance(basis, Basis):
-        fail(
-            f"the site of a {type(belief).__name__} belief",
-            "a single Gaussian process, made by gp()",
-            f"a {type(basis).__name__}",
-            "For an additive site use Coupled or one of the additive beliefs.",
-            TypeError,
-        )
+        required = "a single Gaussian process, made by gp()"
+        cure = "For an additive site use Coupled or one of the additive beliefs."
+        fail(f"the site of a {type(belief).__name__} belief", required, f"a {type(basis).__name__}", cure, TypeError)
     return basis
 
 

@@ -138,12 +138,9 @@ def pareto_k(log_weights: Any) -> float:
     """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
     weights = np.asarray(log_weights, dtype=float)
     if weights.ndim != 1 or weights.size < 25 or not np.isfinite(weights).all():
-        fail(
-            "log_weights",
-            "at least 25 finite numbers, of shape (S,)",
-            f"shape {weights.shape}, {np.isfinite(weights).sum()} finite",
-            "Draw more, and check that the fit is finite.",
-        )
+        required = "at least 25 finite numbers, of shape (S,)"
+        cure = "Draw more, and check that the fit is finite."
+        fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
     weights = weights - weights.max()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

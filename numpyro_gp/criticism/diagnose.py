@@ -128,13 +128,9 @@ def whitened_normal(name: str, belief: AbstractBelief, basis: Any = None) -> dis
 
 
 def _refuse(name: str) -> NoReturn:
-    fail(
-        f"the belief at site {name!r}",
-        "a normal distribution of the whitened values",
-        "one whose KL divergence is another: it says more about the function",
-        "Compare predictions with those of NUTS instead.",
-        TypeError,
-    )
+    got = "one whose KL divergence is another: it says more about the function"
+    cure = "Compare predictions with those of NUTS instead."
+    fail(f"the belief at site {name!r}", "a normal distribution of the whitened values", got, cure, TypeError)
 
 
 class Calibration(NamedTuple):

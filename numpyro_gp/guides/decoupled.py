@@ -55,12 +55,9 @@ def decoupled(
         Whether ``Z_alpha`` is a parameter.
     """
     if natural:
-        fail(
-            "natural",
-            "False for decoupled(): its mean and covariance have no natural parameters of their own",
-            natural,
-            "Use ngp.guides.orthogonal(Z_gamma, natural=True), which is as large and better conditioned.",
-        )
+        required = "False for decoupled(): its mean and covariance have no natural parameters of their own"
+        cure = "Use ngp.guides.orthogonal(Z_gamma, natural=True), which is as large and better conditioned."
+        fail("natural", required, natural, cure)
     start_scale(scale)
     points, columns = _check_points("Z_alpha", Z_alpha, columns)
     return partial(_decoupled, points=points, columns=columns, scale=scale, train_inputs=train_inputs)

@@ -17,12 +17,7 @@ __all__ = ["decoupled_layer"]
 
 
 def decoupled_layer(
-    Z_mean: ArrayLike,
-    mean: str = "gpcent",
-    covariance: str = "gp",
-    *,
-    scale: float = 1.0,
-    train_inputs: bool = True,
+    Z_mean: ArrayLike, mean: str = "gpcent", covariance: str = "gp", *, scale: float = 1.0, train_inputs: bool = True
 ) -> Recipe:
     """Mean on ``Z_mean``, covariance on the site's inducing inputs: `DecoupledLayer`, for any layer of a deep model.
 

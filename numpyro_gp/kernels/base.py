@@ -53,12 +53,8 @@ class Kernel(abc.ABC):
             return self._gram(check_points("X1", X1))
         first, second = check_points("X1", X1), check_points("X2", X2)
         if first.shape[1] != second.shape[1]:
-            fail(
-                "X2",
-                f"an array with {first.shape[1]} columns, as X1 has",
-                f"shape {second.shape}",
-                "Pass the same inputs in the same order, or choose columns with kernel.on(dims).",
-            )
+            cure = "Pass the same inputs in the same order, or choose columns with kernel.on(dims)."
+            fail("X2", f"an array with {first.shape[1]} columns, as X1 has", f"shape {second.shape}", cure)
         return self._cross(first, second)
 
     def diagonal(self, X: ArrayLike) -> Float[Array, " N"]:
@@ -207,12 +203,8 @@ class Active(Kernel):
 
     def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
         if max(self.dims) >= X.shape[1]:
-            fail(
-                "dims",
-                f"less than {X.shape[1]}, the number of columns of the inputs",
-                self.dims,
-                "Count columns from 0.",
-            )
+            cure = "Count columns from 0."
+            fail("dims", f"less than {X.shape[1]}, the number of columns of the inputs", self.dims, cure)
         return jnp.stack([X[:, dim] for dim in self.dims], axis=1)
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
@@ -239,12 +231,9 @@ class FunctionKernel(Kernel):
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         matrix = jnp.asarray(self.function(X1, X2))
         if matrix.shape != (X1.shape[0], X2.shape[0]):
-            fail(
-                "kernel(X1, X2)",
-                f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1",
-                f"shape {matrix.shape}",
-                "For a function of one pair of points map it twice with jax.vmap.",
-            )
+            required = f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1"
+            cure = "For a function of one pair of points map it twice with jax.vmap."
+            fail("kernel(X1, X2)", required, f"shape {matrix.shape}", cure)
         return matrix
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -272,13 +261,8 @@ def as_kernel(kernel: KernelLike) -> Kernel:
         cure = f"Pass a value, such as {kernel.__name__}(...)."
         fail("kernel", "a kernel or a function k(X1, X2)", f"the class {kernel.__name__}", cure, TypeError)
     if not callable(kernel):
-        fail(
-            "kernel",
-            "a kernel or a function k(X1, X2)",
-            f"a {type(kernel).__name__}",
-            "Pass e.g. numpyro_gp.kernels.RBF(1.0, 1.0).",
-            TypeError,
-        )
+        cure = "Pass e.g. numpyro_gp.kernels.RBF(1.0, 1.0)."
+        fail("kernel", "a kernel or a function k(X1, X2)", f"a {type(kernel).__name__}", cure, TypeError)
     return FunctionKernel(kernel)
 
 
@@ -316,12 +300,9 @@ def positive_per_input(argument: str, value: ArrayLike) -> Array:
 def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Array, "1 #D"]:
     """``value`` as a row ``(1, D)`` or ``(1, 1)`` that multiplies the inputs; its length must be theirs."""
     if value.ndim == 1 and value.shape[0] != X.shape[1]:
-        fail(
-            argument,
-            f"a scalar or of shape ({X.shape[1]},), one value for each column of the inputs",
-            f"shape {value.shape}",
-            "Choose the columns with kernel.on(dims), or pass one value for each.",
-        )
+        required = f"a scalar or of shape ({X.shape[1]},), one value for each column of the inputs"
+        cure = "Choose the columns with kernel.on(dims), or pass one value for each."
+        fail(argument, required, f"shape {value.shape}", cure)
     return value.reshape(1, -1)
 
 

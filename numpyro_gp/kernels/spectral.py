@@ -8,12 +8,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, inner_products
-from numpyro_gp.kernels.stationary import (
-    _centre,
-    constant_like,
-    squared_distances,
-    waves,
-)
+from numpyro_gp.kernels.stationary import _centre, constant_like, squared_distances, waves
 
 __all__ = ["SpectralMixture"]
 
@@ -61,12 +56,8 @@ class SpectralMixture(Kernel):
 
     def _require_columns(self, X: Float[Array, "N D"]) -> None:
         if X.shape[1] != self.means.shape[1]:
-            fail(
-                "means",
-                f"of shape (Q, {X.shape[1]}), one frequency for each column of the inputs",
-                f"shape {self.means.shape}",
-                "Choose the columns with kernel.on(dims).",
-            )
+            required = f"of shape (Q, {X.shape[1]}), one frequency for each column of the inputs"
+            fail("means", required, f"shape {self.means.shape}", "Choose the columns with kernel.on(dims).")
 
     def _component(
         self, index: int, squares: Float[Array, "N1 N2"], X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]

@@ -15,13 +15,7 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.kernels.base import (
-    Kernel,
-    inner_products,
-    per_input,
-    positive_per_input,
-    positive_scalar,
-)
+from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
 
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine"]
 

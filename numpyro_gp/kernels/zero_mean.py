@@ -17,14 +17,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
 from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, per_input, positive_per_input
-from numpyro_gp.kernels.stationary import (
-    RBF,
-    Matern12,
-    Matern32,
-    Matern52,
-    exponential_12,
-    exponential_32,
-)
+from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
 
 __all__ = ["ZeroMean", "Uniform", "Gaussian"]
 
@@ -253,10 +246,7 @@ def _gaussian_deviations(
 ) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
     """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``."""
     ratio, total = (sd / lengthscale) ** 2, lengthscale**2 + sd**2
-    return (
-        jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total),
-        jnp.expm1(-0.5 * jnp.log1p(2 * ratio)),
-    )
+    return jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total), jnp.expm1(-0.5 * jnp.log1p(2 * ratio))
 
 
 @value_type()

@@ -144,12 +144,8 @@ def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Floa
     try:
         return jnp.broadcast_to(value.astype(array.dtype), array.shape)
     except ValueError:
-        fail(
-            argument,
-            f"a scalar or broadcastable to the batch shape {array.shape}",
-            f"shape {value.shape}",
-            "Pass one value, or one for each datum of the batch.",
-        )
+        cure = "Pass one value, or one for each datum of the batch."
+        fail(argument, f"a scalar or broadcastable to the batch shape {array.shape}", f"shape {value.shape}", cure)
 
 
 def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
@@ -196,12 +192,8 @@ class CallableLikelihood(Likelihood):
             fail("likelihood", "a callable that returns a NumPyro distribution", what, cure, TypeError)
         if found.event_shape != ():
             cure = "Each datum has one target; do not call to_event."
-            fail(
-                "likelihood",
-                "a callable that returns a distribution of scalars",
-                f"one of event shape {found.event_shape}",
-                cure,
-            )
+            required = "a callable that returns a distribution of scalars"
+            fail("likelihood", required, f"one of event shape {found.event_shape}", cure)
         return found
 
     def check_targets(self, y: ArrayLike) -> None:
@@ -299,12 +291,8 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
     if isinstance(obj, Likelihood):
         if num_latent is not None and num_latent != obj.num_latent:
             cure = "Give the likelihood as many latent functions as it has."
-            fail(
-                "likelihood",
-                f"one of {num_latent} latent functions",
-                f"{type(obj).__name__} with {obj.num_latent}",
-                cure,
-            )
+            required = f"one of {num_latent} latent functions"
+            fail("likelihood", required, f"{type(obj).__name__} with {obj.num_latent}", cure)
         return obj
     if isinstance(obj, type) and issubclass(obj, Likelihood):
         fail("likelihood", "an instance", f"the class {obj.__name__}", f"Call it: {obj.__name__}(...).", TypeError)

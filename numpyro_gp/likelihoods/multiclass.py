@@ -154,13 +154,7 @@ class Softmax(Likelihood):
         check_labels(y, self.classes)
 
     def expected_log_prob_draws(
-        self,
-        y: ArrayLike,
-        mean: ArrayLike,
-        variance: ArrayLike,
-        z: ArrayLike,
-        *,
-        covariance: ArrayLike | None = None,
+        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, z: ArrayLike, *, covariance: ArrayLike | None = None
     ) -> Array:
         """Unbiased Monte Carlo ``E log p``: the mean over standard normal draws ``z (K, ..., C)``."""
         label, latent = self._aligned(y, mean, variance, covariance)

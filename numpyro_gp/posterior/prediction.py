@@ -63,12 +63,8 @@ class Prediction:
         data, given = check_array("y", y), known(y)
         wanted = self.mean.shape if self._has_event else self.mean.shape[:1]
         if data.shape != wanted:
-            fail(
-                "y",
-                f"of shape {wanted}, one value for each predicted row",
-                f"shape {data.shape}",
-                "Pass y[:, 0] for a column.",
-            )
+            cure = "Pass y[:, 0] for a column."
+            fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
             fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows that are missing.")
         return data

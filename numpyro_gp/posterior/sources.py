@@ -88,12 +88,9 @@ def check_params(guide: Callable[..., Any], params: Mapping[str, Any], call: Bou
     if missing or wrong:
         got = f"none named {missing}" if missing else ", ".join(wrong)
         others = sorted(set(params) - set(wanted))
-        fail(
-            "params",
-            f"the parameters of the guide: {sorted(wanted)}",
-            f"{got}; others are {others}" if others else got,
-            "Pass svi.get_params(state), or result.params, of the fit of this model and this guide.",
-        )
+        required = f"the parameters of the guide: {sorted(wanted)}"
+        cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+        fail("params", required, f"{got}; others are {others}" if others else got, cure)
 
 
 def _run_autoguide(guide: AutoGuide) -> None:

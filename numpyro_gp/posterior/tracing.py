@@ -50,12 +50,9 @@ class Values:
             return None
         value = None if is_local(site, self.plates) else self.values.get(site["name"])
         if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
-            fail(
-                "args",
-                f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}",
-                f"data for which it has shape {tuple(site['fn'].shape())}",
-                "Use predict for new data, with the inducing inputs of the fit.",
-            )
+            required = f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}"
+            cure = "Use predict for new data, with the inducing inputs of the fit."
+            fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
         return value
 
 

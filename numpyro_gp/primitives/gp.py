@@ -229,12 +229,9 @@ def mean_at(mean: Any, inputs: Array, outputs: int | None, dtype: Any) -> Array:
     if value.shape == inputs.shape[:-1] and outputs is not None:
         value = value[..., None]
     if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
-        fail(
-            "mean",
-            f"a function whose value at X of shape {inputs.shape} has shape {shape}",
-            f"shape {value.shape}",
-            "Return one value for each row of X, or one for each row and output.",
-        )
+        required = f"a function whose value at X of shape {inputs.shape} has shape {shape}"
+        cure = "Return one value for each row of X, or one for each row and output."
+        fail("mean", required, f"shape {value.shape}", cure)
     return jnp.broadcast_to(value, shape)
 
 

@@ -93,18 +93,10 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))
     too_many = data.ndim > len(wanted) and not observation.batch_shape  # data of one joint density have no replicates
     if len(set(tails)) > 1 or too_many or (wanted and data.ndim == 0):
-        fail(
-            f"obs of site {name!r}",
-            f"of the shape of f, {wanted}",
-            f"shape {data.shape}",
-            "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate.",
-        )
+        cure = "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate."
+        fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
     concrete = known(data)
     if concrete is not None and concrete.dtype.kind == "f" and np.isnan(concrete).any():
-        fail(
-            f"obs of site {name!r}",
-            "free of NaN",
-            f"{np.isnan(concrete).sum()} NaN of {data.size}",
-            "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask.",
-        )
+        cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
+        fail(f"obs of site {name!r}", "free of NaN", f"{np.isnan(concrete).sum()} NaN of {data.size}", cure)
     return data

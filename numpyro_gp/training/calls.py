@@ -47,13 +47,8 @@ def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     try:
         bound = inspect.signature(model).bind(*args, **kwargs)
     except TypeError as error:
-        fail(
-            "args and kwargs",
-            "arguments of the model",
-            str(error),
-            "Give it what the model takes, in the same order and under the same names.",
-            TypeError,
-        )
+        cure = "Give it what the model takes, in the same order and under the same names."
+        fail("args and kwargs", "arguments of the model", str(error), cure, TypeError)
     given = list(bound.arguments.items())
     arrays, merge = split_arrays([value for _, value in given])
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]

@@ -43,13 +43,8 @@ class Position(NamedTuple):
 def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
     """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
     if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
-        fail(
-            "resume",
-            "True, False, a path or a FitResult",
-            f"{resume!r:.60}",
-            "Pass the whole result of fit.",
-            TypeError,
-        )
+        cure = "Pass the whole result of fit."
+        fail("resume", "True, False, a path or a FitResult", f"{resume!r:.60}", cure, TypeError)
     if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
         fail("resume", "an existing checkpoint file", repr(str(resume)), "Check the path.")
     if checkpoint is None:
@@ -60,12 +55,8 @@ def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
         fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
     path = Path(checkpoint)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        fail(
-            "checkpoint",
-            "a file in a folder that exists and can be written",
-            repr(str(path)),
-            "Create the folder first.",
-        )
+        cure = "Create the folder first."
+        fail("checkpoint", "a file in a folder that exists and can be written", repr(str(path)), cure)
     continued = path if resume is True else resume
     is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()
     if path.exists() and not is_same:

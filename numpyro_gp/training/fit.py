@@ -255,26 +255,18 @@ def check_engine(engine: Any) -> None:
     """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow."""
     methods = ("init", "update", "get_params")
     if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
-        fail(
-            "svi_or_stein",
-            "an SVI, a SteinVI or another object with init, update and get_params",
-            f"{engine!r:.80}",
-            "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object.",
-            TypeError,
-        )
+        required = "an SVI, a SteinVI or another object with init, update and get_params"
+        cure = "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object."
+        fail("svi_or_stein", required, f"{engine!r:.80}", cure, TypeError)
     for role in ("model", "guide"):
         function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
         while isinstance(function, functools.partial):
             bound, function = bound | set(function.keywords), function.func
         clash = [name for name in RESERVED_NAMES if name in argument_names(function) and name not in bound]
         if clash:
-            fail(
-                f"the {role}",
-                f"free of arguments named like those of fit ({', '.join(RESERVED_NAMES)})",
-                f"an argument {clash[0]!r}",
-                f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...).",
-                TypeError,
-            )
+            required = f"free of arguments named like those of fit ({', '.join(RESERVED_NAMES)})"
+            cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
+            fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
 def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
