@@ -109,8 +109,8 @@ def predict_chunks(
                 own.append(finish(prepared, number))
         return [join(own) for own in found]
 
-    keep = len(parts) == 1 or index.size * compiled.result * len(parts) <= KEPT_BYTES
-    return Chunks(chunk, every() if keep else None, [min(size, total - start) for start in starts])
+    is_small = len(parts) == 1 or index.size * compiled.result * len(parts) <= KEPT_BYTES
+    return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in starts])
 
 
 def _compile(program: Jaxpr, early: int) -> Programs:
