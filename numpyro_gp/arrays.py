@@ -115,7 +115,7 @@ def store(value: object, /, **fields: object) -> None:
         object.__setattr__(value, name, item)
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether a value is a JAX array, or a NumPy array of numbers that can become one."""
     return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
 
@@ -134,7 +134,7 @@ class Merge(NamedTuple):
         return jax.tree.unflatten(self.structure, [next(rest) if leaf is ARRAY else leaf for leaf in self.fixed])
 
 
-def split_arrays(tree: Any) -> tuple[list[Array], Merge]:
+def split_arrays(tree: object) -> tuple[list[Array], Merge]:
     """The arrays of a tree, and the function that puts them back among the rest, which stays fixed."""
     leaves, structure = jax.tree.flatten(tree)
     return [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)], Merge(

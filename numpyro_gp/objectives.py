@@ -20,11 +20,9 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.sites import in_plate, role, unwrap
+from numpyro_gp.sites import Trace, in_plate, role, unwrap
 
 __all__ = ["ImportanceWeightedELBO", "WeightedSamples", "importance_weighted_bound", "weighted_samples"]
-
-Trace = Mapping[str, Any]
 
 
 def importance_weighted_bound(log_weights_kn: Array) -> Array:
@@ -100,7 +98,7 @@ class ImportanceWeightedELBO(ELBO):
         num_particles: int = 1,
         *,
         doubly_reparametrised: bool = False,
-        vectorize_particles: Any = True,
+        vectorize_particles: object = True,
     ) -> None:
         self.num_samples = check_count("num_samples", num_samples)
         if not isinstance(plate, str):
@@ -112,11 +110,11 @@ class ImportanceWeightedELBO(ELBO):
     def loss_with_mutable_state(
         self,
         rng_key: Array,
-        param_map: dict[str, Any],
-        model: Callable[..., Any],
-        guide: Callable[..., Any],
-        *args: Any,
-        **kwargs: Any,
+        param_map: Mapping[str, object],
+        model: Callable[..., object],
+        guide: Callable[..., object],
+        *args: object,
+        **kwargs: object,
     ) -> dict[str, Any]:
         """Minus the bound, estimated with one draw for each particle."""
 
@@ -181,7 +179,7 @@ def weighted_samples(
 class _Samples(Messenger):
     """Gives every sample site of a guide inside the data plate K values instead of one."""
 
-    def __init__(self, fn: Callable[..., Any], plate: str, num_samples: int) -> None:
+    def __init__(self, fn: Callable[..., object], plate: str, num_samples: int) -> None:
         self.plate, self.num_samples = plate, num_samples
         super().__init__(fn)
 
@@ -203,7 +201,7 @@ class _Samples(Messenger):
 class _FromGuide(Messenger):
     """Gives the model the guide's values, except for noise sites, which it samples in their own shape."""
 
-    def __init__(self, fn: Callable[..., Any], proposal: Trace) -> None:
+    def __init__(self, fn: Callable[..., object], proposal: Trace) -> None:
         self.proposal = proposal
         super().__init__(fn)
 

@@ -36,7 +36,7 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     return optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
 
 
-def _labels(params: Mapping[str, Any]) -> dict[str, str]:
+def _labels(params: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(params, Mapping):
         got = f"a {type(params).__name__}"
         fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to SVI.", TypeError)

@@ -159,7 +159,7 @@ def _expect(
     mean: Float[Array, "*batch"],
     variance: Float[Array, "*batch"],
     cuts: Float[Array, "*batch K"] | None,
-    args: Any,
+    args: object,
 ) -> Float[Array, "*batch"]:
     points, weights = rule(mean, variance, cuts)
     return jnp.sum(weights * fun(points, jax.tree.map(lambda a: a[..., None], args)), axis=-1)

@@ -14,12 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from multipledispatch import dispatch
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.base import AbstractBelief, check_belief
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, check_belief
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
@@ -28,6 +29,8 @@ __all__ = [
     "Belief",
     "InducingPrior",
     "Observation",
+    "Site",
+    "Trace",
     "in_plate",
     "is_latent",
     "latents",
@@ -37,7 +40,12 @@ __all__ = [
 ]
 
 
-def standard_normal(shape: tuple[int, ...], dtype: Any, event_dim: int) -> dist.Distribution:
+# What NumPyro records of one statement of a model, and of all by their names.
+Site = Mapping[str, Any]
+Trace = Mapping[str, Site]
+
+
+def standard_normal(shape: tuple[int, ...], dtype: np.dtype, event_dim: int) -> dist.Distribution:
     """Independent standard normals of a shape, whose last ``event_dim`` axes are the event."""
     scalar = dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype))
     return scalar.expand(shape).to_event(event_dim)
@@ -53,7 +61,9 @@ class InducingPrior(dist.Distribution):
     pytree_aux_fields = ("name",)
     has_rsample = True
 
-    def __init__(self, name: str, basis: Any, shape: tuple[int, ...], *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, name: str, basis: AbstractBasis, shape: tuple[int, ...], *, validate_args: bool | None = None
+    ) -> None:
         self.name = name
         self.basis = basis
         super().__init__((), shape, validate_args=validate_args)
@@ -63,7 +73,7 @@ class InducingPrior(dist.Distribution):
         return constraints.independent(constraints.real, self.event_dim)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """Floating point type of the whitened values."""
         return self.basis.dtype
 
@@ -80,7 +90,7 @@ class InducingPrior(dist.Distribution):
 
     rsample = sample
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: AbstractBelief | ArrayLike, intermediates: object = None) -> Array:  # noqa: ARG002
         if isinstance(value, AbstractBelief):
             check_belief(self.name, value, self.event_shape)
             return -value.kl(self.basis)
@@ -88,7 +98,7 @@ class InducingPrior(dist.Distribution):
         axes = tuple(range(-self.event_dim, 0))
         return jnp.sum(-0.5 * (whitened**2 + math.log(2 * math.pi)), axis=axes)
 
-    def check(self, value: Any) -> Array:
+    def check(self, value: ArrayLike) -> Array:
         """Return a point of this site's shape, batch axes on its left; refuse other shapes."""
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
@@ -128,14 +138,14 @@ class Belief(dist.Distribution):
     def variance(self) -> Array:
         return self.value.whitened_moments()[1] ** 2
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
         if not sample_shape:
             return self.value
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value)
 
     rsample = sample
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
         return jnp.zeros((), self.value.dtype)
 
 
@@ -145,17 +155,17 @@ def kl_divergence(p: Belief, q: InducingPrior) -> Array:
     return -q.log_prob(p.value)
 
 
-def role(site: Mapping[str, Any]) -> str | None:
+def role(site: Site) -> str | None:
     """What this library uses a latent site for: "gp", "noise", "latent", or None for the user's own sites."""
     return site["infer"].get("numpyro_gp") if is_latent(site) else None
 
 
-def is_latent(site: Mapping[str, Any]) -> bool:
+def is_latent(site: Site) -> bool:
     """Whether a site is a sample site without data."""
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def in_plate(site: Mapping[str, Any], plate: str) -> bool:
+def in_plate(site: Site, plate: str) -> bool:
     """Whether a site stands in the plate of a name."""
     return any(frame.name == plate for frame in site["cond_indep_stack"])
 
@@ -167,7 +177,7 @@ def unwrap(fn: Any) -> Any:
     return fn
 
 
-def latents(f: Any) -> Latent:
+def latents(f: object) -> Latent:
     """Moments of the latent functions at the data, read off what `observe` was given.
 
     ``mean`` and ``variance`` are ``(...,)`` for a Normal, one latent function, and ``(..., C)`` for all others;
@@ -199,7 +209,7 @@ class Observation(dist.Distribution):
     pytree_aux_fields = ("several",)
     has_rsample = False
 
-    def __init__(self, f: Any, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
+    def __init__(self, f: object, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
         self.seen: Array | None = None
         self.likelihood = likelihood
@@ -228,7 +238,7 @@ class Observation(dist.Distribution):
         extra = {} if self.covariance_latent is None else {"covariance": self.covariance_latent}
         return (self.mean_latent, self.variance_latent), extra
 
-    def mask(self, mask: Any) -> dist.Distribution:
+    def mask(self, mask: ArrayLike) -> dist.Distribution:
         """Hide data, as `numpyro.handlers.mask` asks for: whole data, or with an axis for the outputs single ones."""
         shape = self.batch_shape + self.event_shape
         if not self.event_dim or jnp.shape(mask)[-len(shape) :] != shape:
@@ -243,7 +253,7 @@ class Observation(dist.Distribution):
             return values
         return jnp.sum(values if self.seen is None else jnp.where(self.seen, values, 0), axis=-1)
 
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
         arguments, extra = self._arguments()
         return self.sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))

@@ -263,7 +263,7 @@ def design(
     return Design(inputs, components, family, *sizes)
 
 
-def _column(column: Any, labels: tuple[str, ...]) -> int:
+def _column(column: object, labels: tuple[str, ...]) -> int:
     if column in labels:
         return labels.index(column)
     if isinstance(column, (int, np.integer)) and 0 <= column < len(labels):

@@ -6,7 +6,7 @@ that read it. Components without a zero-mean kernel have no such decomposition a
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
-from numpyro_gp.sites import InducingPrior, unwrap
+from numpyro_gp.sites import InducingPrior, Trace, unwrap
 from numpyro_gp.training.calls import bind
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
@@ -69,7 +69,7 @@ def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[Any, list
     fail("the kernel of a component", required, f"a {type(kernel).__name__} of {len(columns)} columns", cure, TypeError)
 
 
-def kernel_columns(kernel: Any, columns: tuple[int, ...]) -> tuple[int, ...]:
+def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     """Columns of the inputs that a kernel reads, in order; none for a constant."""
     if isinstance(kernel, Active):
         return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
@@ -197,10 +197,10 @@ def each_draw(
     posterior: Posterior,
     key: Array,
     function: Callable[[AdditiveGP, Array], Any],
-    *args: Any,
+    *args: object,
     num_draws: int | None = None,
     site: str | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Any:
     """``function(f, key)`` of the additive process ``f`` at each posterior draw, draws on the first axis.
 
@@ -232,7 +232,7 @@ def each_draw(
     return run(every, posterior.source, (jax.random.split(key, index.size), jnp.asarray(index)), call.arrays)
 
 
-def _recover(trace: Mapping[str, Any], site: str | None) -> AdditiveGP:
+def _recover(trace: Trace, site: str | None) -> AdditiveGP:
     """The additive process that a traced model held at its site."""
     found = {
         name: message

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.draws import TrainingDraws
 
@@ -80,11 +80,11 @@ def has_trees(package: Any = None) -> bool:
 
 
 def from_groups(
-    groups: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Mapping[str, object]],
     *,
-    coords: Mapping[str, Sequence[Any]],
+    coords: Mapping[str, Sequence[object]],
     dims: Mapping[str, Sequence[str]],
-    attrs: Mapping[str, Any],
+    attrs: Mapping[str, object],
 ) -> Any:
     """Make ArviZ's container of groups such as ``posterior`` and ``observed_data``.
 
@@ -117,7 +117,7 @@ def from_groups(
         return package.from_dict(**data, coords=coords, dims=dims, **keywords)
 
 
-def loo(data: Any, site: str | None = None) -> LeaveOneOut:
+def loo(data: object, site: str | None = None) -> LeaveOneOut:
     """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
 
     Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
@@ -134,7 +134,7 @@ def loo(data: Any, site: str | None = None) -> LeaveOneOut:
     return LeaveOneOut(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
 
 
-def pareto_k(log_weights: Any) -> float:
+def pareto_k(log_weights: ArrayLike) -> float:
     """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
     weights = np.asarray(log_weights, dtype=float)
     if weights.ndim != 1 or weights.size < 25 or not np.isfinite(weights).all():
@@ -151,7 +151,7 @@ def pareto_k(log_weights: Any) -> float:
         return float(stats.psislw(-weights)[1])
 
 
-def sample_stats(extra: Mapping[str, Any], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:
+def sample_stats(extra: Mapping[str, object], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:
     """What NUTS recorded, ``(chains, draws)``, under ArviZ's names; ``extra`` has all draws on the first axis."""
     found = {}
     for name, value in extra.items():
@@ -171,7 +171,7 @@ def arviz_container(
     stats: Mapping[str, np.ndarray],
     chains: int,
     *,
-    coords: Mapping[str, Sequence[Any]] | None = None,
+    coords: Mapping[str, Sequence[object]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
 ) -> Any:
     """ArviZ's container of draws at the training data, with named dimensions."""

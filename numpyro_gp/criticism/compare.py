@@ -53,7 +53,7 @@ class Comparison:
         What the table does not say: why an entry is missing, what a column means.
     """
 
-    def __init__(self, rows: Mapping[str, Mapping[str, Any]], notes: Sequence[str]) -> None:
+    def __init__(self, rows: Mapping[str, Mapping[str, object]], notes: Sequence[str]) -> None:
         self.rows = {name: dict(row) for name, row in rows.items()}
         self.columns = list(dict.fromkeys(column for row in self.rows.values() for column in row))
         self.notes = list(dict.fromkeys(notes))

@@ -6,7 +6,7 @@ The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``:
 
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,14 +42,14 @@ class LatentPosterior(NamedTuple):
 
 def latent_posterior(
     key: Array,
-    model: Callable[..., Any],
-    guide: Callable[..., Any],
-    params: Mapping[str, Any],
-    *args: Any,
+    model: Callable[..., object],
+    guide: Callable[..., object],
+    params: Mapping[str, object],
+    *args: object,
     num_samples: int = 100,
     num_draws: int = 1,
     plate: str = "data",
-    **kwargs: Any,
+    **kwargs: object,
 ) -> LatentPosterior:
     """Posterior of the latent inputs of the training data (mathematics.md section 10.4).
 

@@ -19,7 +19,7 @@ from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz, metrics
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.sites import unwrap
+from numpyro_gp.sites import Site, unwrap
 from numpyro_gp.training.calls import bind
 
 __all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
@@ -111,7 +111,7 @@ class _WeighedPoints(PointsAt):
 
     log_prob: Any = 0.0
 
-    def draw(self, belief: AbstractBelief, key: Array, site: Mapping[str, Any]) -> Array:
+    def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         value = super().draw(belief, key, site)
         normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis)
         self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
@@ -162,16 +162,16 @@ class Calibration(NamedTuple):
 
 def sbc(
     key: Array,
-    model: Callable[..., Any],
-    *args: Any,
+    model: Callable[..., object],
+    *args: object,
     data: Mapping[str, str] | None = None,
     fit: Callable[..., Mapping[str, Array]] | None = None,
-    truth: Callable[..., Any] | None = None,
+    truth: Callable[..., object] | None = None,
     num_simulations: int = 100,
     num_draws: int = 63,
     thinning: int = THINNING,
     sites: Sequence[str] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Calibration:
     """Simulation-based calibration (Talts et al. 2018): does inference find the values that made the data?
 
@@ -226,7 +226,7 @@ def sbc(
 
 
 def _simulator(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], data: Mapping[str, str]
+    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object], data: Mapping[str, str]
 ) -> Callable[[Array], tuple[dict[str, Array], dict[str, Array]]]:
     """Hyper-parameters and data from the prior of a model; GP sites are drawn as points."""
 
@@ -243,19 +243,19 @@ def _simulator(
 
 
 def _nuts(
-    model: Callable[..., Any], num_draws: int, thinning: int, kwargs: Mapping[str, Any]
+    model: Callable[..., object], num_draws: int, thinning: int, kwargs: Mapping[str, object]
 ) -> Callable[..., Mapping[str, Array]]:
     """NUTS as one program for all data sets; thinned, because ranks take draws for independent."""
     static = {name: value for name, value in kwargs.items() if not hasattr(value, "dtype")}
     sizes = {"num_warmup": 300, "num_samples": num_draws * thinning, "thinning": thinning}
 
     @jax.jit
-    def compiled(key: Array, args: tuple[Any, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
+    def compiled(key: Array, args: tuple[object, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
         mcmc = MCMC(NUTS(partial(model, **static)), progress_bar=False, **sizes)
         mcmc.run(key, *args, **arrays)
         return mcmc.get_samples()
 
-    def run(key: Array, _: Any, *args: Any, **kwargs: Any) -> Mapping[str, Array]:
+    def run(key: Array, _: object, *args: object, **kwargs: object) -> Mapping[str, Array]:
         return compiled(key, args, {name: value for name, value in kwargs.items() if name not in static})
 
     return run

@@ -1,7 +1,7 @@
 """Recipes for additive sites: beliefs over the stacked whitened values of all components (mathematics.md section 6)."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,18 @@ from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
 from numpyro_gp.guides.recipes import _start_mean as start_mean
+from numpyro_gp.sites import InducingPrior
 
 __all__ = ["block_diagonal", "block_low_rank", "natural_mean", "structured"]
 
 # Size of the entries at which W starts. Zero would be a stationary point of every bound (mathematics.md section 6.2).
 START = 0.1
+Start = Callable[[str, InducingPrior, Array], Array]
+LowRank = Structured | BlockLowRank
 
 
 @jax.custom_vjp
-def natural_mean(mean: Array, belief: Any) -> Array:  # noqa: ARG001
+def natural_mean(mean: Array, belief: LowRank) -> Array:  # noqa: ARG001
     """``mean`` itself; its gradient is multiplied by the covariance ``S`` of ``belief`` on the way back.
 
     The gradient of a loss in ``m`` is ``m - A g``, so a plain step ``rho`` on this parameter is the
@@ -32,18 +35,18 @@ def natural_mean(mean: Array, belief: Any) -> Array:  # noqa: ARG001
     return mean
 
 
-def _natural_mean_forward(mean: Array, belief: Any) -> tuple[Array, Any]:
+def _natural_mean_forward(mean: Array, belief: LowRank) -> tuple[Array, LowRank]:
     return mean, belief
 
 
-def _natural_mean_backward(belief: Any, cotangent: Array) -> tuple[Array, Any]:
+def _natural_mean_backward(belief: LowRank, cotangent: Array) -> tuple[Array, LowRank]:
     return belief.times_covariance(cotangent), jax.tree.map(jnp.zeros_like, belief)
 
 
 natural_mean.defvjp(_natural_mean_forward, _natural_mean_backward)
 
 
-def _basis(name: str, prior: Any) -> AdditiveBasis:
+def _basis(name: str, prior: InducingPrior) -> AdditiveBasis:
     basis = getattr(prior, "basis", None)
     if not isinstance(basis, AdditiveBasis):
         fail(f"the site {name!r}", "an additive_gp", "a single process", "Use ngp.guides.coupled() there.", TypeError)
@@ -66,7 +69,7 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
     return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
 
 
-def _block_diagonal(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
     basis = _basis(name, prior)
     center = numpyro.param(f"{name}/mean", start_mean(name, prior, mean))
     factors = {}
@@ -76,7 +79,7 @@ def _block_diagonal(name: str, prior: Any, *, scale: float, mean: ArrayLike | No
     return BlockDiagonal(center, factors)
 
 
-def _block_diagonal_natural(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
     basis = _basis(name, prior)
     start = start_mean(name, prior, mean) / scale**2
     means, factors = [], {}
@@ -142,7 +145,7 @@ def block_low_rank(
     return partial(_block_low_rank, start=start, natural=natural, scale=scale, mean=mean)
 
 
-def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Any:
+def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Start:
     """How W starts, as a function of the site's prior and a key."""
     check_count("rank", rank)
     if W is not None and inputs is not None:
@@ -155,17 +158,19 @@ def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvat
     return partial(_random_start, rank=rank)
 
 
-def _random_start(name: str, prior: Any, key: Array, *, rank: int) -> Array:  # noqa: ARG001
+def _random_start(name: str, prior: InducingPrior, key: Array, *, rank: int) -> Array:  # noqa: ARG001
     return START * jax.random.normal(key, (prior.event_shape[-1], rank), prior.dtype)
 
 
-def _given_start(name: str, prior: Any, key: Any, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
+def _given_start(name: str, prior: InducingPrior, key: Array, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
     shape = (prior.event_shape[-1], rank)
     array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
     return array.astype(prior.dtype)
 
 
-def _spectral_start(name: str, prior: Any, key: Array, *, rank: int, inputs: Array, curvature: Array) -> Array:
+def _spectral_start(
+    name: str, prior: InducingPrior, key: Array, *, rank: int, inputs: Array, curvature: Array
+) -> Array:
     """Leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values, and a small rest."""
     weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
     features = prior.basis.features(inputs) * weights[None]
@@ -176,16 +181,17 @@ def _spectral_start(name: str, prior: Any, key: Array, *, rank: int, inputs: Arr
     return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], 1) if missing > 0 else leading
 
 
-def _center(name: str, prior: Any, mean: ArrayLike | None, natural: bool) -> Array:
+def _center(name: str, prior: InducingPrior, mean: ArrayLike | None, natural: bool) -> Array:
     start = start_mean(name, prior, mean)
     return natural_param(name, "mean", start) if natural else numpyro.param(f"{name}/mean", start)
 
 
-def _columns(name: str, prior: Any, start: Any) -> Array:
-    return numpyro.param(f"{name}/W", lambda key: start(name, prior, key))
+def _columns(name: str, prior: InducingPrior, start: Start) -> Array:
+    W: Array = numpyro.param(f"{name}/W", lambda key: start(name, prior, key))
+    return W
 
 
-def _structured(name: str, prior: Any, *, start: Any, natural: bool, mean: ArrayLike | None) -> Structured:
+def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None) -> Structured:
     _basis(name, prior)
     center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
     belief = Structured(center, W)
@@ -193,7 +199,7 @@ def _structured(name: str, prior: Any, *, start: Any, natural: bool, mean: Array
 
 
 def _block_low_rank(
-    name: str, prior: Any, *, start: Any, natural: bool, scale: float, mean: ArrayLike | None
+    name: str, prior: InducingPrior, *, start: Start, natural: bool, scale: float, mean: ArrayLike | None
 ) -> BlockLowRank:
     basis = _basis(name, prior)
     center, W = _center(name, prior, mean, natural), _columns(name, prior, start)

@@ -9,13 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.contrib.module import eqx_module, flax_module
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.guides.recipes import Recipe
+from numpyro_gp.guides.recipes import LocalPrior, Recipe
 
 __all__ = ["amortised", "encoder", "equinox_network", "flax_network"]
 
@@ -50,14 +51,14 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
     return partial(_amortised, network=network, data=_first_two if data is None else data, shift=start_log_scale)
 
 
-def _first_two(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+def _first_two(*args: object, **kwargs: object) -> tuple[Any, Any]:
     rest = list(args)
     X = kwargs["X"] if "X" in kwargs else (rest.pop(0) if rest else None)
     y = kwargs["y"] if "y" in kwargs else (rest.pop(0) if rest else None)
     return X, y
 
 
-def _amortised(name: str, prior: Any, *, network: Network, data: Data, shift: float) -> dist.Distribution:
+def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data, shift: float) -> dist.Distribution:
     X, y = data(*prior.arguments, **prior.keywords)
     if X is None or y is None:
         cure = "Call the guide with the observations; name them with amortised(network, data=...)."
@@ -100,27 +101,27 @@ def _skip(value: Array, width: int) -> Array:
     return jnp.pad(kept, ((0, 0), (0, width - kept.shape[1])))
 
 
-def _start_weights(key: Array, *, shape: tuple[int, int], scale: float, dtype: Any) -> Array:
+def _start_weights(key: Array, *, shape: tuple[int, int], scale: float, dtype: np.dtype) -> Array:
     return scale * jax.random.normal(key, shape, dtype) / jnp.sqrt(jnp.asarray(shape[0], dtype))
 
 
-def flax_network(module: Any) -> Network:
+def flax_network(module: object) -> Network:
     """A flax (linen) module from ``(N, D + P)`` to ``(N, 2 dim)``, by ``numpyro.contrib.module.flax_module``."""
     if not (hasattr(module, "init") and hasattr(module, "apply")):
         fail("module", "a flax.linen module", f"a {type(module).__name__}", "Pass Encoder(), an instance.", TypeError)
     return partial(_flax, module=module)
 
 
-def _flax(name: str, inputs: Array, outputs: int, *, module: Any) -> Array:  # noqa: ARG001
+def _flax(name: str, inputs: Array, outputs: int, *, module: object) -> Array:  # noqa: ARG001
     return flax_module(name, module, input_shape=inputs.shape)(inputs)
 
 
-def equinox_network(module: Any) -> Network:
+def equinox_network(module: object) -> Network:
     """An equinox module from one ``(D + P,)`` row to ``(2 dim,)``, by ``numpyro.contrib.module.eqx_module``."""
     if not callable(module) or isinstance(module, type):
         fail("module", "an equinox module", f"{module!r:.60}", "Pass an instance, such as eqx.nn.MLP(...).", TypeError)
     return partial(_equinox, module=module)
 
 
-def _equinox(name: str, inputs: Array, outputs: int, *, module: Any) -> Array:  # noqa: ARG001
+def _equinox(name: str, inputs: Array, outputs: int, *, module: object) -> Array:  # noqa: ARG001
     return jax.vmap(eqx_module(name, module))(inputs)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates, shared_plates
-from numpyro_gp.guides.recipes import Recipe, coupled, free_latent
-from numpyro_gp.sites import Belief, role, standard_normal, unwrap
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent
+from numpyro_gp.sites import Belief, Site, Trace, role, standard_normal, unwrap
 
 __all__ = ["AutoGP"]
 
@@ -26,17 +26,6 @@ __all__ = ["AutoGP"]
 CALLS_KEPT = 16
 # What is kept of each latent site of the first call.
 KEPT = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
-
-
-class LocalPrior(NamedTuple):
-    """What a recipe is told about a local site: its prior, its dtype, and its shape over the whole plate."""
-
-    prior: dist.Distribution
-    dtype: Any
-    full_shape: tuple[int, ...]
-    event_shape: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
 
 
 class AutoGP(AutoGuide):
@@ -70,12 +59,12 @@ class AutoGP(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         recipes: Mapping[str, Recipe] | None = None,
-        rest: Callable[..., Any] = AutoDelta,
+        rest: Callable[..., object] = AutoDelta,
         *,
         prefix: str = "auto",
-        create_plates: Callable[..., Any] | None = None,
+        create_plates: Callable[..., object] | None = None,
     ) -> None:
         if not callable(model):
             got = f"a {type(model).__name__}"
@@ -106,7 +95,7 @@ class AutoGP(AutoGuide):
             blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_NotOfRest(mine))
             self.rest = self.rest_factory(blocked)
 
-    def _run_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         with handlers.block(), handlers.seed(rng_seed=numpyro.prng_key()):
             return handlers.trace(self.model).get_trace(*args, **kwargs)
 
@@ -119,7 +108,7 @@ class AutoGP(AutoGuide):
         self._frames, self._full_sizes = frames, full_sizes
         set_plates(self, frames, full_sizes)
 
-    def _resize_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
         if not self._frames:
             return
@@ -174,7 +163,7 @@ class AutoGP(AutoGuide):
             }
         return result
 
-    def _call_rest(self, plates: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def _call_rest(self, plates: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
         """Run the autoguide of the other sites with this guide's plates, so that minibatches agree."""
         with shared_plates(self.rest, plates) if isinstance(self.rest, AutoGuide) else nullcontext():
             return self.rest(*args, **kwargs)
@@ -246,7 +235,7 @@ class AutoGP(AutoGuide):
             values.update(self.rest.sample_posterior(rng_key, params))
         return values
 
-    def _fitted(self, params: Mapping[str, Any]) -> "_Fitted":
+    def _fitted(self, params: Mapping[str, object]) -> "_Fitted":
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
@@ -271,7 +260,7 @@ class AutoGP(AutoGuide):
                 result[name] = fn.sample(key_site, sample_shape)
         return result
 
-    def median(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
         """Medians of all latent sites, in constrained space; whitened means at GP sites."""
         params = self._fitted(params)
         result = dict(self.rest.median(params)) if self.rest is not None else {}
@@ -279,7 +268,9 @@ class AutoGP(AutoGuide):
             result[name] = self._moments(name, fn)[0]
         return result
 
-    def quantiles(self, params: dict[str, Any], quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, params: Mapping[str, object], quantiles: object, *args: object, **kwargs: object
+    ) -> dict[str, Any]:
         """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
         params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
@@ -299,7 +290,7 @@ class AutoGP(AutoGuide):
         basis = unwrap(self.prototype_trace[name]["fn"]).basis
         return None if _is_shapes(basis) else basis
 
-    def _rest_quantiles(self, params: dict[str, Any], levels: Array) -> dict[str, Any]:
+    def _rest_quantiles(self, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
         if type(self.rest).quantiles is not AutoGuide.quantiles:
             return dict(self.rest.quantiles(params, levels))
         if not isinstance(self.rest, AutoDelta):
@@ -315,10 +306,10 @@ class AutoGP(AutoGuide):
 class _Fixed:
     """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
 
-    def __init__(self, model: Callable[..., Any], sites: set[str]) -> None:
+    def __init__(self, model: Callable[..., object], sites: set[str]) -> None:
         self.model, self.sites = model, frozenset(sites)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
 
     def _zero(self, site: Any) -> Array | None:
@@ -334,7 +325,7 @@ class _Fitted(dict[str, Any]):
         cure = "Pass svi.get_params(state), or result.params, of the fit of this guide."
         fail("params", f"the parameters of the guide, {name!r} among them", f"{sorted(self)}", cure)
 
-    def of_site(self, site: Mapping[str, Any]) -> Any:
+    def of_site(self, site: Site) -> Any:
         """The value of a ``param`` site, for ``handlers.substitute``."""
         return self[site["name"]] if site["type"] == "param" else None
 
@@ -348,7 +339,7 @@ class _NotOfRest:
     def __init__(self, sites: set[str]) -> None:
         self.sites = frozenset(sites)
 
-    def __call__(self, site: Mapping[str, Any]) -> bool:
+    def __call__(self, site: Site) -> bool:
         return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
@@ -370,7 +361,7 @@ def _without_tracer(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
-def _is_shapes(tree: Any) -> bool:
+def _is_shapes(tree: object) -> bool:
     return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
 
 
@@ -380,13 +371,13 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return f"{structure} {[getattr(leaf, 'shape', leaf) for leaf in leaves]!r}"
 
 
-def _plates_of(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
     """Frames of the plates around latent sites, and the full sizes of all plates."""
     frames = {f.name: f for site in trace.values() if _is_latent(site) for f in site["cond_indep_stack"]}
     return frames, {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
 
 
-def _is_latent(site: Mapping[str, Any]) -> bool:
+def _is_latent(site: Site) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
@@ -398,7 +389,7 @@ def _standard_normal(site: Any) -> dist.Distribution:
     return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
 
 
-def _takes_a_site(recipe: Callable[..., Any]) -> bool:
+def _takes_a_site(recipe: Callable[..., object]) -> bool:
     """Whether ``recipe(name, prior)`` is a call that it takes; a factory is not."""
     try:
         inspect.signature(recipe).bind("name", None)

@@ -5,8 +5,8 @@ fixed size converges only below a limit that shrinks like ``1/N`` (mathematics.m
 default gives preconditioned coordinates to the ordinary optimiser, and natural steps are a choice.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,18 @@ from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, start_scale
 from numpyro_gp.linalg import factorise, jittered, solve_lower
+from numpyro_gp.sites import InducingPrior
 
 __all__ = ["decoupled", "gamma_scale", "hybrid", "natural_coefficients", "orthogonal"]
 
 ROUTES = ("adaptive", "diagonal", "exact", "newton")
 # Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.
 DIAGONAL_EPS = 1e-2
+
+Observed = tuple[Array, Array, Array]
+# How a recipe keeps ``a``: its value, and what sees its curvature.
+Parts = tuple[Array, Probe | None]
+Route = Callable[[str, InducingPrior, Array], Parts]
 
 
 def decoupled(
@@ -64,7 +70,7 @@ def decoupled(
 
 
 def _decoupled(
-    name: str, prior: Any, *, points: Any, columns: int | None, scale: float, train_inputs: bool
+    name: str, prior: InducingPrior, *, points: Array, columns: int | None, scale: float, train_inputs: bool
 ) -> Decoupled:
     inputs = _inputs(name, prior, "Z_alpha", points, train_inputs)
     a = _zeros(f"{name}/a", prior, len(points))
@@ -94,7 +100,9 @@ def hybrid(
     )
 
 
-def _hybrid(name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, train_inputs: bool) -> Hybrid:
+def _hybrid(
+    name: str, prior: InducingPrior, *, points: Array, columns: int | None, beta: Recipe, train_inputs: bool
+) -> Hybrid:
     inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
     a, own = _zeros(f"{name}/a", prior, len(points)), beta(name, prior)
     return Hybrid(inputs, a, own.mean, own.scale_tril, _draw(name, columns, len(points)))
@@ -177,7 +185,14 @@ def orthogonal(
 
 
 def _orthogonal(
-    name: str, prior: Any, *, points: Any, columns: int | None, beta: Recipe, route: Any, train_inputs: bool
+    name: str,
+    prior: InducingPrior,
+    *,
+    points: Array,
+    columns: int | None,
+    beta: Recipe,
+    route: Route,
+    train_inputs: bool,
 ) -> Orthogonal:
     inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
     own, drawn = beta(name, prior), _draw(name, columns, len(points))
@@ -185,7 +200,7 @@ def _orthogonal(
     return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, probe)
 
 
-def _adaptive(name: str, prior: Any, points: Any, *, eps: float | None, start: Orthogonal | None) -> Any:
+def _adaptive(name: str, prior: InducingPrior, points: Array, *, eps: float | None, start: Orthogonal | None) -> Parts:
     """``a = b / (diag(H) + eps)``, the divisor computed once and kept with the parameters."""
     value = DIAGONAL_EPS if eps is None else eps
 
@@ -206,8 +221,15 @@ def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
 
 
 def _natural_route(
-    name: str, prior: Any, points: Any, *, kind: str, step: float, eps: float | None, start: Orthogonal | None
-) -> Any:
+    name: str,
+    prior: InducingPrior,
+    points: Array,
+    *,
+    kind: str,
+    step: float,
+    eps: float | None,
+    start: Orthogonal | None,
+) -> Parts:
     """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
     zeros = jnp.zeros((*prior.event_shape[:-1], len(points)), prior.dtype)
     stored = natural_param(name, "gamma", zeros if start is None else start.a)
@@ -221,7 +243,7 @@ def natural_coefficients(
     kind: str,
     step: float,  # noqa: ARG001
     eps: float | None,  # noqa: ARG001
-) -> tuple[Array, Array, Array]:
+) -> Observed:
     """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
 
     See mathematics.md section 4.5.
@@ -234,11 +256,11 @@ def natural_coefficients(
     return a, jnp.zeros((), a.dtype), jnp.zeros(a.shape + size, a.dtype)
 
 
-def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None) -> Any:
+def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None) -> tuple[Observed, None]:
     return natural_coefficients(a, kind, step, eps), None
 
 
-def _coefficients_backward(kind: str, step: float, eps: float | None, _: Any, cotangents: Any) -> tuple[Array]:
+def _coefficients_backward(kind: str, step: float, eps: float | None, _: None, cotangents: Observed) -> tuple[Array]:
     slope, weight, half = cotangents
     curvature = 2 * half / weight
     if kind == "diagonal":
@@ -254,7 +276,7 @@ def _coefficients_backward(kind: str, step: float, eps: float | None, _: Any, co
 natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
 
 
-def _beta_from(name: str, prior: Any, *, start: Orthogonal, natural: bool) -> Any:
+def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: bool) -> Coupled:
     """Parameters of ``(m, C)`` that start at those of a belief."""
     mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
     if mean.shape != prior.event_shape:
@@ -280,7 +302,7 @@ def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Arr
     return points, columns
 
 
-def _inputs(name: str, prior: Any, label: str, points: Array, train_inputs: bool) -> Array:
+def _inputs(name: str, prior: InducingPrior, label: str, points: Array, train_inputs: bool) -> Array:
     """The mean's inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
     if not isinstance(prior.basis, Basis):
         got = f"one with a {type(prior.basis).__name__}"
@@ -292,7 +314,7 @@ def _inputs(name: str, prior: Any, label: str, points: Array, train_inputs: bool
     return numpyro.param(f"{name}/{label}", inputs) if train_inputs else inputs
 
 
-def _zeros(name: str, prior: Any, size: int) -> Array:
+def _zeros(name: str, prior: InducingPrior, size: int) -> Array:
     return numpyro.param(name, jnp.zeros((*prior.event_shape[:-1], size), prior.dtype))
 
 

@@ -44,7 +44,7 @@ class _LowerFactorTransform(ParameterFreeTransform):
         free = diagonal + jnp.log(-jnp.expm1(-diagonal))
         return jnp.tril(y, -1) + free[..., None] * jnp.eye(y.shape[-1], dtype=y.dtype)[(None,) * (y.ndim - 2)]
 
-    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""
         return jnp.sum(jax.nn.log_sigmoid(jnp.diagonal(x, axis1=-2, axis2=-1)), axis=-1)
 

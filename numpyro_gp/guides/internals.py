@@ -67,7 +67,7 @@ def active_handlers() -> list[Any]:
     return _PYRO_STACK
 
 
-def set_plates(guide: AutoGuide, frames: Mapping[str, Any], full_sizes: Mapping[str, int]) -> None:
+def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:
     """Tell an autoguide the plates of its model: frames by name, and their sizes without minibatches."""
     guide._prototype_frames, guide._prototype_frame_full_sizes = frames, full_sizes
 
@@ -78,7 +78,7 @@ def make_plates(guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 @contextmanager
-def shared_plates(guide: AutoGuide, plates: Mapping[str, Any]) -> Iterator[None]:
+def shared_plates(guide: AutoGuide, plates: Mapping[str, object]) -> Iterator[None]:
     """An autoguide that stands in these plates, by name, and makes none of its own.
 
     Its ``create_plates`` would not do: what it gives must be of NumPyro's class of plates, and `TraceEnum_ELBO`
@@ -91,7 +91,7 @@ def shared_plates(guide: AutoGuide, plates: Mapping[str, Any]) -> Iterator[None]
         del guide._create_plates
 
 
-def mask_of(fn: Any) -> Any:
+def mask_of(fn: object) -> Any:
     """The mask that ``handlers.mask`` or ``Distribution.mask`` left on a distribution; True where there is none."""
     while hasattr(fn, "base_dist"):
         if hasattr(fn, "_mask"):
@@ -125,17 +125,19 @@ class SteinHooks(einstein.SVGD):
     def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
         """The norm of the force and, as a gradient to be descended, minus the force; ``free`` is unconstrained."""
 
-    def _find_init_params(self, particle_seed: Array, inner_guide: Any, model_args: tuple, model_kwargs: dict) -> dict:
+    def _find_init_params(
+        self, particle_seed: Array, inner_guide: object, model_args: tuple, model_kwargs: dict
+    ) -> dict:
         return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
 
     def _svgd_loss_and_grads(
         self,
         rng_key: Array,
         unconstr_params: dict,
-        loss_temperature: Any,
-        repulsion_temperature: Any,
-        *args: Any,
-        **kwargs: Any,
+        loss_temperature: object,
+        repulsion_temperature: object,
+        *args: object,
+        **kwargs: object,
     ) -> tuple[Array, dict]:
         return self.force(rng_key, unconstr_params, (loss_temperature, repulsion_temperature), args, kwargs)
 

@@ -2,16 +2,16 @@
 
 import math
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpyro
 
-from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_points
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
+from numpyro_gp.sites import InducingPrior
 
 __all__ = ["decoupled_layer"]
 
@@ -48,7 +48,7 @@ def decoupled_layer(
 
 
 def _decoupled_layer(
-    name: str, prior: Any, *, Z_mean: Any, mean: str, covariance: str, scale: float, train_inputs: bool
+    name: str, prior: InducingPrior, *, Z_mean: Array, mean: str, covariance: str, scale: float, train_inputs: bool
 ) -> DecoupledLayer:
     shape, dtype = prior.event_shape, prior.dtype
     points = jnp.asarray(Z_mean, dtype)

@@ -6,13 +6,11 @@ natural parameters is the ordinary gradient in the expectation parameters ``(m, 
 optimiser that takes plain gradient steps therefore takes natural-gradient steps (mathematics.md section 3.2).
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpyro
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.linalg import factorise
 
 __all__ = ["is_natural", "natural_param", "natural_to_mean", "symmetric_gradient"]
@@ -21,9 +19,10 @@ __all__ = ["is_natural", "natural_param", "natural_to_mean", "symmetric_gradient
 NATURAL_MARK = "/ngp:natural_"
 
 
-def natural_param(name: str, kind: str, start: Any) -> Array:
+def natural_param(name: str, kind: str, start: ArrayLike) -> Array:
     """Declare a natural parameter ("shift", "precision", ...) of a site or component."""
-    return numpyro.param(f"{name}{NATURAL_MARK}{kind}", start)
+    value: Array = numpyro.param(f"{name}{NATURAL_MARK}{kind}", start)
+    return value
 
 
 def is_natural(name: str) -> bool:

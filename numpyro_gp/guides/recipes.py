@@ -5,11 +5,12 @@ A recipe is any callable ``recipe(name, prior) -> belief``, where ``prior`` is t
 a NumPyro distribution, for sites that are not Gaussian processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -19,10 +20,22 @@ from numpyro_gp.beliefs import Coupled, MeanField
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
+from numpyro_gp.sites import InducingPrior
 
-__all__ = ["Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
+__all__ = ["LocalPrior", "Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
 
 Recipe = Callable[[str, Any], Any]
+
+
+class LocalPrior(NamedTuple):
+    """What a recipe is told about a local site: its prior, its dtype, and its shape over the whole plate."""
+
+    prior: dist.Distribution
+    dtype: np.dtype
+    full_shape: tuple[int, ...]
+    event_shape: tuple[int, ...]
+    arguments: tuple[object, ...]
+    keywords: Mapping[str, object]
 
 
 def start_scale(scale: ArrayLike) -> Array:
@@ -33,7 +46,7 @@ def start_scale(scale: ArrayLike) -> Array:
     return array
 
 
-def identity_factor(shape: tuple[int, ...], scale: float, dtype: Any) -> Array:
+def identity_factor(shape: tuple[int, ...], scale: float, dtype: np.dtype) -> Array:
     """``scale * I`` for each output: factors ``(M, M)`` or ``(P, M, M)``."""
     return jnp.broadcast_to(scale * jnp.eye(shape[-1], dtype=dtype), shape + shape[-1:])
 
@@ -54,7 +67,7 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
     return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
 
 
-def _start_mean(name: str, prior: Any, mean: ArrayLike | None) -> Array:
+def _start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array:
     if not hasattr(prior, "basis"):
         got = "a belief's recipe at a site that no gp opened"
         cure = "Give other sites to rest=, or a recipe that returns a NumPyro distribution."
@@ -67,14 +80,14 @@ def _start_mean(name: str, prior: Any, mean: ArrayLike | None) -> Array:
     return start
 
 
-def _coupled(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
+def _coupled(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
     center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
     start = identity_factor(prior.event_shape, scale, prior.dtype)
     factor = numpyro.param(f"{name}/scale_tril", start, constraint=lower_factor)
     return Coupled(center, factor)
 
 
-def _coupled_natural(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> Coupled:
+def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
     shift = natural_param(name, "shift", _start_mean(name, prior, mean) / scale**2)
     start = identity_factor(prior.event_shape, scale**-2, prior.dtype)
     return Coupled(*natural_to_mean(shift, natural_param(name, "precision", start)))
@@ -86,7 +99,7 @@ def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
     return partial(_mean_field, scale=scale, mean=mean)
 
 
-def _mean_field(name: str, prior: Any, *, scale: float, mean: ArrayLike | None) -> MeanField:
+def _mean_field(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> MeanField:
     center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
     start = jnp.full(prior.event_shape, scale, prior.dtype)
     return MeanField(center, numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive))
@@ -98,7 +111,7 @@ def free_latent(*, scale: float = 0.1) -> Recipe:
     return partial(_free_latent, scale=scale)
 
 
-def _free_latent(name: str, prior: Any, *, scale: float) -> dist.Distribution:
+def _free_latent(name: str, prior: LocalPrior, *, scale: float) -> dist.Distribution:
     # Parameters span the whole plate; inside it NumPyro hands out the rows of the minibatch.
     shape, dtype = prior.full_shape, prior.dtype
     loc = numpyro.param(f"{name}/loc", jnp.zeros(shape, dtype), event_dim=1)

@@ -18,11 +18,11 @@ __all__ = ["Closure"]
 EMPTY = object()
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray))
 
 
-def _contents(function: Callable[..., Any]) -> list[Any]:
+def _contents(function: Callable[..., object]) -> list[Any]:
     """What the function closes over: cells, default values, arguments of partials."""
     if isinstance(function, functools.partial):
         return [_wrap(function.func), function.args, function.keywords]
@@ -39,12 +39,12 @@ def _contents(function: Callable[..., Any]) -> list[Any]:
     return [cells, function.__defaults__, function.__kwdefaults__]
 
 
-def _wrap(value: Any) -> Any:
+def _wrap(value: object) -> Any:
     """Functions inside closures are closures too."""
     return Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value
 
 
-def _unwrap(value: Any) -> Any:
+def _unwrap(value: object) -> Any:
     return value.rebuilt() if isinstance(value, Closure) else value
 
 
@@ -70,7 +70,7 @@ class Closure:
     transformation holds in their place.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         leaves, structure = jax.tree.flatten(_contents(function))
         self.arrays = [leaf for leaf in leaves if _is_array(leaf)]
         rest = tuple(None if _is_array(leaf) else _Same(leaf) for leaf in leaves)
@@ -83,7 +83,7 @@ class Closure:
         leaves = [next(left) if item is None else item.value for item in rest]
         return _rebuild(function.value, jax.tree.unflatten(structure, leaves))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.rebuilt()(*args, **kwargs)
 
 

@@ -53,7 +53,7 @@ class Programs(NamedTuple):
 
 def predict_chunks(
     function: Callable[[Any, tuple[Array, Array], tuple[Any, Array]], Any],
-    fixed: Any,
+    fixed: object,
     draws: tuple[Array, np.ndarray],
     rows: Mapping[Any, Any],
     chunk_size: int,
@@ -138,7 +138,7 @@ def _bytes(results: list[Any]) -> int:
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
 
 
-def _joined(groups: list[list[Any]]) -> list[Any]:
+def _joined(groups: list[list[object]]) -> list[Any]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]
 
 

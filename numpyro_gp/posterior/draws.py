@@ -20,7 +20,7 @@ from numpyro_gp.linalg import factorise
 from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.tracing import Values, abstract_trace, is_same, run_model
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
-from numpyro_gp.sites import Observation, is_latent, role, unwrap
+from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call, is_data
 
 __all__ = [
@@ -152,7 +152,7 @@ def hyperparameter_draws(posterior: Any, draws: tuple[Array, Array], call: Call)
     return run(every, posterior.source, draws, call.arrays)
 
 
-def is_hyperparameter(site: Mapping[str, Any]) -> bool:
+def is_hyperparameter(site: Site) -> bool:
     """Whether a site is the user's own, latent, and outside every plate."""
     return is_latent(site) and role(site) is None and not site["cond_indep_stack"]
 
@@ -166,11 +166,11 @@ def belief_trace(
     return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
-def _beliefs(trace: Mapping[str, Any]) -> dict[str, Any]:
+def _beliefs(trace: Trace) -> dict[str, Any]:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and isinstance(s["value"], AbstractBelief)}
 
 
-def are_whitened(trace: Mapping[str, Any]) -> dict[str, Array]:
+def are_whitened(trace: Trace) -> dict[str, Array]:
     """Whether the belief of each GP site is no more than a distribution of the whitened values."""
     return {name: site["value"].is_whitened(unwrap(site["fn"]).basis) for name, site in _beliefs(trace).items()}
 
@@ -181,17 +181,17 @@ class PointsAt(Values):
     Beliefs are drawn where they stand, because their whitened values may follow from the site's basis alone.
     """
 
-    def __init__(self, values: Mapping[str, Any], key: Array, drawn: Container[str]) -> None:
+    def __init__(self, values: Mapping[str, object], key: Array, drawn: Container[str]) -> None:
         super().__init__(values)
         self.key, self.drawn = key, drawn
 
-    def __call__(self, site: Mapping[str, Any]) -> Any:
+    def __call__(self, site: Site) -> Any:
         name, value = site["name"], super().__call__(site)
         if name not in self.drawn or value is None:
             return value
         return self.draw(value, jax.random.fold_in(self.key, list(self.values).index(name)), site)
 
-    def draw(self, belief: AbstractBelief, key: Array, site: Mapping[str, Any]) -> Array:
+    def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         """A point from a belief."""
         return belief.draw_whitened(key, (), unwrap(site["fn"]).basis)
 
@@ -231,13 +231,13 @@ def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array
     return y - inverse_factor.T @ (inverse_factor @ (y - loc)) / precision, 1.0 / precision
 
 
-def _is_value(site: Mapping[str, Any]) -> bool:
+def _is_value(site: Site) -> bool:
     if site["type"] == "deterministic":
         return True
     return is_latent(site) and not isinstance(site["value"], AbstractBelief)
 
 
-def _has_copies(site: Mapping[str, Any]) -> bool:
+def _has_copies(site: Site) -> bool:
     """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
     return not isinstance(unwrap(site["fn"]), (ExactMarginal, CollapsedMarginal))
 
@@ -252,7 +252,7 @@ def _check_full(sites: Mapping[str, Any]) -> None:
             fail(f"site {name!r}", "observed: draws are made at the data of the fit", "a call without data", cure)
 
 
-def _dimensions(site: Mapping[str, Any]) -> list[str]:
+def _dimensions(site: Site) -> list[str]:
     """Names of the axes of a site's value: plates, inducing points, and numbers for the others."""
     name, shape = site["name"], jnp.shape(site["value"])
     names = [f"{name}_dim_{axis}" for axis in range(len(shape))]

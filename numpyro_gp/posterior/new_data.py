@@ -59,7 +59,7 @@ def predict_rows(
     size = max(chunk_size, min(2, total - 1))
 
     def program(cut: frozenset[int]) -> Any:
-        def one(source: Any, arrays: dict[int, Array]) -> Observation:
+        def one(source: object, arrays: dict[int, Array]) -> Observation:
             return one_draw((source, {}), (key, jnp.asarray(0)), (arrays, jnp.asarray(0)))
 
         shapes = [(size, *x.shape[1:]) if n in cut else x.shape for n, x in enumerate(call.arrays)]

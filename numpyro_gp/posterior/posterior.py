@@ -55,7 +55,9 @@ class Posterior:
     extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_svi(cls, model: Callable[..., Any], guide: Callable[..., Any], params: Mapping[str, Any]) -> "Posterior":
+    def from_svi(
+        cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
+    ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
         if not isinstance(params, Mapping):
             fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
@@ -76,7 +78,7 @@ class Posterior:
         return cls(model, "mcmc", _stored(mcmc.get_samples(), {}), mcmc.num_chains, fields)
 
     @classmethod
-    def from_stein(cls, model: Callable[..., Any], svgd: Any, params_or_state: Any) -> "Posterior":
+    def from_stein(cls, model: Callable[..., object], svgd: object, params_or_state: object) -> "Posterior":
         """Posterior whose draws are the particles of `ngp.stein.SVGD`, equally weighted.
 
         ``params_or_state`` is ``result.params`` or ``result.state``. ``posterior.samples`` has the particles
@@ -116,12 +118,12 @@ class Posterior:
     def predict(
         self,
         key: Array,
-        *args: Any,
+        *args: object,
         num_samples: int | None = None,
         chunk_size: int = 8192,
         rows: Sequence[str] | None = None,
         site: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Prediction:
         """Predict the data of the model called with these arguments and without its observations.
 
@@ -151,12 +153,12 @@ class Posterior:
         key: Array,
         X: Array,
         /,
-        *args: Any,
+        *args: object,
         gp: str | None = None,
         noise: Array | None = None,
         num_samples: int | None = None,
         chunk_size: int = 8192,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Prediction:
         """Predict new data of a `gp_regression` model at new inputs ``X``.
 
@@ -178,7 +180,7 @@ class Posterior:
         call = bind(self.model, args, kwargs)
         return predict_conditioned(self, key, X, call, gp, noise, num_samples, chunk_size)
 
-    def holds_data(self, *args: Any, **kwargs: Any) -> bool:
+    def holds_data(self, *args: object, **kwargs: object) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
         call = bind(self.model, args, kwargs)
         with recorded_processes() as found:
@@ -201,7 +203,7 @@ class Posterior:
         return training_draws(self, *self._at_data(key, args, kwargs, num_samples))
 
     def hyperparameters(
-        self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any
+        self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
     ) -> dict[str, Array]:
         """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
         return hyperparameter_draws(self, *self._at_data(key, args, kwargs, num_samples, is_whole=False))
@@ -225,11 +227,11 @@ class Posterior:
     def to_arviz(
         self,
         key: Array,
-        *args: Any,
+        *args: object,
         num_samples: int | None = None,
-        coords: Mapping[str, Sequence[Any]] | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
         dims: Mapping[str, Sequence[str]] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Any:
         """ArviZ's container (``InferenceData``, or a tree from ArviZ 1 on) of this posterior at the data of the fit.
 
@@ -267,7 +269,14 @@ class Posterior:
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
 
     def function_draws(
-        self, key: Array, X: Array, /, *args: Any, gp: str | None = None, num_samples: int | None = None, **kwargs: Any
+        self,
+        key: Array,
+        X: Array,
+        /,
+        *args: object,
+        gp: str | None = None,
+        num_samples: int | None = None,
+        **kwargs: object,
     ) -> Array:
         """Functions drawn jointly at the rows of ``X``: ``(S, N)``, or ``(S, N, P)`` for several outputs.
 

@@ -50,7 +50,7 @@ class Prediction:
         """Number S of draws in the mixture."""
         return self._num_draws
 
-    def _reduce(self, function: Callable[..., Any], *rows: Array) -> Any:
+    def _reduce(self, function: Callable[..., object], *rows: Array) -> Any:
         """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
         parts, start = [], 0
         for number, size in enumerate(self._sizes):
@@ -115,7 +115,7 @@ class Prediction:
         return jnp.concatenate(parts, axis=1)
 
 
-def _each(function: Callable[..., Any], chunk: Observation, *extra: Array) -> Any:
+def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
     """Apply to each draw, some at a time: quadrature needs many numbers for each row and draw."""
     size = max(1, ROWS_TOGETHER // chunk.mean_latent[0].size)
     if size >= chunk.mean_latent.shape[0]:
@@ -143,14 +143,14 @@ def _sample(chunk: Observation, keys: Array, times: int) -> Array:
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 
 
-def _joined(parts: list[Any], sizes: tuple[int, ...]) -> Any:
+def _joined(parts: list[object], sizes: tuple[int, ...]) -> Any:
     """The rows of all chunks, without their padding."""
     whole = all(leaf.shape[0] == sizes[0] for leaf in jax.tree.leaves(parts[0]))
     return parts[0] if len(parts) == 1 and whole else _concatenated(parts, sizes)
 
 
 @partial(jax.jit, static_argnames="sizes")
-def _concatenated(parts: list[Any], sizes: tuple[int, ...]) -> Any:
+def _concatenated(parts: list[object], sizes: tuple[int, ...]) -> Any:
     cut = [jax.tree.map(lambda leaf, size=size: leaf[:size], part) for part, size in zip(parts, sizes, strict=True)]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *cut)
 
@@ -167,7 +167,7 @@ def _gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
 def _mixture_quantile(level: Array, means: Array, scales: Array) -> Array:
     """Invert ``(1/S) sum_s Phi((q - m_s) / s_s) = level`` by 60 bisections, for each datum."""
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
         below = ndtr((middle[None] - means) / scales).mean(0) < level

@@ -28,7 +28,7 @@ RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk",
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
 
-def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Jaxpr, list[Any], Any]:
+def traced(function: Callable[..., object], *arguments: object) -> tuple[Jaxpr, list[Any], Any]:
     """Program of a function, the arrays that it captured (its first inputs), and the structure of its result.
 
     Inner ``jit`` is written out, so that a jitted helper hides nothing.
@@ -57,7 +57,7 @@ def _evaluate(program: Jaxpr, constants: Any, arguments: Any) -> list[Any]:
     return [read(atom) for atom in program.outvars]
 
 
-def kept(program: Jaxpr, extra: Any, build: Callable[[], Any]) -> Any:
+def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
     """What ``build`` makes of a program, made once; ``extra`` is what else it depends on."""
     try:
         key = (_signature(program), extra)
@@ -90,7 +90,7 @@ def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable
     return keep
 
 
-def run(function: Callable[..., Any], *arguments: Any) -> Any:
+def run(function: Callable[..., object], *arguments: object) -> Any:
     """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same."""
     program, constants, structure = traced(function, *arguments)
     compiled = kept(program, None, lambda: jax.jit(as_function(program)))
@@ -117,13 +117,13 @@ def _signature(program: Jaxpr) -> tuple[Any, ...]:
     return inputs, tuple(lines), tuple(_atom(atom, numbers) for atom in program.outvars)
 
 
-def _atom(atom: Any, numbers: dict[Any, int]) -> Any:
+def _atom(atom: object, numbers: dict[Any, int]) -> Any:
     if not isinstance(atom, Literal):
         return numbers[atom]
     return atom.aval, np.asarray(atom.val).tobytes()
 
 
-def _parameter(value: Any) -> Any:
+def _parameter(value: object) -> Any:
     if isinstance(value, ClosedJaxpr):
         if value.consts:
             raise TypeError(f"{len(value.consts)} constants inside a program")

@@ -67,7 +67,7 @@ class StoredDraws:
     training_values = values
 
 
-def check_params(guide: Callable[..., Any], params: Mapping[str, Any], call: BoundArguments | None) -> None:
+def check_params(guide: Callable[..., object], params: Mapping[str, object], call: BoundArguments | None) -> None:
     """Refuse parameters that are not those of the guide: it would stand where it started, at the prior.
 
     The parameters of an autoguide are known from the run that set it up; those of a hand-written guide need

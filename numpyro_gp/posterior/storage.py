@@ -18,7 +18,7 @@ __all__ = ["read_arrays", "write_arrays"]
 FORMAT = "numpyro_gp posterior 1"
 
 
-def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mapping[str, Any]], notes: Any) -> None:
+def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mapping[str, object]], notes: object) -> None:
     """Write named arrays by group; ``notes`` is anything that JSON can hold. Never leaves half a file."""
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
@@ -60,7 +60,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
     return header["kind"], groups, header["notes"]
 
 
-def _leaves(tree: Mapping[str, Any], keys: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(tree: Mapping[str, object], keys: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
     found = []
     for name, value in tree.items():
         if isinstance(value, Mapping):

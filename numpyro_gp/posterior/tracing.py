@@ -14,7 +14,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
 from numpyro_gp.primitives.gp import recorded_processes
-from numpyro_gp.sites import Observation, in_plate, is_latent, role, unwrap
+from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call
 
 __all__ = [
@@ -45,7 +45,7 @@ class Values:
     def __init__(self, values: Mapping[str, Any], plates: frozenset[str] | None = None) -> None:
         self.values, self.plates = values, plates
 
-    def __call__(self, site: Mapping[str, Any]) -> Any:
+    def __call__(self, site: Site) -> Any:
         if not is_latent(site) or isinstance(unwrap(site["fn"]), Observation):
             return None
         value = None if is_local(site, self.plates) else self.values.get(site["name"])
@@ -56,12 +56,12 @@ class Values:
         return value
 
 
-def is_local(site: Mapping[str, Any], plates: frozenset[str] | None) -> bool:
+def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     """Whether a site belongs to single new data; ``plates`` are those of the data, None at the data of the fit."""
     return plates is not None and (role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates))
 
 
-def has_local(trace: Mapping[str, Any], plates: frozenset[str]) -> bool:
+def has_local(trace: Trace, plates: frozenset[str]) -> bool:
     """Whether some site of a model is drawn anew for single data."""
     return any(
         is_latent(site) and is_local(site, plates) and not isinstance(unwrap(site["fn"]), Observation)
@@ -69,7 +69,7 @@ def has_local(trace: Mapping[str, Any], plates: frozenset[str]) -> bool:
     )
 
 
-def run_model(model: Callable[..., Any], values: Values, key: Array, call: BoundArguments) -> dict[str, Any]:
+def run_model(model: Callable[..., object], values: Values, key: Array, call: BoundArguments) -> dict[str, Any]:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), handlers.seed(rng_seed=key):
         return handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
@@ -89,7 +89,7 @@ def trace_at(
 
 
 def process_at(
-    posterior: Any, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], name: str | None
+    posterior: object, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], name: str | None
 ) -> Any:
     """The process of a name, or the only one, at one draw."""
     with recorded_processes() as found:
@@ -108,14 +108,14 @@ def abstract_trace(model: Callable[..., Any], call: BoundArguments) -> dict[str,
     return found
 
 
-def data_plates(trace: Mapping[str, Any]) -> frozenset[str]:
+def data_plates(trace: Trace) -> frozenset[str]:
     """The rightmost plate around each site that `observe` opened: what stands in it belongs to single data."""
     data = [s for s in trace.values() if s["type"] == "sample" and isinstance(unwrap(s["fn"]), Observation)]
     frames = [max(s["cond_indep_stack"], key=lambda frame: frame.dim) for s in data if s["cond_indep_stack"]]
     return frozenset(frame.name for frame in frames)
 
 
-def new_data_plates(posterior: Any, call: Call, trace: Mapping[str, Any] | None = None) -> frozenset[str]:
+def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None) -> frozenset[str]:
     """Refuse a posterior that is not of its model; return the plates of data, for `trace_at` new data."""
     trace = abstract_trace(posterior.fitted_model, call.at(call.arrays)) if trace is None else trace
     plates = data_plates(trace)
@@ -123,7 +123,7 @@ def new_data_plates(posterior: Any, call: Call, trace: Mapping[str, Any] | None 
     return plates
 
 
-def check_source(posterior: Any, call: Call, trace: Mapping[str, Any], plates: frozenset[str] | None) -> None:
+def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> None:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
     Discrete sites may be missing (they were summed out), and so may sites of new data.
@@ -153,7 +153,7 @@ def check_source(posterior: Any, call: Call, trace: Mapping[str, Any], plates: f
         fail("the posterior", f"with draws of every latent site of the model: {latent}", got, cure)
 
 
-def data_site(trace: Mapping[str, Any], site: str | None) -> str:
+def data_site(trace: Trace, site: str | None) -> str:
     """The site to predict."""
     latent = [n for n, s in trace.items() if is_latent(s) and isinstance(unwrap(s["fn"]), Observation)]
     if site is None and len(latent) == 1:

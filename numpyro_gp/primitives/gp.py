@@ -37,7 +37,7 @@ class _Named(Messenger):
             self.name = msg["name"]
 
 
-def open_site(name: str, fn: dist.Distribution, **options: Any) -> tuple[str, Any]:
+def open_site(name: str, fn: dist.Distribution, **options: object) -> tuple[str, Any]:
     """Sample a site; return its name in the whole model, and its value."""
     named = _Named()
     with named:
@@ -241,7 +241,7 @@ def _same_rank(first: Array, second: Array) -> tuple[Array, Array]:
     return tuple(array.reshape((1,) * (rank - array.ndim) + array.shape) for array in (first, second))
 
 
-def check_name(argument: str, name: Any) -> str:
+def check_name(argument: str, name: object) -> str:
     """Return a site name."""
     if not isinstance(name, str) or not name:
         fail(argument, "the name of a sample site", f"{name!r}", 'Pass a string, such as "f".', TypeError)

@@ -1,6 +1,5 @@
 """``observe``: data seen through a likelihood, as one observed site with one term for each datum."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,12 +12,12 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, fail, known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.gp import check_name
-from numpyro_gp.sites import Observation
+from numpyro_gp.sites import Observation, Site
 
 __all__ = ["check_data", "observe"]
 
 
-def observe(name: str, f: Any, likelihood: Any, obs: ArrayLike | None = None) -> Array:
+def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = None) -> Array:
     """Observe data ``y`` whose distribution given ``f`` is the likelihood.
 
     The site's ``log_prob`` is ``E_q(f_n) log p(y_n | f_n)`` for each datum; under the prior or after
@@ -50,7 +49,7 @@ def observe(name: str, f: Any, likelihood: Any, obs: ArrayLike | None = None) ->
     return value
 
 
-def check_plates(name: str, observation: Observation, site: Mapping[str, Any]) -> None:
+def check_plates(name: str, observation: Observation, site: Site) -> None:
     """Refuse axes of the data that no plate declares, and masks that would spread the data over new axes."""
     plates = ((frame.size,) + (1,) * (-frame.dim - 1) for frame in site["cond_indep_stack"])
     batch = np.broadcast_shapes(observation.batch_shape, *plates)

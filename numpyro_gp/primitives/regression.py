@@ -34,12 +34,12 @@ class Exact:
     def _features(self, X: Array) -> Array:
         return solve_lower(self.factor, self.kernel.matrix(self.inputs, X))
 
-    def marginals(self, basis: Any, X: Array) -> Marginals:  # noqa: ARG002
+    def marginals(self, basis: object, X: Array) -> Marginals:  # noqa: ARG002
         """``B^T z`` and ``k_nn - |B_n|^2`` with ``B = L_y^-1 k(X_data, X)``."""
         features, prior = self._features(X), self.kernel.diagonal(X)
         return Marginals(self.whitened @ features, positive(prior - jnp.sum(features**2, axis=0), prior))
 
-    def joint(self, basis: Any, X: Array) -> Joint:  # noqa: ARG002
+    def joint(self, basis: object, X: Array) -> Joint:  # noqa: ARG002
         """``B^T z`` and ``k(X, X) - B^T B``."""
         features = self._features(X)
         return Joint(self.whitened @ features, self.kernel.matrix(X) - features.T @ features)
@@ -82,7 +82,7 @@ class ExactMarginal(dist.Distribution):
         noise = jax.random.normal(key, sample_shape + self.loc.shape, self.loc.dtype)
         return jnp.broadcast_to(self.loc, noise.shape) + noise @ cholesky(self.covariance).T
 
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Log marginal likelihood."""
         return gaussian_log_density(value - self.loc, self.covariance)
 
@@ -118,7 +118,7 @@ class CollapsedMarginal(dist.Distribution):
         factor, inverse = factorise(inner)
         return factor, inverse @ (scaled @ ((value - self.loc) / jnp.sqrt(self.noise)))
 
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """The collapsed bound (mathematics.md section 3.3, per-datum noise)."""
         factor, projected = self.solve(value)
         residual = (value - self.loc) / jnp.sqrt(self.noise)
@@ -151,7 +151,7 @@ def gp_regression(
     X: ArrayLike,
     noise: ArrayLike,
     *,
-    mean: Any = None,
+    mean: object = None,
     inducing: ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
@@ -212,7 +212,7 @@ def _exact(
     inputs: Array,
     noise: Array,
     loc: Array,
-    mean: Any,
+    mean: object,
     obs: ArrayLike | None,
     jitter: float | None,
 ) -> GaussianProcess:

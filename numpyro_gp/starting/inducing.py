@@ -64,7 +64,7 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     return lloyd(centred, centred[indices], num_iterations) + offset
 
 
-def greedy_variance(kernel: Any, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
+def greedy_variance(kernel: object, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
     """Rows of ``X`` chosen one by one where the variance given the earlier ones is largest (Burt et al. 2019).
 
     This is the pivoted Cholesky factorisation of ``k(X, X)``: the trace of

@@ -13,7 +13,7 @@ from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
 __all__ = ["Paths", "ksd", "particle_paths"]
 
 
-def ksd(particles: Any, scores: Any, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
+def ksd(particles: object, scores: object, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
     """Kernelised Stein discrepancy between equally weighted particles and the target (Gorham & Mackey 2017).
 
     ``KSD^2 = (1/n^2) sum_ij u(x_i, x_j)``, with ``r = x_i - x_j`` and ``k = g(||r||^2)``:
@@ -96,7 +96,7 @@ def particle_paths(
     start, (given, merge) = svgd.particles(state), split_arrays((args, kwargs))
 
     @jax.jit
-    def travel(state: Any, given: list[Array]) -> tuple:
+    def travel(state: object, given: list[Array]) -> tuple:
         args, kwargs = merge(given)
 
         def stretch(state: Any, _: None) -> tuple:

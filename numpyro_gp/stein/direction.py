@@ -37,7 +37,7 @@ class Forces(NamedTuple):
     repulsion: Any
 
 
-def svgd_direction(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Any:  # noqa: B008
+def svgd_direction(particles: object, scores: object, kernel: Kernel = RBF()) -> Any:  # noqa: B008
     """Direction ``phi`` that raises the target fastest in the kernel's space (mathematics.md section 9.1).
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
@@ -69,7 +69,7 @@ def svgd_direction(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Any: 
     return jax.tree.map(jnp.add, attraction, repulsion)
 
 
-def forces(particles: Any, scores: Any, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
+def forces(particles: object, scores: object, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
     """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them."""
     tables, values = split_blocks(particles, scores, kernel)
     healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
@@ -158,7 +158,7 @@ def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tupl
     return [(table(x, block.sites), table(s, block.sites), block.kernel) for block in blocks], join
 
 
-def _floating(tree: Mapping[str, Any]) -> dict[str, Array]:
+def _floating(tree: Mapping[str, object]) -> dict[str, Array]:
     """Whole numbers are refused: a direction of whole numbers would be zero."""
     arrays = {name: jnp.asarray(leaf) for name, leaf in tree.items()}
     for name, array in arrays.items():
@@ -167,7 +167,7 @@ def _floating(tree: Mapping[str, Any]) -> dict[str, Array]:
     return arrays
 
 
-def healthy_particles(particles: Any, scores: Any) -> Array:
+def healthy_particles(particles: object, scores: object) -> Array:
     """Which particles have a finite position and a finite score everywhere, (n,); the particle axis is the first."""
     leaves = jax.tree.leaves((particles, scores))
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1) for x in leaves]), axis=0)

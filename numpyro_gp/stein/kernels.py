@@ -61,12 +61,12 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _hold_numbers(kernel: Any, *names: str) -> None:
+def _hold_numbers(kernel: object, *names: str) -> None:
     """Replace arrays of no axes among the fields of a kernel, which compiled programs hold fixed, by their numbers."""
     store(kernel, **{name: _number(getattr(kernel, name)) for name in names})
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -76,14 +76,14 @@ def _check_bandwidth(bandwidth: Any) -> None:
         fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", "It divides the *squared* distance.")
 
 
-def _check_flag(per_coordinate: Any) -> None:
+def _check_flag(per_coordinate: object) -> None:
     if not isinstance(per_coordinate, bool):
         fail(
             "per_coordinate", "True or False", f"{per_coordinate!r:.60}", "It says how distances are taken.", TypeError
         )
 
 
-def _check_radial(argument: str, kernel: Any) -> None:
+def _check_radial(argument: str, kernel: object) -> None:
     if isinstance(kernel, type) or not hasattr(kernel, "profile"):
         cure = "Call the class: RBF(). Groups of sites cannot be nested."
         fail(argument, "RBF or IMQ", f"{kernel!r:.60}", cure, TypeError)

@@ -33,7 +33,7 @@ class Around:
         check_nonnegative("scale", self.scale)
 
 
-def check_start(init_particles: Any) -> None:
+def check_start(init_particles: object) -> None:
     """Refuse what is no description of a start."""
     if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
         got = f"a {type(init_particles).__name__}"
@@ -67,7 +67,7 @@ def starting_values(
     return values
 
 
-def _checked(site: str, given: Any, drawn: Array, near: bool) -> Array:
+def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
     """A given value with the shape of the drawn ones, and its own precision (NumPyro draws in the default one)."""
     name, value = f"init_particles[{site!r}]", jnp.asarray(given)
     if not jnp.issubdtype(value.dtype, jnp.floating):
@@ -80,7 +80,7 @@ def _checked(site: str, given: Any, drawn: Array, near: bool) -> Array:
     return jnp.broadcast_to(value, drawn.shape)
 
 
-def check_supports(model: Callable[..., Any], key: Array, args: tuple, kwargs: dict) -> None:
+def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs: dict) -> None:
     """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed."""
 
     def bounds(key: Array) -> dict[str, list[Array]]:

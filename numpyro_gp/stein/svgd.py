@@ -93,15 +93,15 @@ class SVGD(SteinHooks):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        optim: Any,
+        model: Callable[..., object],
+        optim: object,
         kernel_fn: Kernel | SteinKernel = RBF(),  # noqa: B008
         num_stein_particles: int = 10,
-        guide_kwargs: Mapping[str, Any] | None = None,
+        guide_kwargs: Mapping[str, object] | None = None,
         *,
-        init_particles: Mapping[str, Any] | Around | None = None,
+        init_particles: Mapping[str, object] | Around | None = None,
         evaluation: str | None = None,
-        **static_kwargs: Any,
+        **static_kwargs: object,
     ) -> None:
         check_count("num_stein_particles", num_stein_particles)
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
@@ -117,7 +117,7 @@ class SVGD(SteinHooks):
 
     # --------------------------------------------------------------------------- starting
 
-    def init(self, rng_key: Array, *args: Any, **kwargs: Any) -> SteinVIState:
+    def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
         starter = copy.copy(self)
@@ -218,7 +218,7 @@ class SVGD(SteinHooks):
 
     # ---------------------------------------------------------------------------- the run
 
-    def starting_state(self, rng_key: Array, init_state: Any, args: tuple, kwargs: dict) -> SteinVIState:
+    def starting_state(self, rng_key: Array, init_state: object, args: tuple, kwargs: dict) -> SteinVIState:
         """New particles, or the state of an earlier run: of this object, or of one like it."""
         if init_state is not None and not isinstance(init_state, SteinVIState):
             got = f"a {type(init_state).__name__}"
@@ -228,7 +228,7 @@ class SVGD(SteinHooks):
         start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
         return start if init_state is None else init_state
 
-    def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: Any, kwargs: dict) -> tuple:  # noqa: ARG002
+    def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: object, kwargs: dict) -> tuple:  # noqa: ARG002
         """NumPyro's loop, which also starts from a `SteinVIState`."""
         state = self.starting_state(rng_key, init_state, args, kwargs)
         force = jax.eval_shape(lambda state: self.update(state, *args, **kwargs)[1], state)
@@ -241,7 +241,7 @@ class SVGD(SteinHooks):
 
         return step, describe, lambda info: info[1], lambda info: info[0], (state, jnp.zeros((), force.dtype))
 
-    def run(self, rng_key: Array, num_steps: int, *args: Any, progress_bar: bool = True, **kwargs: Any) -> Any:
+    def run(self, rng_key: Array, num_steps: int, *args: object, progress_bar: bool = True, **kwargs: object) -> Any:
         """Run ``num_steps`` steps; ``init_state=result.state`` goes on from there (its key, not ``rng_key``).
 
         Warns where a particle's score was not finite, and names the particles still at fault at the end: they felt no
@@ -282,14 +282,14 @@ class SVGD(SteinHooks):
         self._check_ready()
         return self._by_site(self._parted(self.optim.get_params(state.optim_state))[0])
 
-    def scores(self, state: SteinVIState, *args: Any, **kwargs: Any) -> dict[str, Array]:
+    def scores(self, state: SteinVIState, *args: object, **kwargs: object) -> dict[str, Array]:
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
         self._check_ready()
         free, shared = self._parted(self.optim.get_params(state.optim_state))
         scores, _ = self._scores(key_of_stein_step(state), free, shared, args, {**kwargs, **self.static_kwargs})
         return self._by_site(scores)
 
-    def faults(self, state: SteinVIState, *args: Any, **kwargs: Any) -> list[tuple[int, str]]:
+    def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
         """Particles and sites whose position or score is not finite, as ``(particle, site)``.
 
         Where the log density itself is not finite all sites of the particle are listed.
@@ -308,16 +308,16 @@ class SVGD(SteinHooks):
             fail("svgd", "initialised", "one that has seen no model arguments", "Call init or run first.", RuntimeError)
 
 
-def _is_dict(node: Any) -> bool:
+def _is_dict(node: object) -> bool:
     return isinstance(node, dict)
 
 
-def _times(temperature: Any, value: Array) -> Array:
+def _times(temperature: object, value: Array) -> Array:
     """Product in the type of the particles, whatever the type of the temperature."""
     return jnp.asarray(temperature, value.dtype) * value
 
 
-def _as_optimiser(optim: Any) -> NumPyroOptimiser:
+def _as_optimiser(optim: object) -> NumPyroOptimiser:
     if isinstance(optim, NumPyroOptimiser):
         return optim
     if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):

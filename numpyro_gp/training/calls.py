@@ -37,7 +37,7 @@ class Call(NamedTuple):
     rest: Merge
 
 
-def is_data(value: Any) -> bool:
+def is_data(value: object) -> bool:
     """Whether an argument is an array."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 

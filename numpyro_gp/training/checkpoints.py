@@ -40,7 +40,7 @@ class Position(NamedTuple):
         return sum(len(chunk) for chunk in self.chunks)
 
 
-def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
+def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
     """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
     if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
         cure = "Pass the whole result of fit."
@@ -65,7 +65,7 @@ def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
     return path
 
 
-def is_key(leaf: Any) -> bool:
+def is_key(leaf: object) -> bool:
     """Whether a leaf is a new-style random key."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -73,7 +73,7 @@ def is_key(leaf: Any) -> bool:
 def describe(engine: Any, state: Any) -> dict[str, list]:
     """Names, types and shapes of all parameters and of all leaves of the state."""
 
-    def entries(tree: Any) -> list:
+    def entries(tree: object) -> list:
         leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
         return [[jax.tree_util.keystr(path), str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves]
 
@@ -81,7 +81,7 @@ def describe(engine: Any, state: Any) -> dict[str, list]:
     return {"parameter": entries(params), "state": entries(state)}
 
 
-def write_checkpoint(path: Path, engine: Any, position: Position) -> None:
+def write_checkpoint(path: Path, engine: object, position: Position) -> None:
     """Write leaves, losses and their description to a temporary file, then rename it: never half a file."""
     leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
     entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}

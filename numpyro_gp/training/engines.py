@@ -35,7 +35,7 @@ class Family(NamedTuple):
 
 
 @singledispatch
-def family(engine: Any) -> Family:  # noqa: ARG001
+def family(engine: object) -> Family:  # noqa: ARG001
     """The family of an engine by its class; one that nobody registered has a loss, and sites that cannot be named."""
     return Family("loss", False, None)
 

@@ -22,7 +22,7 @@ FEWEST_STEPS = 100
 SAME = 1e-3
 
 
-def all_finite(tree: Any) -> Array:
+def all_finite(tree: object) -> Array:
     """Whether every floating point entry of a tree is finite."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if not is_key(leaf)]
     checks = [jnp.all(jnp.isfinite(leaf)) for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
@@ -60,7 +60,7 @@ def explain(
     return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", sites
 
 
-def standstill(before: Any, after: Any, losses: np.ndarray) -> str:
+def standstill(before: object, after: object, losses: np.ndarray) -> str:
     """A sentence where a fit from parameters ``before`` ended where it began, and nothing where it did not.
 
     It did if no parameter moved by a thousandth (of its largest entry, or of 1) and the mean loss of the last tenth of
@@ -91,7 +91,7 @@ def _relative_move(before: Any, after: Any) -> float:
     return float(np.max(np.abs(b - a)) / max(1.0, np.max(np.abs(a))))
 
 
-def not_finite(params: Any) -> list[str]:
+def not_finite(params: object) -> list[str]:
     """Names of the parameters with an entry that is not finite."""
     if not isinstance(params, dict):
         return [] if all_finite(params) else ["unnamed"]
@@ -126,7 +126,7 @@ def faulty_sites(
     constrain = engine.constrain_fn
     evaluate = jax.jit(terms)
 
-    def slope(name: str, *inputs: Any) -> dict:
+    def slope(name: str, *inputs: object) -> dict:
         # One site at a time: in a joint Jacobian the zero weights of the other sites turn infinity into NaN.
         return jax.jit(jax.grad(lambda *inputs: terms(*inputs)[0][name]))(*inputs)
 

@@ -251,7 +251,7 @@ def keep(job: Job, position: Position) -> FitResult:
 # ---------------------------------------------------------------------------------------------- checks
 
 
-def check_engine(engine: Any) -> None:
+def check_engine(engine: object) -> None:
     """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow."""
     methods = ("init", "update", "get_params")
     if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
@@ -308,7 +308,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, arg
     )
 
 
-def kept_loop(engine: Any, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
+def kept_loop(engine: object, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
     """The compiled loop of an engine: the one of an earlier fit, where nothing that it has built in has changed."""
     parts = {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)} or vars(engine)
     key = fingerprint(parts, merge.fixed, size, watch), merge.structure

@@ -32,7 +32,7 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic
 class Identity:
     """An object that equals itself alone. It is held, so that no other object takes its address."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -42,7 +42,7 @@ class Identity:
         return id(self.value)
 
 
-def fingerprint(*values: Any) -> Hashable:
+def fingerprint(*values: object) -> Hashable:
     """A hashable description of values, equal for two calls only if tracing would read the same from both."""
     return tuple(_describe(value, frozenset()) for value in values)
 
@@ -101,7 +101,7 @@ def _names(code: types.CodeType) -> list[str]:
 _kept: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
-def keep_program(owner: Any, key: Hashable, build: Callable[[Any], Any]) -> Any:
+def keep_program(owner: object, key: Hashable, build: Callable[[Any], Any]) -> Any:
     """The program ``build(owner)`` of an object under ``key``, built where there is none; the ones used last are kept.
 
     ``build`` is given a proxy: a program that held its owner would keep it, and so itself, for ever.
