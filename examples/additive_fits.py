@@ -11,7 +11,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.additive.effects import draw_effects
+from numpyro_gp.plots.additive import draw_effects
 
 
 def fit(model, recipe, X, y, *, steps, batch=None, natural=0.1, adam=0.02, seed=0, progress=False):

@@ -16,9 +16,9 @@ import numpyro.distributions as dist
 
 import numpyro_gp as ngp
 from examples.additive_fits import fit, hold, show
-from numpyro_gp.additive.effects import draw_effects
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.plots.additive import draw_effects
 
 # Each integrates to zero over [0, 1]; x6 has a weak effect, x7 none.
 TRUTH = {
@@ -101,10 +101,16 @@ def main():
     beliefs = closed_forms(kernels, layout.inducing(), inputs, jnp.asarray(y), noise, options.rank)
     text = show([[name, value] for name, (_, value) in beliefs.items()], ["belief", "bound"])
     chosen = points | {"f": beliefs[f"structured, rank {options.rank}"][0]}
-    kept = ngp.Posterior(model, "svi", lambda *_: chosen, None, deterministic=True)
+
+    def held(*_, **__):  # a guide with nothing left to fit
+        for name, value in chosen.items():
+            fn = ngp.Belief(value) if name == "f" else dist.Delta(value, event_dim=jnp.ndim(value))
+            numpyro.sample(name, fn)
+
+    kept = ngp.Posterior.from_svi(model, held, {})
 
     truth = TRUTH | {"x0:x1": pair}
-    found = ngp.effects(kept, jax.random.key(1), X, design=layout, grid=61)
+    found = ngp.effects(kept, jax.random.key(1), X, design=layout, grid=61, num_draws=1)
     errors = []
     for name, effect in found.items():
         mesh = np.meshgrid(*effect.axes, indexing="ij")
@@ -113,7 +119,7 @@ def main():
         inside = float(np.mean(np.abs(effect.mean - target) < 1.645 * effect.scale))
         errors.append([name, float(np.sqrt(np.mean(target**2))), error, inside])
     text += show(errors, ["component", "size of truth", "error", "share in 90 % band"])
-    drawn = ngp.sobol.sample(kept, jax.random.key(2), X, num_samples=500)
+    drawn = ngp.sobol.sample(kept, jax.random.key(2), X, num_samples=500, num_draws=1)
     limits = ngp.sobol.intervals(drawn)
     true_parts = {name: float(np.mean(row[1] ** 2)) for name, row in zip(found, errors, strict=True)}
     total = sum(true_parts.values())

@@ -47,7 +47,7 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
         priors = []
         for number, start in enumerate(starts):
-            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(start))
+            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(varied(start)))
             variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
             points = numpyro.sample(f"Z_{number}", dist.Normal(start, 1.0).to_event(2))
             priors.append((ngp.kernels.RBF(variance, length), points))
@@ -70,6 +70,12 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
     network = encoder or ngp.guides.encoder()
     recipes |= {f"w_{i}": ngp.guides.amortised(network) for i, kind in enumerate(kinds) if kind == "LV"}
     return model, ngp.AutoGP(model, recipes)
+
+
+def varied(points):
+    """Points whose constant columns, which have no scale of their own, get that of standardised ones."""
+    signs = jnp.where(jnp.arange(len(points)) % 2 == 0, 1.0, -1.0)[:, None]
+    return jnp.where(jnp.ptp(points, axis=0, keepdims=True) == 0, signs, points)
 
 
 def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
