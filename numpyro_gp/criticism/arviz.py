@@ -36,6 +36,8 @@ SAMPLING = {
     "stein": "particles of Stein variational gradient descent, one position each and no chain: "
     "R-hat, effective sample size and PSIS-LOO do not apply",
 }
+# Draws whose tail importance sampling can smooth: ArviZ 1 refuses fewer, earlier ones call the result unreliable.
+FEWEST = 25
 # NumPyro's names of what NUTS records, and ArviZ's.
 STATS = {
     "potential_energy": "lp",
@@ -137,8 +139,8 @@ def loo(data: object, site: str | None = None) -> LeaveOneOut:
 def pareto_k(log_weights: ArrayLike) -> float:
     """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
     weights = np.asarray(log_weights, dtype=float)
-    if weights.ndim != 1 or weights.size < 25 or not np.isfinite(weights).all():
-        required = "at least 25 finite numbers, of shape (S,)"
+    if weights.ndim != 1 or weights.size < FEWEST or not np.isfinite(weights).all():
+        required = f"at least {FEWEST} finite numbers, of shape (S,)"
         cure = "Draw more, and check that the fit is finite."
         fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
     weights = weights - weights.max()

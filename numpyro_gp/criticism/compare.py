@@ -14,7 +14,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.arviz import loo
+from numpyro_gp.criticism.arviz import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
@@ -242,6 +242,9 @@ def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in _groups(data) else []
     if not sites or (site is None and len(sites) > 1):
         return Estimate(math.nan), ["no single site with a pointwise log likelihood: no LOO."]
+    sizes = data["log_likelihood"].sizes
+    if (draws := sizes["chain"] * sizes["draw"]) < FEWEST:
+        return Estimate(math.nan), [f"{draws} draws are too few for LOO: it takes {FEWEST}."]
     found = loo(data, site)
     count = found.pareto_k.size
     estimate = Estimate(found.elpd / count, found.standard_error / count, "" if found.is_reliable else " !")

@@ -182,6 +182,8 @@ def test_models_that_hold_their_data_stand_beside_those_that_do_not(posteriors):
     assert table["exact"]["log density"].value == pytest.approx(density, rel=1e-6)
     named = compare({"exact": fits["exact"]}, KEY, y=Y_TEST, at=X_TEST, train={"X": X, "y": Y})
     assert named["exact"]["RMSE"] == table["exact"]["RMSE"]
+    assert math.isnan(named["exact"]["LOO per datum"].value)
+    assert named.notes[-1] == "exact: 20 draws are too few for LOO: it takes 25."
     alone = compare({"NUTS": posteriors["NUTS"]}, KEY, X_TEST, y=Y_TEST)
     assert table["NUTS"]["RMSE"] == alone["NUTS"]["RMSE"]
 

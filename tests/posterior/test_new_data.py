@@ -11,6 +11,7 @@ import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
+from tests.programs import counted
 
 CASE = cases("collapsed")[0]
 
@@ -81,14 +82,9 @@ def test_numpy_inputs_and_likelihoods_that_close_over_arrays():
 
 def compiled_by(call):
     """Number of programs that a call compiles."""
-    count = []
-    listen = lambda name, *_, **__: count.append(name)  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with counted() as programs:
         call()
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    return sum(name.endswith("backend_compile_duration") for name in count)
+    return programs.count
 
 
 def test_a_prediction_is_compiled_once():
