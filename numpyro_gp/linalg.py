@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_nonnegative, fail
 
 __all__ = [
     "default_jitter",
@@ -41,6 +42,8 @@ def jittered(
     matrix: Float[Array, "*batch M M"], jitter: float | None
 ) -> tuple[Float[Array, "*batch M M"], Float[Array, "*batch"]]:
     """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype."""
+    if jitter is not None and check_nonnegative("jitter", jitter).ndim:
+        fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
     relative = default_jitter(matrix.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
     return matrix + amount[..., None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype), amount

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float
 
@@ -148,7 +149,7 @@ class Projection:
 class FunctionMean:
     """Any callable as a mean function; what it returns must have the points' leading shape."""
 
-    function: Callable[[Array], Array]
+    function: Callable[[Array], ArrayLike]
 
     def __post_init__(self) -> None:
         # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
@@ -166,7 +167,12 @@ class FunctionMean:
         return value
 
 
-def as_mean(mean: Any) -> Callable[[ArrayLike], Array]:
+# What maps inputs to a mean, and all that a user may pass for one.
+Mean = Callable[[ArrayLike], Array]
+MeanLike = Callable[[Array], ArrayLike] | ArrayLike | None
+
+
+def as_mean(mean: MeanLike) -> Mean:
     """Return a mean function of this module as it is, wrap any other callable; None is :class:`Zero`, a number a level.
 
     Raises
@@ -178,14 +184,14 @@ def as_mean(mean: Any) -> Callable[[ArrayLike], Array]:
         return Zero()
     if isinstance(mean, (Zero, Constant, Linear, Projection, FunctionMean)):
         return mean
-    is_number = isinstance(mean, (int, float)) and not isinstance(mean, bool)
-    if is_number or (not callable(mean) and getattr(mean, "shape", None) == ()):
-        return Constant(mean)
-    if isinstance(mean, type) or not callable(mean):
-        got = f"the class {mean.__name__}" if isinstance(mean, type) else f"a {type(mean).__name__}"
-        cure = "For one level for each output pass numpyro_gp.means.Constant(values)."
-        fail("mean", "a number or a function of the inputs", got, cure, TypeError)
-    return FunctionMean(mean)
+    if isinstance(mean, (int, float, jax.Array, np.ndarray, np.generic)):
+        if np.ndim(mean) == 0 and not isinstance(mean, bool):
+            return Constant(mean)
+    elif callable(mean) and not isinstance(mean, type):
+        return FunctionMean(mean)
+    got = f"the class {mean.__name__}" if isinstance(mean, type) else f"a {type(mean).__name__}"
+    cure = "For one level for each output pass numpyro_gp.means.Constant(values)."
+    fail("mean", "a number or a function of the inputs", got, cure, TypeError)
 
 
 def identity(inputs: int, *, dtype: Any = float) -> Projection:

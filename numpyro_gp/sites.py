@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from multipledispatch import dispatch
 from numpyro.distributions import constraints
+from numpyro.distributions.kl import kl_divergence
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, check_belief
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Point, check_belief
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
@@ -91,21 +91,23 @@ class InducingPrior(dist.Distribution):
     rsample = sample
 
     def log_prob(self, value: AbstractBelief | ArrayLike, intermediates: object = None) -> Array:  # noqa: ARG002
+        process = self.process(value)
+        if isinstance(process, AbstractBelief):
+            return -process.kl(self.basis)
+        axes = tuple(range(-self.event_dim, 0))
+        return jnp.sum(-0.5 * (process.v**2 + math.log(2 * math.pi)), axis=axes)
+
+    def process(self, value: AbstractBelief | ArrayLike) -> AbstractBelief | Point:
+        """The process given a value of this site: a belief, or a point, which may have batch axes on its left."""
         if isinstance(value, AbstractBelief):
             check_belief(self.name, value, self.event_shape)
-            return -value.kl(self.basis)
-        whitened = self.check(value)
-        axes = tuple(range(-self.event_dim, 0))
-        return jnp.sum(-0.5 * (whitened**2 + math.log(2 * math.pi)), axis=axes)
-
-    def check(self, value: ArrayLike) -> Array:
-        """Return a point of this site's shape, batch axes on its left; refuse other shapes."""
+            return value
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
             required = f"whitened inducing values of shape {self.event_shape}"
             cure = "Use the inducing inputs that the value was found with."
             fail(f"the value of site {self.name!r}", required, f"shape {whitened.shape}", cure)
-        return whitened
+        return Point(whitened)
 
 
 class Belief(dist.Distribution):
@@ -141,7 +143,10 @@ class Belief(dist.Distribution):
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
         if not sample_shape:
             return self.value
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value)
+        several: AbstractBelief = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value
+        )
+        return several
 
     rsample = sample
 
@@ -149,10 +154,12 @@ class Belief(dist.Distribution):
         return jnp.zeros((), self.value.dtype)
 
 
-@dispatch(Belief, InducingPrior)
-def kl_divergence(p: Belief, q: InducingPrior) -> Array:
-    """``KL[belief || prior]`` for `TraceMeanField_ELBO`, through NumPyro's dispatch table."""
+def _kl_divergence(p: Belief, q: InducingPrior) -> Array:
+    """``KL[belief || prior]`` for `TraceMeanField_ELBO`."""
     return -q.log_prob(p.value)
+
+
+kl_divergence.add((Belief, InducingPrior), _kl_divergence)
 
 
 def role(site: Site) -> str | None:
@@ -234,9 +241,10 @@ class Observation(dist.Distribution):
         support = self._conditional.support
         return constraints.independent(support, self.event_dim) if self.event_dim else support
 
-    def _arguments(self) -> tuple[tuple[Array, Array], dict[str, Array]]:
-        extra = {} if self.covariance_latent is None else {"covariance": self.covariance_latent}
-        return (self.mean_latent, self.variance_latent), extra
+    @property
+    def latent(self) -> Latent:
+        """Moments of the latent functions at each datum."""
+        return Latent(self.mean_latent, self.variance_latent, self.covariance_latent)
 
     def mask(self, mask: ArrayLike) -> dist.Distribution:
         """Hide data, as `numpyro.handlers.mask` asks for: whole data, or with an axis for the outputs single ones."""
@@ -255,38 +263,29 @@ class Observation(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
-        arguments, extra = self._arguments()
-        return self.sum_outputs(self.likelihood.expected_log_prob(value, *arguments, **extra))
+        mean, variance, covariance = self.latent
+        return self.sum_outputs(self.likelihood.expected_log_prob(value, mean, variance, covariance=covariance))
 
     def predictive_log_prob(self, value: Array) -> Array:
         """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""
-        arguments, extra = self._arguments()
-        return self.sum_outputs(self.likelihood.predictive_log_prob(value, *arguments, **extra))
-
-    @property
-    def predictive_mean(self) -> Array:
-        """Mean of ``y`` under the predictive distribution (class probabilities for classes)."""
-        arguments, extra = self._arguments()
-        return self.likelihood.predictive_mean(*arguments, **extra)
-
-    @property
-    def predictive_variance(self) -> Array:
-        """Variance of ``y`` under the predictive distribution."""
-        arguments, extra = self._arguments()
-        return self.likelihood.predictive_variance(*arguments, **extra)
+        mean, variance, covariance = self.latent
+        return self.sum_outputs(self.likelihood.predictive_log_prob(value, mean, variance, covariance=covariance))
 
     @property
     def mean(self) -> Array:
-        return self.predictive_mean
+        """Mean of ``y`` under the predictive distribution (class probabilities for classes)."""
+        return self.likelihood.predictive_mean(*self.latent[:2], covariance=self.covariance_latent)
 
     @property
     def variance(self) -> Array:
-        return self.predictive_variance
+        """Variance of ``y`` under the predictive distribution."""
+        return self.likelihood.predictive_variance(*self.latent[:2], covariance=self.covariance_latent)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw ``f`` from its marginals, then ``y`` given ``f``."""
         key_latent, key_data = jax.random.split(key)
-        return self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
+        drawn: Array = self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
+        return drawn
 
     def draw_latent(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw the latent functions at each datum from their marginals."""
@@ -295,6 +294,6 @@ class Observation(dist.Distribution):
         if self.covariance_latent is None:
             spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
         else:
-            factor = latent_factor(Latent(self.mean_latent, self.variance_latent, self.covariance_latent))
-            spread = jnp.einsum("...ij,...j->...i", jnp.broadcast_to(factor, shape + shape[-1:]), noise)
+            factor = jnp.broadcast_to(latent_factor(self.latent), shape + shape[-1:])
+            spread = jnp.einsum("...ij,...j->...i", factor, noise)
         return jnp.broadcast_to(self.mean_latent, shape) + spread

@@ -36,8 +36,8 @@ ROOMS = [
     ["additive"],
     ["plots"],
 ]
-TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "quadrature"]
-TYPED += ["guides.additive", "guides.layer", "guides.natural", "guides.recipes"]
+TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "primitives", "quadrature"]
+TYPED += ["guides.additive", "guides.factors", "guides.layer", "guides.natural", "guides.recipes", "sites"]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.
 DOORS = {

@@ -101,8 +101,8 @@ def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
     np.testing.assert_allclose(
         seen.predictive_log_prob(jnp.asarray(y)), stats.norm.logpdf(y, mean, np.sqrt(0.25 + scale**2))
     )
-    np.testing.assert_allclose(seen.predictive_mean, mean)
-    np.testing.assert_allclose(seen.predictive_variance, 0.25 + scale**2)
+    np.testing.assert_allclose(seen.mean, mean)
+    np.testing.assert_allclose(seen.variance, 0.25 + scale**2)
 
 
 def test_functions_that_move_together_are_drawn_so():
@@ -117,8 +117,8 @@ def test_an_observation_draws_from_its_predictive():
     f = dist.MultivariateNormal(jnp.array([0.5, -0.2]), jnp.array([[0.6, 0.4], [0.4, 0.5]]))
     seen = Observation(f, ngp.likelihoods.HeteroscedasticGaussian())
     draws = seen.sample(jax.random.key(0), (40000,))
-    np.testing.assert_allclose(draws.mean(), seen.predictive_mean, atol=0.03)
-    np.testing.assert_allclose(draws.var(), seen.predictive_variance, rtol=0.05)
+    np.testing.assert_allclose(draws.mean(), seen.mean, atol=0.03)
+    np.testing.assert_allclose(draws.var(), seen.variance, rtol=0.05)
 
 
 def test_several_outputs_with_a_scalar_likelihood_are_one_event(rng):

@@ -6,7 +6,7 @@ that read it. Components without a zero-mean kernel have no such decomposition a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,17 +14,16 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import AbstractBelief, Point
+from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_positive, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
-from numpyro_gp.means import as_mean
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
-from numpyro_gp.sites import InducingPrior, Trace, unwrap
+from numpyro_gp.primitives.gp import recorded_processes
 from numpyro_gp.training.calls import bind
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
@@ -125,18 +124,12 @@ def _indices(variance: dict[str, Array]) -> Indices:
     return Indices(variance, {name: value / total for name, value in variance.items()})
 
 
-def _whitened_mean(f: AdditiveGP) -> Array:
-    process: Any = f.process
-    return process.v if isinstance(process, Point) else process.whitened_mean
-
-
 def plug_in(f: AdditiveGP) -> Indices:
     """Indices of the posterior mean: ``D_c = m_c^T G_c m_c``."""
-    mean, found = _whitened_mean(f), {}
-    for name, gram in _squares_of(f).gram.items():
-        own = mean[f.basis.slices[f.basis.component(name)]]
-        found[name] = own @ gram @ own
-    return _indices(found)
+    integrals, process = _squares_of(f), f.process
+    mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
+    own = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
+    return _indices({name: own[name] @ gram @ own[name] for name, gram in integrals.gram.items()})
 
 
 def expected(f: AdditiveGP) -> Indices:
@@ -225,30 +218,22 @@ def each_draw(
 
     def one(source: Any, pair: tuple[Array, Array], arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(pair[0])
-        trace = trace_at(posterior.at(source), (key_model, pair[1]), call.at(arrays), plates)
-        return function(_recover(trace, site), key_function)
+        with recorded_processes() as processes:
+            trace_at(posterior.at(source), (key_model, pair[1]), call.at(arrays), plates)
+        return function(_additive(processes, site), key_function)
 
     every = lambda source, pairs, arrays: jax.lax.map(lambda pair: one(source, pair, arrays), pairs)  # noqa: E731
     return run(every, posterior.source, (jax.random.split(key, index.size), jnp.asarray(index)), call.arrays)
 
 
-def _recover(trace: Trace, site: str | None) -> AdditiveGP:
-    """The additive process that a traced model held at its site."""
-    found = {
-        name: message
-        for name, message in trace.items()
-        if message["type"] == "sample"
-        and isinstance(unwrap(message["fn"]), InducingPrior)
-        and isinstance(unwrap(message["fn"]).basis, AdditiveBasis)
-    }
+def _additive(processes: Mapping[str, GaussianProcess], site: str | None) -> AdditiveGP:
+    """The additive process of a name, or the only one."""
+    found = {name: process for name, process in processes.items() if isinstance(process, AdditiveGP)}
     if site is None and len(found) == 1:
-        site = next(iter(found))
+        return next(iter(found.values()))
     if site not in found:
         fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them.")
-    basis, value = unwrap(found[site]["fn"]).basis, found[site]["value"]
-    process = value if isinstance(value, AbstractBelief) else Point(value)
-    columns = basis.parts[0].inducing.shape[1]
-    return AdditiveGP(GaussianProcess(site, process, basis, as_mean(None), None, columns))
+    return found[site]
 
 
 def sample(

@@ -1,6 +1,5 @@
 """The optimal belief of an additive site for Gaussian data, in closed form (mathematics.md section 6.2)."""
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +10,8 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive import Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.coupled import Coupled
-from numpyro_gp.checks import check_choice, check_floating, check_points, check_positive, fail
+from numpyro_gp.beliefs.optimum import GaussianData, check_gaussian
+from numpyro_gp.checks import check_choice, check_points, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.linalg import factorise, half_log_det
@@ -35,9 +35,8 @@ def check_components(
             got = f"a {type(value).__name__}"
             fail(argument, "a dictionary by component name", got, 'E.g. {"age": ...}.', TypeError)
     if not kernels:
-        fail(
-            "kernels", "a dictionary with at least one component", "an empty one", 'E.g. {"age": RBF(1.0, 1.0).on(0)}.'
-        )
+        cure = 'E.g. {"age": RBF(1.0, 1.0).on(0)}.'
+        fail("kernels", "a dictionary with at least one component", "an empty one", cure)
     if set(kernels) != set(inducing):
         different = sorted(set(map(str, kernels)) ^ set(map(str, inducing)))
         fail("inducing", f"about the components of kernels, {list(kernels)}", f"{list(inducing)}", f"See {different}.")
@@ -86,34 +85,15 @@ def additive_optimum(
         ``(belief, bound)``.
     """
     check_choice("form", form, ("structured", "full"))
-    inputs = check_points("X", X)
-    data, noise = check_floating("y", y), check_positive("noise", noise)
-    for argument, value, shapes in (("y", data, (inputs.shape[:1],)), ("noise", noise, ((), inputs.shape[:1]))):
-        if value.shape not in shapes:
-            fail(
-                argument, f"of shape {inputs.shape[:1]}, one value for each row of X", f"shape {value.shape}", "Check."
-            )
+    inputs, targets, variance = check_gaussian(X, y, noise)
     basis = AdditiveBasis.build(*check_components(kernels, inducing, inputs.shape[1]), jitter)
-    scale = jnp.sqrt(jnp.broadcast_to(noise, data.shape))
-    features = basis.features(inputs) / scale[None]
-    unexplained = jnp.sum(basis.diagonal(inputs) / scale**2) - jnp.sum(features**2)
-    solve = _structured if form == "structured" else _full
-    belief, log_density = solve(features, data / scale)
-    constant = jnp.sum(jnp.log(scale)) + 0.5 * data.shape[0] * math.log(2 * math.pi)
-    return AdditiveOptimum(belief, log_density - constant - 0.5 * unexplained)
-
-
-def _structured(features: Float[Array, "M N"], residual: Float[Array, " N"]) -> tuple[Structured, Float[Array, ""]]:
-    """``W = A`` in units of the noise: all algebra is ``N x N``."""
-    factor, inverse = factorise(jnp.eye(residual.shape[0], dtype=features.dtype) + features.T @ features)
-    half = inverse @ residual
-    return Structured(features @ (inverse.T @ half), features), -half_log_det(factor) - 0.5 * half @ half
-
-
-def _full(features: Float[Array, "M N"], residual: Float[Array, " N"]) -> tuple[Coupled, Float[Array, ""]]:
-    """``C C^T = (I + A A^T)^-1`` by a Cholesky factor of the index-reversed precision: all algebra is ``M x M``."""
-    precision = jnp.eye(features.shape[0], dtype=features.dtype) + features @ features.T
-    factor, inverse = factorise(precision[::-1, ::-1])
-    root = inverse.T[::-1, ::-1]
-    half = root.T @ (features @ residual)
-    return Coupled(root @ half, root), -half_log_det(factor) - 0.5 * (residual @ residual - half @ half)
+    data = GaussianData.build(basis, inputs, variance)
+    residuals = targets / data.scale
+    if form == "full":
+        mean, scale_tril, bound = data.optimum(residuals)
+        return AdditiveOptimum(Coupled(mean, scale_tril), bound)
+    # W = A in units of the noise: all algebra is N x N.
+    factor, inverse = factorise(jnp.eye(residuals.shape[0], dtype=basis.dtype) + data.features.T @ data.features)
+    half = inverse @ residuals
+    belief = Structured(data.features @ (inverse.T @ half), data.features)
+    return AdditiveOptimum(belief, data.bound(half @ half, half_log_det(factor)))

@@ -87,8 +87,9 @@ class Basis(AbstractBasis):
         ``L`` with ``L L^T = k(Z, Z) + eps I``.
     inverse : Array (M, M)
         ``L^-1``.
-    jitter : Array ()
-        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3).
+    jitter : Array () or (M,)
+        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3). For
+        `gp_regression` at its data it is the variance of their noise.
     at_inducing : bool
         Whether `features` of ``inducing`` itself are read off the factor, as `GaussianProcess.at_inducing` asks.
     """
@@ -117,7 +118,7 @@ class Basis(AbstractBasis):
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
         if self.at_inducing and X is self.inducing:
-            return self.factor.T - self.jitter * self.inverse
+            return self.factor.T - self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
         return self.inverse @ self.kernel.matrix(self.inducing, X)
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:

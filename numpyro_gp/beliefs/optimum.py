@@ -7,61 +7,64 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import Basis
+from numpyro_gp.beliefs.base import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.checks import check_nonnegative, check_points, check_positive, check_shape, fail
+from numpyro_gp.checks import check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.linalg import default_jitter, factorise, half_log_det, inverse_factor, solve_lower
 
-__all__ = ["coupled_optimum", "orthogonal_optimum"]
+__all__ = ["GaussianData", "check_gaussian", "check_noise", "coupled_optimum", "orthogonal_optimum"]
 
 
-class Problem(NamedTuple):
-    """Gaussian data divided by their noise scale: residuals, features of the inducing points, prior variances."""
+class GaussianData(NamedTuple):
+    """Gaussian data in units of their noise: features of the inducing points, prior variances, and the noise scales."""
 
-    basis: Basis
-    scale: Array
-    targets: Array
-    features: Array
-    prior: Array
+    features: Float[Array, "M N"]
+    prior: Float[Array, " N"]
+    scale: Float[Array, " N"]
 
-    @property
-    def unexplained(self) -> Array:
-        """``sum_n (k_nn - |A_n|^2) / noise_n``."""
-        return jnp.sum(self.prior) - jnp.sum(self.features**2)
+    @classmethod
+    def build(cls, basis: AbstractBasis, X: Float[Array, "N D"], noise: Array) -> "GaussianData":
+        """``A_n / scale_n``, ``k_nn / noise_n`` and ``scale_n = sqrt(noise_n)``."""
+        scale = jnp.broadcast_to(jnp.sqrt(noise), X.shape[:1]).astype(basis.dtype)
+        return cls(basis.features(X) / scale[None], basis.diagonal(X) / scale**2, scale)
 
-    def bound(self, mean_features: Array, ridge: Array) -> tuple[Array, Array]:
-        """The collapsed bound with a mean on ``mean_features`` (those of ``basis`` first), and the optimal weights.
+    def bound(self, quadratic: Float[Array, ""], half_log_det: Float[Array, ""]) -> Float[Array, ""]:
+        """The collapsed bound (mathematics.md section 3.3), with ``r^T S^-1 r`` and ``log |S| / 2``, ``S = B^T B + I``.
 
-        See mathematics.md section 4.7; with ``mean_features = features`` it is Titsias' bound. ``ridge`` is
-        ``chol(I + A_alpha A_alpha^T)``, whose leading block is ``chol(I + A_beta A_beta^T)``.
+        ``B`` are the features, ``r`` the residuals, both in units of the noise.
         """
-        size, count = self.basis.size, self.targets.shape[0]
-        half = solve_lower(ridge, mean_features @ self.targets)
-        quadratic = self.targets @ self.targets - half @ half
-        logs = half_log_det(ridge[:size, :size]) + jnp.sum(jnp.log(self.scale)) + 0.5 * count * math.log(2 * math.pi)
-        return -logs - 0.5 * (quadratic + self.unexplained), solve_lower(ridge, half, transpose=True)
+        unexplained = jnp.sum(self.prior) - jnp.sum(self.features**2)
+        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
+        return -half_log_det - constant - 0.5 * (quadratic + unexplained)
+
+    def optimum(
+        self, residuals: Float[Array, " N"]
+    ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:
+        """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound."""
+        eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
+        root = inverse_factor(eye + self.features @ self.features.T)
+        half = root.T @ (self.features @ residuals)
+        return root @ half, root, self.bound(residuals @ residuals - half @ half, -half_log_det(root))
 
 
-def problem(
-    kernel: Kernel, inducing: ArrayLike, name: str, X: ArrayLike, y: ArrayLike, noise: ArrayLike, jitter: float | None
-) -> tuple[Problem, Array]:
-    """Check the arguments and scale the data by the noise."""
+def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
+    """Return inputs, targets, and noise variances, one or one for each row."""
     inputs = check_points("X", X)
-    points = check_points(name, inducing, inputs.shape[1])
     targets = check_shape("y", y, inputs.shape[:1], "one value for each row of X", "Subtract the mean function first.")
+    return inputs, targets, check_noise(noise, inputs)
+
+
+def check_noise(noise: ArrayLike, inputs: Float[Array, "N D"]) -> Array:
+    """Return noise variances, one or one for each row of the inputs."""
     variance = check_positive("noise", noise)
     if variance.shape not in ((), inputs.shape[:1]):
         fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", "It is a variance.")
-    if jitter is not None:
-        check_nonnegative("jitter", jitter)
-    basis = Basis.build(as_kernel(kernel), points, jitter)
-    scale = jnp.broadcast_to(jnp.sqrt(variance), targets.shape).astype(basis.dtype)
-    features = basis.features(inputs) / scale[None]
-    return Problem(basis, scale, targets / scale, features, basis.diagonal(inputs) / scale**2), inputs
+    return variance
 
 
 def coupled_optimum(
@@ -96,10 +99,11 @@ def coupled_optimum(
     >>> belief.shape, bound.shape
     ((4,), ())
     """
-    data, _ = problem(kernel, Z, "Z", X, y, noise, jitter)
-    precision = jnp.eye(data.basis.size, dtype=data.basis.dtype) + data.features @ data.features.T
-    bound, mean = data.bound(data.features, factorise(precision)[0])
-    return Coupled(mean, inverse_factor(precision)), bound
+    inputs, targets, variance = check_gaussian(X, y, noise)
+    basis = Basis.build(as_kernel(kernel), check_points("Z", Z, inputs.shape[1]), jitter)
+    data = GaussianData.build(basis, inputs, variance)
+    mean, scale_tril, bound = data.optimum(targets / data.scale)
+    return Coupled(mean, scale_tril), bound
 
 
 def orthogonal_optimum(
@@ -135,9 +139,10 @@ def orthogonal_optimum(
         The objective at ``belief``, which without jitter is the largest one:
         ``coupled_optimum(Z_beta) <= bound <= coupled_optimum(Z_beta and Z_gamma) <= log evidence``.
     """
-    data, inputs = problem(kernel, Z_beta, "Z_beta", X, y, noise, jitter)
-    basis, columns = data.basis, inputs.shape[1]
-    gamma = check_points("Z_gamma", Z_gamma, columns)
+    inputs, targets, variance = check_gaussian(X, y, noise)
+    beta, gamma = (check_points(*named, inputs.shape[1]) for named in (("Z_beta", Z_beta), ("Z_gamma", Z_gamma)))
+    basis = Basis.build(as_kernel(kernel), beta, jitter)
+    data = GaussianData.build(basis, inputs, variance)
     cross = basis.features(gamma)
     prior = basis.matrix(gamma)
     relative = default_jitter(basis.dtype) if jitter is None else jitter
@@ -147,7 +152,11 @@ def orthogonal_optimum(
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
     features = jnp.concatenate([data.features, inverse @ (scaled - cross.T @ data.features)])
     precision = jnp.eye(features.shape[0], dtype=basis.dtype) + features @ features.T
-    bound, weights = data.bound(features, factorise(precision)[0])
+    ridge, _ = factorise(precision)
+    residuals = targets / data.scale
+    half = solve_lower(ridge, features @ residuals)
+    bound = data.bound(residuals @ residuals - half @ half, half_log_det(ridge[: basis.size, : basis.size]))
+    weights = solve_lower(ridge, half, transpose=True)
     a = inverse.T @ weights[basis.size :]
     factor = inverse_factor(precision[: basis.size, : basis.size])
     # The jitter was charged |a|^2 / 2 in the ridge but is no part of the KL divergence.

@@ -4,14 +4,12 @@ NumPyro's ``constraints.lower_cholesky`` packs the free coordinates into a vecto
 every step and mixes precisions when float32 factors are used while float64 is on.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 
 __all__ = ["lower_factor"]
 
@@ -25,8 +23,15 @@ class _LowerFactor(constraints.ParameterFreeConstraint):
         below = jnp.all(jnp.triu(x, 1) == 0, axis=(-2, -1))
         return below & jnp.all(jnp.diagonal(x, axis1=-2, axis2=-1) > 0, axis=-1)
 
-    def feasible_like(self, prototype: Any) -> Array:
+    def feasible_like(self, prototype: ArrayLike) -> Array:
         return jnp.broadcast_to(jnp.eye(jnp.shape(prototype)[-1]), jnp.shape(prototype))
+
+
+def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
+    """What lies below the diagonal of ``(..., M, M)``, and this diagonal ``(..., M)``."""
+    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
+    below: Array = jnp.tril(matrix, -1)
+    return below + diagonal[..., None] * eye
 
 
 class _LowerFactorTransform(ParameterFreeTransform):
@@ -36,13 +41,11 @@ class _LowerFactorTransform(ParameterFreeTransform):
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        diagonal = jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1))
-        return jnp.tril(x, -1) + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)[(None,) * (x.ndim - 2)]
+        return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
 
     def _inverse(self, y: Array) -> Array:
         diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
-        free = diagonal + jnp.log(-jnp.expm1(-diagonal))
-        return jnp.tril(y, -1) + free[..., None] * jnp.eye(y.shape[-1], dtype=y.dtype)[(None,) * (y.ndim - 2)]
+        return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""

@@ -126,7 +126,7 @@ def _each(function: Callable[..., object], chunk: Observation, *extra: Array) ->
 @jax.jit
 def _moments(chunk: Observation) -> tuple[Array, ...]:
     """Mean and variance of new data, then of the latent function."""
-    means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)
+    means, variances = _each(lambda o: (o.mean, o.variance), chunk)
     latent, spread = chunk.mean_latent, chunk.variance_latent
     return means.mean(0), variances.mean(0) + means.var(0), latent.mean(0), spread.mean(0) + latent.var(0)
 
@@ -158,7 +158,7 @@ def _concatenated(parts: list[object], sizes: tuple[int, ...]) -> Any:
 @jax.jit
 def _gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
     """Quantiles ``(rows, ..., levels)`` of the mixture."""
-    means, variances = _each(lambda o: (o.predictive_mean, o.predictive_variance), chunk)
+    means, variances = _each(lambda o: (o.mean, o.variance), chunk)
     found = jax.lax.map(lambda level: _mixture_quantile(level, means, jnp.sqrt(variances)), probabilities)
     return jnp.moveaxis(found, 0, -1)
 

@@ -171,7 +171,7 @@ def data_site(trace: Trace, site: str | None) -> str:
 
 def is_conditioned(process: Any) -> bool:
     """Whether `gp_regression` made the process, which then knows its data and their noise."""
-    return hasattr(process.process, "noise")
+    return process.noise is not None
 
 
 def conditioned_observation(process: Any, X: Array, noise: Array | None = None) -> Observation:
@@ -179,8 +179,7 @@ def conditioned_observation(process: Any, X: Array, noise: Array | None = None) 
     if not is_conditioned(process):
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
-    own = process.process.noise
-    variance = own if noise is None else noise
+    variance = process.noise if noise is None else noise
     if noise is None and jnp.ndim(variance):
         got = f"a variance for each of {variance.shape[0]} training data"
         fail("noise", "given: the noise variance of the new data", got, "Pass noise=, a number or one for each row.")

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -10,63 +9,39 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.additive_optimum import check_components
-from numpyro_gp.beliefs.base import AbstractBelief, Point, Process, check_belief
+from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
 from numpyro_gp.checks import check_points
-from numpyro_gp.kernels.base import nonnegative_scalar
-from numpyro_gp.means import as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, check_name, open_site, record
-from numpyro_gp.sites import InducingPrior
+from numpyro_gp.kernels.base import KernelLike
+from numpyro_gp.means import MeanLike, Zero, as_mean
+from numpyro_gp.primitives.gp import GaussianProcess, open_process, record
 
 __all__ = ["AdditiveGP", "additive_gp"]
 
 
 @dataclasses.dataclass(frozen=True)
-class AdditiveGP:
-    """A sum of Gaussian processes in a model: the predictor, and each component.
+class AdditiveGP(GaussianProcess):
+    """A sum of Gaussian processes in a model: called, the predictor, and each component."""
 
-    Attributes
-    ----------
-    predictor : GaussianProcess
-        The sum: calling this object calls it.
-    """
-
-    predictor: GaussianProcess
+    process: AbstractBelief | Point
+    basis: AdditiveBasis
 
     @property
-    def basis(self) -> AdditiveBasis:
-        """Kernels, inducing inputs and factorisations of the components."""
-        return self.predictor.basis
-
-    @property
-    def process(self) -> Process:
-        """The point or the belief found at the site."""
-        return self.predictor.process
+    def predictor(self) -> GaussianProcess:
+        """The sum."""
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the components, in order."""
         return self.basis.names
 
-    def __call__(self, X: ArrayLike) -> dist.Normal:
-        """Marginals of the sum, mean function included, at ``X`` ``(..., N, D)``: batch shape ``(..., N)``."""
-        return self.predictor(X)
-
-    def joint(self, X: ArrayLike) -> dist.MultivariateNormal:
-        """Joint distribution of the sum over the rows of ``X`` ``(..., N, D)``, event shape ``(N,)``."""
-        return self.predictor.joint(X)
-
-    def draw(self, site: str, X: ArrayLike) -> Array:
-        """Values of one draw of the sum, as `GaussianProcess.draw`."""
-        return self.predictor.draw(site, X)
-
     def components(self, X: ArrayLike) -> dict[str, dist.Normal]:
         """Marginals of each component at ``X`` ``(..., N, D)``, without the mean function: batch shape ``(..., N)``."""
-        if self._is_batched_point():
-            return {name: one(X) for name, one in zip(self.names, self._single_points(), strict=True)}
-        inputs = self._inputs(X)
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        mean, variance = component_marginals(self.process, self.basis, rows)
+        if isinstance(self.process, Point) and self.process.v.ndim > 1:
+            return {name: one(X) for name, one in zip(self.names, self._single_points(self.process), strict=True)}
+        inputs = check_points("X", X, self.columns, leading=True)
+        mean, variance = component_marginals(self.process, self.basis, inputs.reshape(-1, self.columns))
         shape, scale = inputs.shape[:-1], jnp.sqrt(variance)
         return {name: dist.Normal(mean[c].reshape(shape), scale[c].reshape(shape)) for c, name in enumerate(self.names)}
 
@@ -76,34 +51,28 @@ class AdditiveGP:
         Off the diagonal it is what mean field over components sets to zero; the sum over both axes is
         the variance of the predictor.
         """
-        if self._is_batched_point():
-            variance = jnp.stack([one(X).variance for one in self._single_points()], axis=-1)
+        if isinstance(self.process, Point) and self.process.v.ndim > 1:
+            variance = jnp.stack([one(X).variance for one in self._single_points(self.process)], axis=-1)
             eye = jnp.eye(variance.shape[-1], dtype=variance.dtype)
             return variance[..., None] * eye[(None,) * (variance.ndim - 1)]
-        inputs = self._inputs(X)
-        flat = component_covariance(self.process, self.basis, inputs.reshape(-1, inputs.shape[-1]))
+        inputs = check_points("X", X, self.columns, leading=True)
+        flat = component_covariance(self.process, self.basis, inputs.reshape(-1, self.columns))
         return flat.reshape(inputs.shape[:-1] + flat.shape[-2:])
 
-    def _inputs(self, X: ArrayLike) -> Array:
-        return check_points("X", X, self.predictor.columns, leading=True)
-
-    def _is_batched_point(self) -> bool:
-        return isinstance(self.process, Point) and self.process.v.ndim > 1
-
-    def _single_points(self) -> list[GaussianProcess]:
-        """Whitened values that stand in a plate: each component is a process of its own."""
+    def _single_points(self, point: Point) -> list[GaussianProcess]:
+        """Whitened values in a plate: each component is a process of its own."""
         return [
-            GaussianProcess(name, Point(self.process.v[..., at]), part, as_mean(None), None, self.predictor.columns)
+            GaussianProcess(name, Point(point.v[..., at]), part, Zero(), None, self.columns)
             for name, at, part in zip(self.names, self.basis.slices, self.basis.parts, strict=True)
         ]
 
 
 def additive_gp(
     name: str,
-    kernels: Mapping[str, Any],
+    kernels: Mapping[str, KernelLike],
     inducing: Mapping[str, ArrayLike],
     *,
-    mean: Any = None,
+    mean: MeanLike = None,
     jitter: float | None = None,
 ) -> AdditiveGP:
     """Open one sample site for ``f(x) = sum_c f_c(x)`` with independent priors on named components.
@@ -138,14 +107,7 @@ def additive_gp(
     >>> f(Z).batch_shape, f.components(Z)["a"].batch_shape, f.component_covariance(Z).shape
     ((4,), (4,), (4, 2, 2))
     """
-    checked, points = check_components(kernels, inducing)
-    if jitter is not None:
-        nonnegative_scalar("jitter", jitter)
-    basis = AdditiveBasis.build(checked, points, jitter)
-    prior = InducingPrior(check_name("name", name), basis, (basis.size,))
-    site, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
-    if isinstance(value, AbstractBelief):
-        check_belief(name, value, prior.event_shape)
-    process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
-    columns = points[next(iter(points))].shape[1]
-    return AdditiveGP(record(GaussianProcess(site, process, basis, as_mean(mean), None, columns, jitter)))
+    basis = AdditiveBasis.build(*check_components(kernels, inducing), jitter)
+    site, process = open_process(name, basis, (basis.size,))
+    columns = basis.parts[0].inducing.shape[1]
+    return record(AdditiveGP(site, process, basis, as_mean(mean), None, columns, jitter))

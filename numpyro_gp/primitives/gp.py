@@ -4,26 +4,37 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBelief, Basis, Joint, Marginals, Point, Process, check_belief
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, Point, Process, positive
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.kernels.base import nonnegative_scalar
+from numpyro_gp.kernels.base import KernelLike, as_kernel
 from numpyro_gp.linalg import default_jitter, small_cholesky
-from numpyro_gp.means import as_mean
+from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.sites import InducingPrior, standard_normal
 
-__all__ = ["GaussianProcess", "check_name", "gp", "mean_at", "open_site", "record", "recorded_processes"]
+__all__ = [
+    "GaussianProcess",
+    "check_name",
+    "gp",
+    "mean_at",
+    "open_process",
+    "open_site",
+    "record",
+    "recorded_processes",
+]
 
 
+AnyProcess = TypeVar("AnyProcess", bound="GaussianProcess")
 _recorded: ContextVar[dict[str, "GaussianProcess"] | None] = ContextVar("_recorded", default=None)
 
 
@@ -45,21 +56,28 @@ def open_site(name: str, fn: dist.Distribution, **options: object) -> tuple[str,
     return named.name, value
 
 
-def record(process: "GaussianProcess") -> "GaussianProcess":
-    """Hand a process to `recorded_processes`, under the name of its site in the whole model."""
-    found = _recorded.get()
-    if found is not None:
-        found[process.name] = process
+def open_process(name: str, basis: AbstractBasis, shape: tuple[int, ...]) -> tuple[str, AbstractBelief | Point]:
+    """Sample the whitened inducing values of a basis; return the site's name in the whole model, and the process."""
+    prior = InducingPrior(check_name("name", name), basis, shape)
+    site, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
+    return site, prior.process(value)
+
+
+def record(process: AnyProcess) -> AnyProcess:
+    """Add a process to those of `recorded_processes`, under the name of its site in the whole model."""
+    recorded = _recorded.get()
+    if recorded is not None:
+        recorded[process.name] = process
     return process
 
 
 @contextmanager
 def recorded_processes() -> Iterator[dict[str, "GaussianProcess"]]:
     """Collect the processes that a model opens inside the block, by the names of their sites."""
-    found: dict[str, GaussianProcess] = {}
-    token = _recorded.set(found)
+    recorded: dict[str, GaussianProcess] = {}
+    token = _recorded.set(recorded)
     try:
-        yield found
+        yield recorded
     finally:
         _recorded.reset(token)
 
@@ -82,15 +100,20 @@ class GaussianProcess:
         Number P of outputs that share kernel and inducing inputs; None for a single function.
     columns : int
         Number D of input columns.
+    jitter : float or None
+        Relative to the mean prior variance, of draws at several inputs together.
+    noise : Array () or (N,), optional
+        Noise variance of the data that `gp_regression` conditions the process on.
     """
 
     name: str
     process: Process
-    basis: Any
-    mean: Any
+    basis: AbstractBasis
+    mean: Mean
     outputs: int | None
     columns: int
     jitter: float | None = None
+    noise: Array | None = None
 
     def __call__(self, X: ArrayLike) -> dist.Distribution:
         """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
@@ -103,7 +126,7 @@ class GaussianProcess:
         beforehand, and ``Posterior.function_draws`` after the fit.
         """
         inputs = check_points("X", X, self.columns, leading=True)
-        if inputs is getattr(self.basis, "inducing", None):
+        if isinstance(self.basis, Basis) and inputs is self.basis.inducing:
             return self.at_inducing()
         return self._normal(*self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns)))
 
@@ -132,11 +155,7 @@ class GaussianProcess:
         mean, covariance = self._joint(inputs)
         shift = self._mean_at(inputs)
         mean = mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2))
-        size = covariance.shape[-1]
-        scale = jnp.mean(self.basis.diagonal(inputs.reshape(-1, self.columns)))
-        relative = default_jitter(mean.dtype) if self.jitter is None else self.jitter
-        covariance = covariance + relative * scale * jnp.eye(size, dtype=mean.dtype)[(None,) * (covariance.ndim - 2)]
-        return dist.MultivariateNormal(mean, covariance_matrix=covariance)
+        return dist.MultivariateNormal(mean, covariance_matrix=self._stabilised(covariance, inputs))
 
     def draw(self, site: str, X: ArrayLike) -> Array:
         """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
@@ -153,7 +172,7 @@ class GaussianProcess:
         batch = inputs.shape[:-1]
         event = () if self.outputs is None else (self.outputs,)
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
-        noise = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
+        noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if len(batch) == 1 or all(size == 1 for size in batch[:-1]):
             mean, variance = self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns))
             return mean + jnp.sqrt(variance) * noise
@@ -163,66 +182,58 @@ class GaussianProcess:
         """Mean function at the inputs, with the axes of the result: ``(..., N)`` or ``(..., N, P)``."""
         return mean_at(self.mean, inputs, self.outputs, self.basis.dtype)
 
-    def _marginals(self, inputs: Array, basis: Any, rows: Array) -> Marginals:
+    def _marginals(self, inputs: Array, basis: AbstractBasis, rows: Array) -> Marginals:
         """Mean and variance ``(..., N)`` or ``(..., N, P)`` at inputs with these rows, mean function included."""
         batch = inputs.shape[:-1]
         if isinstance(self.process, Point) and self.process.v.ndim > 1 + (self.outputs is not None):
-            mean, variance = self._batched_point(basis, rows, batch)
+            mean, variance = self._batched_point(self.process, basis, rows, batch)
         else:
             mean, variance = self.process.marginals(basis, rows)
             shape = mean.shape[:-1] + batch
             mean, variance = mean.reshape(shape), variance.reshape(shape)
             if self.outputs is not None:
                 mean, variance = jnp.moveaxis(mean, 0, -1), jnp.moveaxis(variance, 0, -1)
-        shift = self._mean_at(inputs)
-        return Marginals(jnp.broadcast_to(shift, mean.shape) + mean, variance)
+        return Marginals(jnp.broadcast_to(self._mean_at(inputs), mean.shape) + mean, variance)
 
-    def _batched_point(self, basis: Any, rows: Array, batch: tuple[int, ...]) -> Marginals:
-        """Whitened values that stand in a plate: their batch axes broadcast against those of the inputs."""
-        features = basis.features(rows)
-        prior = basis.diagonal(rows)
+    def _batched_point(self, point: Point, basis: AbstractBasis, rows: Array, batch: tuple[int, ...]) -> Marginals:
+        """Whitened values in a plate: their batch axes broadcast against those of the inputs."""
+        features, prior = basis.features(rows), basis.diagonal(rows)
+        variance = positive(prior - jnp.sum(features**2, axis=0), prior).reshape(batch)
         at_rows = features.T.reshape(batch + features.shape[:1])
-        values = self.process.v
-        if self.outputs is None:
-            mean = jnp.einsum("...m,...m->...", *_same_rank(values, at_rows))
-        else:
-            left, right = _same_rank(jnp.moveaxis(values, -2, -1), at_rows[..., None])
-            mean = jnp.sum(left * right, axis=-2)
-        point = Point(jnp.zeros(features.shape[0], features.dtype)).marginals(basis, rows)
-        variance = point.variance.reshape(prior.shape[:0] + batch)
         if self.outputs is not None:
-            variance = variance[..., None]
-        full = jnp.broadcast_shapes(mean.shape, variance.shape)
-        padded = variance.reshape((1,) * (len(full) - variance.ndim) + variance.shape)
-        return Marginals(jnp.broadcast_to(mean, full), jnp.broadcast_to(padded, full))
+            at_rows, variance = at_rows[..., None, :], variance[..., None]
+        rank = max(point.v.ndim, at_rows.ndim)
+        padded = [array.reshape((1,) * (rank - array.ndim) + array.shape) for array in (point.v, at_rows)]
+        mean = jnp.einsum("...m,...m->...", *padded)
+        return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
     def _joint(self, inputs: Array) -> Joint:
         """Mean ``(..., [P,] N)`` and covariance over the last batch axis of the inputs."""
-        joint = self.process.joint
-        single = lambda rows: joint(self.basis, rows)  # noqa: E731
+        single = partial(self.process.joint, self.basis)
         for _ in inputs.shape[:-2]:
             single = jax.vmap(single)
         return single(inputs)
+
+    def _stabilised(self, covariance: Array, inputs: Array) -> Array:
+        """``covariance + eps I``, relative to the mean prior variance at the inputs."""
+        relative = default_jitter(covariance.dtype) if self.jitter is None else self.jitter
+        amount = relative * jnp.mean(self.basis.diagonal(inputs.reshape(-1, self.columns)))
+        eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)
+        return covariance + amount * eye[(None,) * (covariance.ndim - 2)]
 
     def _joint_draw(self, inputs: Array, noise: Array) -> Array:
         """Per datum, ``chol(Sigma + eps I) noise`` plus the mean, over all axes left of the data axis."""
         *left, data, columns = inputs.shape
         per_datum = jnp.moveaxis(inputs.reshape(-1, data, columns), 1, 0)
-        mean, covariance = jax.vmap(lambda rows: self.process.joint(self.basis, rows))(per_datum)
-        scale = jax.vmap(self.basis.diagonal)(per_datum).mean()
-        relative = default_jitter(mean.dtype) if self.jitter is None else self.jitter
-        size = covariance.shape[-1]
-        eye = jnp.eye(size, dtype=mean.dtype)[(None,) * (covariance.ndim - 2)]
-        factor = small_cholesky(covariance + relative * scale * eye)
-        if self.outputs is None:
-            white = noise.reshape(size, data).T
-            return (mean + jnp.einsum("nij,nj->ni", factor, white)).T.reshape(*left, data)
-        white = jnp.moveaxis(noise.reshape(size, data, self.outputs), 0, -1)
-        drawn = mean + jnp.einsum("npij,npj->npi", factor, white)
-        return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, self.outputs)
+        mean, covariance = self._joint(per_datum)
+        factor = small_cholesky(self._stabilised(covariance, per_datum))
+        event = () if self.outputs is None else (self.outputs,)
+        white = jnp.moveaxis(noise.reshape(per_datum.shape[1], data, *event), 0, -1)
+        drawn = mean + jnp.einsum("...ij,...j->...i", factor, white)
+        return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, *event)
 
 
-def mean_at(mean: Any, inputs: Array, outputs: int | None, dtype: Any) -> Array:
+def mean_at(mean: Mean, inputs: Array, outputs: int | None, dtype: np.dtype) -> Array:
     """Values of a mean function at inputs ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)``."""
     shape = inputs.shape[:-1] + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
@@ -235,12 +246,6 @@ def mean_at(mean: Any, inputs: Array, outputs: int | None, dtype: Any) -> Array:
     return jnp.broadcast_to(value, shape)
 
 
-def _same_rank(first: Array, second: Array) -> tuple[Array, Array]:
-    """Pad batch axes on the left so that both arrays have as many axes."""
-    rank = max(first.ndim, second.ndim)
-    return tuple(array.reshape((1,) * (rank - array.ndim) + array.shape) for array in (first, second))
-
-
 def check_name(argument: str, name: object) -> str:
     """Return a site name."""
     if not isinstance(name, str) or not name:
@@ -250,10 +255,10 @@ def check_name(argument: str, name: object) -> str:
 
 def gp(
     name: str,
-    kernel: Kernel,
+    kernel: KernelLike,
     inducing: ArrayLike,
     *,
-    mean: Any = None,
+    mean: MeanLike = None,
     outputs: int | None = None,
     jitter: float | None = None,
 ) -> GaussianProcess:
@@ -294,13 +299,7 @@ def gp(
     points = check_points("inducing", inducing)
     if outputs is not None:
         outputs = check_count("outputs", outputs)
-    if jitter is not None:
-        nonnegative_scalar("jitter", jitter)
     basis = Basis.build(as_kernel(kernel), points, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
-    prior = InducingPrior(check_name("name", name), basis, shape)
-    site, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
-    if isinstance(value, AbstractBelief):
-        check_belief(name, value, shape)
-    process = value if isinstance(value, AbstractBelief) else Point(prior.check(value))
+    site, process = open_process(name, basis, shape)
     return record(GaussianProcess(site, process, basis, as_mean(mean), outputs, points.shape[1], jitter))

@@ -44,7 +44,7 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
     with handlers.trace() as trace:
-        value = numpyro.sample(check_name("name", name), observation, obs=obs)
+        value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
     check_plates(name, observation, next(iter(trace.values())))
     return value
 
@@ -59,8 +59,8 @@ def check_plates(name: str, observation: Observation, site: Site) -> None:
         fail(f"obs of site {name!r}", f"of the shape of f in its plates, {shape}", f"shape {got}", cure)
     if site["fn"].batch_shape != batch:
         cure = "Mask whole data, mask[:, 0], or give it the shape of the data for each output."
-        got = f"one that spreads them to {site['fn'].batch_shape}"
-        fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", got, cure)
+        spread = f"one that spreads them to {site['fn'].batch_shape}"
+        fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", spread, cure)
 
 
 def likelihood_of(f: Any, likelihood: Any) -> Likelihood:

@@ -1,74 +1,28 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
-import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.beliefs.base import Basis, Joint, Marginals, positive
-from numpyro_gp.checks import check_points, check_positive, fail
-from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.kernels.base import nonnegative_scalar
-from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, half_log_det, jittered, solve_lower
-from numpyro_gp.means import as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, check_name, mean_at, open_site, record
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.base import Basis, Point, Process, positive
+from numpyro_gp.beliefs.coupled import Coupled
+from numpyro_gp.beliefs.optimum import GaussianData, check_noise
+from numpyro_gp.checks import check_points
+from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, jittered
+from numpyro_gp.means import MeanLike, as_mean
+from numpyro_gp.primitives.gp import GaussianProcess, mean_at, open_site, record
 from numpyro_gp.primitives.observe import check_data
 
-__all__ = ["CollapsedMarginal", "Collapsed", "Exact", "ExactMarginal", "gp_regression"]
-
-
-@value_type()
-class Exact:
-    """Process given Gaussian data: ``L_y = chol(K + noise)``, ``z = L_y^-1 (y - c)`` (mathematics.md section 3.4)."""
-
-    kernel: Kernel
-    inputs: Array
-    factor: Array
-    whitened: Array
-    noise: Array
-
-    def _features(self, X: Array) -> Array:
-        return solve_lower(self.factor, self.kernel.matrix(self.inputs, X))
-
-    def marginals(self, basis: object, X: Array) -> Marginals:  # noqa: ARG002
-        """``B^T z`` and ``k_nn - |B_n|^2`` with ``B = L_y^-1 k(X_data, X)``."""
-        features, prior = self._features(X), self.kernel.diagonal(X)
-        return Marginals(self.whitened @ features, positive(prior - jnp.sum(features**2, axis=0), prior))
-
-    def joint(self, basis: object, X: Array) -> Joint:  # noqa: ARG002
-        """``B^T z`` and ``k(X, X) - B^T B``."""
-        features = self._features(X)
-        return Joint(self.whitened @ features, self.kernel.matrix(X) - features.T @ features)
-
-
-@value_type()
-class Collapsed:
-    """Process at Titsias' optimal ``q(u)``: ``L_B = chol(I + A A^T / noise)``, ``b`` (mathematics.md section 3.3)."""
-
-    factor: Array
-    projected: Array
-    noise: Array
-
-    def marginals(self, basis: Basis, X: Array) -> Marginals:
-        """``A^T L_B^-T b`` and ``k_nn - |A_n|^2 + |L_B^-1 A_n|^2``."""
-        features, prior = basis.features(X), basis.diagonal(X)
-        rooted = solve_lower(self.factor, features)
-        variance = prior - jnp.sum(features**2, axis=0) + jnp.sum(rooted**2, axis=0)
-        return Marginals(self.projected @ rooted, positive(variance, prior))
-
-    def joint(self, basis: Basis, X: Array) -> Joint:
-        """The same with full covariance."""
-        features = basis.features(X)
-        rooted = solve_lower(self.factor, features)
-        return Joint(self.projected @ rooted, basis.matrix(X) - features.T @ features + rooted.T @ rooted)
+__all__ = ["CollapsedMarginal", "ExactMarginal", "gp_regression"]
 
 
 class ExactMarginal(dist.Distribution):
-    """``y ~ N(c, k(X, X) + noise)``, one event of N data."""
+    """``y ~ N(c, k(X, X) + noise)``, one event of N data (mathematics.md section 3.4)."""
 
     pytree_data_fields = ("loc", "covariance")
     has_rsample = True
@@ -92,7 +46,8 @@ class ExactMarginal(dist.Distribution):
 
     @property
     def variance(self) -> Array:
-        return jnp.diagonal(self.covariance)
+        variance: Array = jnp.diagonal(self.covariance)
+        return variance
 
 
 class CollapsedMarginal(dist.Distribution):
@@ -101,40 +56,26 @@ class CollapsedMarginal(dist.Distribution):
     ``log_prob`` never exceeds the exact log marginal likelihood; with ``inducing = X`` it equals it.
     """
 
-    pytree_data_fields = ("loc", "features", "prior", "noise")
+    pytree_data_fields = ("loc", "data")
     has_rsample = True
     support = constraints.real_vector
 
-    def __init__(
-        self, loc: Array, features: Array, prior: Array, noise: Array, *, validate_args: bool | None = None
-    ) -> None:
-        self.loc, self.features, self.prior, self.noise = loc, features, prior, noise
+    def __init__(self, loc: Array, data: GaussianData, *, validate_args: bool | None = None) -> None:
+        self.loc, self.data = loc, data
         super().__init__((), loc.shape, validate_args=validate_args)
-
-    def solve(self, value: Array) -> tuple[Array, Array]:
-        """``L_B`` and ``b = L_B^-1 A (y - c) / noise``."""
-        scaled = self.features / jnp.sqrt(self.noise)[None]
-        inner = jnp.eye(scaled.shape[0], dtype=scaled.dtype) + scaled @ scaled.T
-        factor, inverse = factorise(inner)
-        return factor, inverse @ (scaled @ ((value - self.loc) / jnp.sqrt(self.noise)))
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """The collapsed bound (mathematics.md section 3.3, per-datum noise)."""
-        factor, projected = self.solve(value)
-        residual = (value - self.loc) / jnp.sqrt(self.noise)
-        unexplained = jnp.sum((self.prior - jnp.sum(self.features**2, axis=0)) / self.noise)
-        log_noise = jnp.sum(jnp.log(self.noise)) + residual.shape[0] * math.log(2 * math.pi)
-        quadratic = residual @ residual - projected @ projected
-        return -0.5 * (log_noise + quadratic + unexplained) - half_log_det(factor)
+        return self.data.optimum((value - self.loc) / self.data.scale)[2]
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         key_v, key_e = jax.random.split(key)
-        v = jax.random.normal(key_v, sample_shape + self.features.shape[:1], self.loc.dtype)
+        features, prior, scale = self.data
+        v = jax.random.normal(key_v, sample_shape + features.shape[:1], self.loc.dtype)
         noise = jax.random.normal(key_e, sample_shape + self.loc.shape, self.loc.dtype)
-        scale = jnp.sqrt(positive(self.variance - jnp.sum(self.features**2, axis=0), self.noise))
-        return (
-            v @ self.features + jnp.broadcast_to(scale, noise.shape) * noise + jnp.broadcast_to(self.loc, noise.shape)
-        )
+        spread = jnp.sqrt(positive(1 + prior - jnp.sum(features**2, axis=0), jnp.ones((), prior.dtype)))
+        loc, scale, spread = (jnp.broadcast_to(part, noise.shape) for part in (self.loc, scale, spread))
+        return loc + scale * (v @ features + spread * noise)
 
     @property
     def mean(self) -> Array:
@@ -142,16 +83,16 @@ class CollapsedMarginal(dist.Distribution):
 
     @property
     def variance(self) -> Array:
-        return self.prior + self.noise
+        return self.data.scale**2 * (self.data.prior + 1)
 
 
 def gp_regression(
     name: str,
-    kernel: Kernel,
+    kernel: KernelLike,
     X: ArrayLike,
     noise: ArrayLike,
     *,
-    mean: object = None,
+    mean: MeanLike = None,
     inducing: ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
@@ -186,55 +127,45 @@ def gp_regression(
         The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``.
     """
     inputs = check_points("X", X)
-    noise = check_positive("noise", noise)
-    if noise.shape not in ((), (inputs.shape[0],)):
-        fail("noise", f"a number or of shape ({inputs.shape[0]},)", f"shape {noise.shape}", "It is a variance.")
-    if jitter is not None:
-        nonnegative_scalar("jitter", jitter)
-    kernel, mean_function = as_kernel(kernel), as_mean(mean)
+    variance = check_noise(noise, inputs)
+    mean_function = as_mean(mean)
     loc = mean_at(mean_function, inputs, None, inputs.dtype)
     if inducing is None:
-        return _exact(check_name("name", name), kernel, inputs, noise, loc, mean_function, obs, jitter)
-    points = check_points("inducing", inducing, inputs.shape[1])
-    basis = Basis.build(kernel, points, jitter)
-    variances = jnp.broadcast_to(noise, inputs.shape[:1])
-    marginal = CollapsedMarginal(loc, basis.features(inputs), basis.diagonal(inputs), variances)
+        marginal, condition = _exact(as_kernel(kernel), inputs, variance, loc, jitter)
+    else:
+        basis = Basis.build(as_kernel(kernel), check_points("inducing", inducing, inputs.shape[1]), jitter)
+        marginal, condition = _collapsed(basis, inputs, variance, loc)
     if obs is not None:
         obs = check_data(name, obs, marginal)
     site, y = open_site(name, marginal, obs=obs)
-    process = Collapsed(*marginal.solve(y), noise)
-    return record(GaussianProcess(site, process, basis, mean_function, None, points.shape[1], jitter))
+    conditioned, process = condition(y - loc)
+    columns = inputs.shape[1]
+    return record(GaussianProcess(site, process, conditioned, mean_function, None, columns, jitter, variance))
 
 
-def _exact(
-    name: str,
-    kernel: Kernel,
-    inputs: Array,
-    noise: Array,
-    loc: Array,
-    mean: object,
-    obs: ArrayLike | None,
-    jitter: float | None,
-) -> GaussianProcess:
-    """The exact path: one Gram matrix of the data."""
-    covariance, _ = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
+# A distribution of data, and the process given them (less the mean function) with the basis that it stands on.
+Regression = tuple[dist.Distribution, Callable[[Array], tuple[Basis, Process]]]
+
+
+def _exact(kernel: Kernel, inputs: Array, noise: Array, loc: Array, jitter: float | None) -> Regression:
+    """The exact path: one Gram matrix of the data. Given them, the process is a point on a basis at the data."""
+    covariance, added = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
     covariance = covariance + jnp.diag(jnp.broadcast_to(noise, inputs.shape[:1]))
-    marginal = ExactMarginal(loc, covariance)
-    if obs is not None:
-        obs = check_data(name, obs, marginal)
-    site, y = open_site(name, marginal, obs=obs)
-    factor = cholesky(covariance)
-    process = Exact(kernel, inputs, factor, solve_lower(factor, y - loc), noise)
-    basis = _PriorOnly(kernel, loc.dtype)
-    return record(GaussianProcess(site, process, basis, mean, None, inputs.shape[1], jitter))
+
+    def condition(residuals: Array) -> tuple[Basis, Point]:
+        # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
+        basis = Basis(kernel, inputs, *factorise(covariance), jnp.asarray(added + noise, covariance.dtype))
+        return basis, Point(basis.inverse @ residuals)
+
+    return ExactMarginal(loc, covariance), condition
 
 
-@value_type(static=("dtype",))
-class _PriorOnly:
-    """The part of a basis that an exact process needs: prior variances, for scale."""
+def _collapsed(basis: Basis, inputs: Array, noise: Array, loc: Array) -> Regression:
+    """The collapsed bound; given the data, the process is the belief that attains it."""
+    data = GaussianData.build(basis, inputs, noise)
 
-    kernel: Kernel
-    dtype: Any
+    def condition(residuals: Array) -> tuple[Basis, Coupled]:
+        mean, scale_tril, _ = data.optimum(residuals / data.scale)
+        return basis, Coupled(mean, scale_tril)
 
-    def diagonal(self, X: Array) -> Array:
-        return self.kernel.diagonal(X)
+    return CollapsedMarginal(loc, data), condition

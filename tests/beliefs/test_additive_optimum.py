@@ -76,7 +76,7 @@ def test_bad_components(arguments, error, message):
     ("changes", "message"),
     [
         ({"y": np.zeros(3)}, r"y must be of shape \(4,\)"),
-        ({"noise": np.ones(3)}, r"noise must be of shape \(4,\)"),
+        ({"noise": np.ones(3)}, r"noise must be a number or of shape \(4,\)"),
         ({"noise": -1.0}, "noise must be positive"),
         ({"form": "diagonal"}, "form must be one of 'structured', 'full'"),
     ],

@@ -65,6 +65,16 @@ def test_noise_for_each_datum_is_rescaled_data(rng):
     np.testing.assert_allclose(collapsed, exact, atol=1e-8)
 
 
+@pytest.mark.parametrize("noise", [0.2, np.linspace(0.1, 0.5, 9)])
+def test_at_its_own_data_the_process_needs_no_second_gram_matrix(noise):
+    """The inputs themselves and a copy of them give the same numbers; noise on rows in place of columns does not."""
+    case = cases("collapsed")[0]
+    X = jnp.asarray(case["X"])
+    f = ngp.gp_regression("y", kernel_of(case), X, noise, obs=case["y"])
+    np.testing.assert_allclose(f(X).loc, f(X + 0.0).loc, atol=1e-10)
+    np.testing.assert_allclose(f(X).scale, f(X + 0.0).scale, atol=1e-10)
+
+
 def test_mean_function_shifts_the_data():
     case = cases("collapsed")[1]
     shifted = ngp.gp_regression("y", kernel_of(case), case["X"], case["noise"], mean=2.0, obs=case["y"] + 2.0)
