@@ -32,14 +32,16 @@ def build(kind, X, depth, sizes):
     key = jax.random.key(0)
     count = sizes["coupled"] if kind == "coupled" else sizes["covariance"]
     Z = jnp.asarray(ngp.inducing.random_subset(key, X, min(count, len(X))))
-    layers = initial_layers(X, Z, widths=[X.shape[1]] * depth)
+    layers = initial_layers(X, Z, widths=[X.shape[1]] * depth)  # identity means: all layers start at X
     Z_mean = jnp.asarray(ngp.inducing.random_subset(jax.random.fold_in(key, 1), X, min(sizes["mean"], len(X))))
+
+    inputs = X
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(0.3), 1.0))
         processes = []
         for number, layer in enumerate(layers):
-            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(layer.inducing))
+            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(inputs))
             variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
             points = numpyro.sample(f"Z_{number}", dist.Normal(layer.inducing, 1.0).to_event(2))
             outputs = None if layer.mean is None else layer.mean.weights.shape[1]

@@ -32,26 +32,26 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
     Z = jnp.asarray(ngp.inducing.kmeans(key, X, min(num_inducing, distinct)))
     if kinds[0] == "LV" and carry_latent:  # the latent column makes repeated centres different points
         Z = jnp.resize(Z, (num_inducing, X.shape[1]))
-    starts, mixing, width = [], [], X.shape[1]
+    starts, inputs, mixing, width, H = [], [], [], X.shape[1], X
     directions = principal_directions(X, min(INNER_WIDTH, X.shape[1]))
     for number, kind in enumerate(kinds):
         if kind == "LV":
-            Z = latent_columns(jax.random.fold_in(key, number), Z)
+            Z, H = (latent_columns(jax.random.fold_in(key, number), A) for A in (Z, H))
             continue
         starts.append(Z)
+        inputs.append(varied(H))
         width = Z.shape[1] if carry_latent else X.shape[1]
         mixing.append(jnp.eye(width) if carry_latent else directions)
-        Z = Z[:, :width]
+        Z, H = Z[:, :width], H[:, :width]
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
         priors = []
         for number, start in enumerate(starts):
-            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(varied(start)))
+            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(inputs[number]))
             variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
             points = numpyro.sample(f"Z_{number}", dist.Normal(start, 1.0).to_event(2))
             priors.append((ngp.kernels.RBF(variance, length), points))
-        # After all hyper-parameters, as in the guide: TraceMeanField_ELBO wants one order of sites.
         widths = [P.shape[1] for P in mixing[:-1]] + [None]
         layers = [ngp.gp(f"f_{i}", *prior, outputs=widths[i]) for i, prior in enumerate(priors)]
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:

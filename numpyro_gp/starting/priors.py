@@ -3,11 +3,26 @@
 Two rows of ``D`` independent columns of unit scale are ``sqrt(2 D)`` apart. Under an RBF lengthscale of one their
 correlation at ``D = 13`` is ``exp(-13)``: the Gram matrix is the identity, and no gradient says in which direction to
 leave it. So lengthscales start at ``sqrt(D)`` times the scale of their column: that correlation is ``exp(-1)`` at any
-``D``.
+``D``. Log densities of held-out targets after 200 steps on 100 rows of which the first column matters, for the median
+and a third and three times of it (three layers; one layer; nothing learnt is -1.42):
+
+====  ==============  ============  ==============
+D     third           the median    three times
+====  ==============  ============  ==============
+1     0.28;  0.21     0.44; 0.34    0.41; 0.29
+8     -1.47; -1.48    -0.22; -0.28  -0.01; -0.16
+13    -1.45; -1.47    -0.54; -0.35  -0.09; -0.15
+30    -1.45; -1.46    -0.64; -0.60  -0.39; -0.36
+====  ==============  ============  ==============
+
+Shorter does not start; longer starts sooner with many columns, at the cost of functions of one.
+
+The scales are those of the rows that the kernel sees, which the centres of clusters understate: those of 20 k-means
+centres of these 100 rows in 30 columns are 0.8 of the rows', and with them the three layers stay at -1.44.
 
 Priors must be the same at the fit and at the prediction, and must not look at what they are a prior of. Build them from
-what both calls share: the inducing inputs or the training inputs, never the rows to predict at; and give ``y`` only
-where it is fixed outside the model.
+what both calls share: the training inputs, or inducing inputs that are some of them, never the rows to predict at; and
+give ``y`` only where it is fixed outside the model.
 """
 
 import math
@@ -31,7 +46,7 @@ def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
     Parameters
     ----------
     X : array (N, D)
-        Inducing or training inputs, in the units that the kernel sees. May be traced.
+        Training inputs, or inducing inputs that spread as they do, in the units that the kernel sees. May be traced.
     ard : bool
         One lengthscale for each column, event shape ``(D,)``; False gives a scalar with median
         ``sqrt(sum_d s_d^2)``.
