@@ -43,21 +43,26 @@ def is_data(value: object) -> bool:
 
 
 def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The arguments of a call by name; refuse a call that the model would refuse."""
+    """The arguments of a call by name, those of a ``**keywords`` too; refuse a call that the model would refuse."""
     try:
         bound = inspect.signature(model).bind(*args, **kwargs)
     except TypeError as error:
         cure = "Give it what the model takes, in the same order and under the same names."
         fail("args and kwargs", "arguments of the model", str(error), cure, TypeError)
-    given = list(bound.arguments.items())
-    arrays, merge = split_arrays([value for _, value in given])
-    owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
+    declared, keywords = bound.signature.parameters, inspect.Parameter.VAR_KEYWORD
+    others = [name for name in bound.arguments if declared[name].kind is keywords]
+    given = {name: value for name, value in bound.arguments.items() if name not in others}
+    for name in others:
+        given |= bound.arguments[name]
+    arrays, merge = split_arrays(list(given.values()))
+    owners = [name for name, value in given.items() for leaf in jax.tree.leaves(value) if is_array(leaf)]
 
     def at(arrays: Sequence[Any]) -> inspect.BoundArguments:
-        values = zip([name for name, _ in given], merge(list(arrays)), strict=True)
-        return inspect.BoundArguments(bound.signature, dict(values))
+        values = dict(zip(given, merge(list(arrays)), strict=True))
+        values |= {name: {key: values.pop(key) for key in bound.arguments[name]} for name in others}
+        return inspect.BoundArguments(bound.signature, values)
 
-    return Call(dict(given), arrays, tuple(owners), at, merge)
+    return Call(given, arrays, tuple(owners), at, merge)
 
 
 def row_arrays(call: Call, rows: Sequence[str] | None) -> frozenset[int]:

@@ -25,6 +25,18 @@ def test_arrays_are_put_back_where_they_were():
     assert bound.kwargs == {"W": {"a": 2, "b": (3, "text")}, "batch": 4}
 
 
+def test_arguments_of_a_model_that_takes_any_are_known_by_their_own_names():
+    """A wrapper ``def two(y=None, **data)``: one name for all of them would give ``Z`` the rows of ``X``."""
+
+    def wrapper(y=None, **data): ...
+
+    call = bind(wrapper, (), {"X": np.zeros((3, 1)), "Z": jnp.zeros((2, 1)), "A": (1, jnp.zeros(3))})
+    assert call.owners == ("X", "Z", "A")
+    assert row_arrays(call, None) == {0}
+    assert row_arrays(call, ["X", "A"]) == {0, 2}
+    assert call.at([1, 2, 3]).kwargs == {"X": 1, "Z": 2, "A": (1, 3)}
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
