@@ -216,7 +216,8 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     if key is None:
         terms = inner.predictive_log_prob(y)
     else:
-        terms = inner.sum_outputs(inner.likelihood.conditional(inner.draw_latent(key)).log_prob(y))
+        replicates = (None,) * (jnp.ndim(y) - len(inner.batch_shape) - inner.event_dim)
+        terms = inner.sum_outputs(inner.likelihood.conditional(inner.draw_latent(key)[replicates]).log_prob(y))
     return jnp.where(mask_of(fn), terms, 0.0)
 
 

@@ -15,7 +15,8 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.arviz import loo
-from numpyro_gp.posterior.draws import leave_one_out, spread_draws
+from numpyro_gp.posterior.draws import leave_one_out, log_likelihood, spread_draws
+from numpyro_gp.sites import Observation
 from tests.oracles.build import Delegate
 from tests.oracles.problems import gram, regression
 
@@ -217,6 +218,15 @@ def test_replicates_have_a_term_each():
     assert found.replicated["y"].shape == (3, 2, len(PROBLEM.y))
     container = posterior.to_arviz(jax.random.key(0), PROBLEM.X, y)
     assert loo(container).pointwise.shape == (2 * len(PROBLEM.y),)
+
+
+def test_replicates_see_one_drawn_function():
+    """Where whitened values do not describe the belief, ``log p(y_rn | f_n)`` is at one draw of ``f_n`` for all ``r``."""
+    f = dist.Normal(jnp.array([0.3, -1.0, 0.2]), jnp.array([0.5, 1.0, 0.2]))
+    y, key = jnp.array([[0.0, 1.0, 2.0], [0.5, -1.0, 0.2]]), jax.random.key(1)
+    fn = Observation(f, ngp.likelihoods.Gaussian(0.4))
+    found = log_likelihood(fn, y, key)
+    np.testing.assert_allclose(found, [log_likelihood(fn, row, key) for row in y], rtol=1e-12)
 
 
 def pairs(X, y=None, mask=None):
