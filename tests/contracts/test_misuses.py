@@ -1,9 +1,12 @@
-"""Every misuse of the table is refused, in the library's one form of message."""
+"""Every misuse of the table is refused, in the library's one form of message, which is the only one there is."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
+import numpyro_gp
 from tests.contracts import misuses, misuses_after
 
 TABLE = {
@@ -13,6 +16,11 @@ TABLE = {
     if isinstance(rows, list)
     for number, row in enumerate(rows)
 }
+PACKAGE = Path(numpyro_gp.__file__).parent
+# What no caller did wrong: a run that stops, and what Python's protocols ask for.
+NO_MISUSES = {"NonFiniteLoss", "FitInterrupted", "IndexError", "AttributeError"}
+# Caught where it is raised.
+NO_MISUSES |= {"TypeError in posterior/programs.py"}
 
 
 @pytest.mark.parametrize("row", TABLE)
@@ -28,3 +36,18 @@ def test_every_misuse_is_told_what_is_needed_what_came_and_what_to_do(row):
 
 def test_the_table_is_long_enough():
     assert len(TABLE) >= 200
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_is_refused_without_argument_requirement_fact_and_cure(path):
+    """Every refusal is a call of `checks.fail` with all four, none of them empty."""
+    file = path.relative_to(PACKAGE).as_posix()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Raise) and node.exc is not None and file != "checks.py":
+            name = ast.unparse(node.exc).partition("(")[0]
+            assert {name, f"{name} in {file}"} & NO_MISUSES, f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
+            given = [*node.args, *(word.value for word in node.keywords if word.arg != "error")]
+            empty = [part for part in given if isinstance(part, ast.Constant) and not str(part.value).strip()]
+            assert len(given) >= 4, f"line {node.lineno}: {ast.unparse(node)}"
+            assert not empty, f"line {node.lineno}: {ast.unparse(node)}"
