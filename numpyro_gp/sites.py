@@ -163,7 +163,7 @@ kl_divergence.add((Belief, InducingPrior), _kl_divergence)
 
 
 def role(site: Site) -> str | None:
-    """What this library uses a latent site for: "gp", "noise", "latent", or None for the user's own sites."""
+    """What this library uses a latent site for: "gp", "noise", "function", "latent", or None: the user's own."""
     return site["infer"].get("numpyro_gp") if is_latent(site) else None
 
 

@@ -170,7 +170,7 @@ class AutoGP(AutoGuide):
 
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
-        if kind == "noise" and name not in self.recipes:
+        if kind in ("noise", "function") and name not in self.recipes:
             return _standard_normal(site)
         default = free_latent() if kind == "latent" else coupled()
         if kind != "gp":
@@ -211,7 +211,7 @@ class AutoGP(AutoGuide):
         """Distribution of each of this guide's own sites at given parameters, over the whole plate."""
         found: dict[str, Any] = {}
         for name, site in self._mine().items():
-            if role(site) == "noise":
+            if role(site) in ("noise", "function"):
                 continue
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                 found[name] = self._distribution(name, site, args, kwargs)

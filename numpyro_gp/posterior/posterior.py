@@ -14,6 +14,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_finite, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
+from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, check_params
@@ -296,6 +297,40 @@ class Posterior:
             All stored draws, or 100 from a guide.
         """
         return draw_functions(self, key, X, bind(self.model, args or (X,), kwargs), gp, num_samples)
+
+    def functions(
+        self,
+        key: Array,
+        num_samples: int | None = None,
+        *args: object,
+        gp: str | None = None,
+        num_features: int = 2048,
+        **kwargs: object,
+    ) -> Functions | AskedFunctions:
+        """Functions of a process, drawn once and callable for ever: ``f(X)`` ``(S, N)``, or ``(S, N, P)``.
+
+        One function for each posterior draw: a draw of the prior, of random features where the kernel has no finite
+        ones, corrected at the inducing inputs (mathematics.md section 13). Means and covariances over many functions
+        are those of `function_draws`; each single function is as close to a Gaussian process as ``num_features`` make
+        it. To optimise, differentiate, integrate or pass to a solver, where `function_draws` needs all inputs at once.
+        Kernels without features (functions, and kernels of your own that register none) give `AskedFunctions`, which
+        condition on the rows they were asked before, at ``O(n^3)`` for n rows in all.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Functions of several processes of one model come from the same posterior draws under the same key.
+        num_samples : int, optional
+            All stored draws, or 100 from a guide.
+        *args, **kwargs
+            Arguments that the model needs to run; for `gp_regression` those of the fit, data included.
+        gp : str, optional
+            Name of the process, where the model has several (`gp_regression`: the name of its data).
+        num_features : int
+            Random features of each kernel: cosines and sines of half as many frequencies. A product of kernels has
+            the product of their numbers for each frequency.
+        """
+        return posterior_functions(self, key, num_samples, bind(self.model, args, kwargs), gp, num_features)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""

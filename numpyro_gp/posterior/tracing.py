@@ -126,7 +126,8 @@ def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None) -> f
 def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> None:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
-    Discrete sites may be missing (they were summed out), and so may sites of new data.
+    Discrete sites may be missing (they were summed out), and so may the noise of functions, which guides draw from its
+    prior, and sites of new data.
     """
     bound, source = call.at(call.arrays), posterior.source
     if posterior.guide is not None:
@@ -144,6 +145,7 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
         and not isinstance(unwrap(site["fn"]), Observation)
         and not is_local(site, plates)
         and not site["fn"].support.is_discrete
+        and not (role(site) == "function" and posterior.guide is not None)
     ]
     missing = [name for name in latent if name not in values]
     if missing:

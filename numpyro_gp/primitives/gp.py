@@ -15,23 +15,27 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, Point, Process, positive
-from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.kernels.base import KernelLike, as_kernel
+from numpyro_gp.beliefs.base import (
+    AbstractBasis,
+    AbstractBelief,
+    Basis,
+    Joint,
+    Marginals,
+    OutputsBasis,
+    Point,
+    Process,
+    output_axes,
+    positive,
+)
+from numpyro_gp.checks import check_array, check_count, check_points, fail, known
+from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.batch import batch_size
 from numpyro_gp.linalg import default_jitter, small_cholesky
 from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
 from numpyro_gp.sites import InducingPrior, standard_normal
 
-__all__ = [
-    "GaussianProcess",
-    "check_name",
-    "gp",
-    "mean_at",
-    "open_process",
-    "open_site",
-    "record",
-    "recorded_processes",
-]
+__all__ = ["GaussianProcess", "check_name", "gp", "open_process", "open_site", "record", "recorded_processes"]
 
 
 AnyProcess = TypeVar("AnyProcess", bound="GaussianProcess")
@@ -122,13 +126,42 @@ class GaussianProcess:
 
         Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
         equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
-        certain model, without a word. Feed it a function draw: `draw` in a model, for inputs that are all known
-        beforehand, and ``Posterior.function_draws`` after the fit.
+        certain model, without a word. Feed it a function draw: in a model `draw`, for inputs that are all known
+        beforehand, or `function`; after the fit ``Posterior.function_draws`` or ``Posterior.functions``.
         """
         inputs = check_points("X", X, self.columns, leading=True)
         if isinstance(self.basis, Basis) and inputs is self.basis.inducing:
             return self.at_inducing()
         return self._normal(*self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns)))
+
+    def at(self, output: ArrayLike, X: ArrayLike) -> dist.Normal:
+        """Marginals at rows ``X`` ``(N, D)`` of one output each, ``output`` ``(N,)``: batch shape ``(N,)``.
+
+        For groups with data of their own, long and ragged: ``outputs`` are the groups and each row names its own. At
+        ``O(N M^2)`` time and memory, whatever the number of outputs; ``f(X)`` has every output at every row.
+        """
+        if self.outputs is None:
+            fail("the process", "one with outputs, to choose from", "one without", "Call f(X).", TypeError)
+        inputs, codes = check_points("X", X, self.columns), check_array("output", output)
+        values, cure = known(codes), "Number the outputs from 0."
+        if codes.shape != inputs.shape[:1] or not jnp.issubdtype(codes.dtype, jnp.integer):
+            got = f"dtype {codes.dtype}, shape {codes.shape}"
+            fail("output", f"whole numbers of shape {inputs.shape[:1]}, one for each row of X", got, cure)
+        if values is not None and not np.all((values >= 0) & (values < self.outputs)):
+            got = f"{values.min()} to {values.max()}"
+            fail("output", f"from 0 to {self.outputs - 1}", got, cure)
+        axes = output_axes(self.process)
+        own = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[codes], self.process, axes)
+        basis, is_own = self.basis, None
+        if isinstance(self.basis, OutputsBasis):
+            basis, is_own = jax.tree.map(lambda leaf: leaf[codes], self.basis.members), 0
+
+        def row(own: Process, basis: AbstractBasis, x: Array) -> Marginals:
+            return own.marginals(basis, x[None])
+
+        mean, variance = jax.vmap(row, in_axes=(axes, is_own, 0))(own, basis, inputs)
+        shift = jnp.take_along_axis(self._mean_at(inputs), codes[:, None], axis=1)
+        return dist.Normal((mean + shift)[:, 0], jnp.sqrt(variance[:, 0]))
 
     def at_inducing(self) -> dist.Distribution:
         """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
@@ -178,6 +211,39 @@ class GaussianProcess:
             return mean + jnp.sqrt(variance) * noise
         return self._mean_at(inputs) + self._joint_draw(inputs, noise)
 
+    def function(self, site: str, num_features: int = 256) -> FunctionDraw:
+        """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
+
+        Its randomness is standard normal noise, drawn here once in sample sites ``site/weights``, ``site/jitter`` and
+        ``site/value``: under SVI it is a reparametrised draw of the belief, under NUTS it follows the point, its
+        residual sampled with it (``site/value`` is then of no use). The frequencies of random features are fixed: the
+        prior is that of ``num_features`` features (mathematics.md section 13.1). Call it outside every plate.
+
+        Parameters
+        ----------
+        site : str
+            Name of the sites of its noise.
+        num_features : int
+            Random features of each kernel: cosines and sines of half as many frequencies.
+        """
+        check_name("site", site)
+        opened = set()
+
+        def normal(name: str, shape: tuple[int, ...]) -> Array:
+            standard = standard_normal(shape, self.basis.dtype, len(shape))
+            noise: Array = numpyro.sample(f"{site}/{name}", standard, infer={"numpyro_gp": "function"})
+            opened.add(name)
+            return noise
+
+        found = function_draw(self, jax.random.key(0), check_count("num_features", num_features), normal)
+        # A guide is set up on a model that holds points, and beliefs must find the same sites in it.
+        for name in {"jitter", "value"}.difference(opened):
+            normal(name, (self.basis.size,) if self.outputs is None else (self.outputs, self.basis.size))
+        if found is None:
+            cure = "Register features for it: help(ngp.kernels.features)."
+            fail("kernel", "one with features", f"one without, at site {self.name!r}", cure, TypeError)
+        return found
+
     def _mean_at(self, inputs: Array) -> Array:
         """Mean function at the inputs, with the axes of the result: ``(..., N)`` or ``(..., N, P)``."""
         return mean_at(self.mean, inputs, self.outputs, self.basis.dtype)
@@ -197,6 +263,9 @@ class GaussianProcess:
 
     def _batched_point(self, point: Point, basis: AbstractBasis, rows: Array, batch: tuple[int, ...]) -> Marginals:
         """Whitened values in a plate: their batch axes broadcast against those of the inputs."""
+        if isinstance(basis, OutputsBasis):
+            got = f"values of shape {point.v.shape} with a kernel for each output"
+            fail(f"the value of site {self.name!r}", "one array (P, M)", got, "Map over more with jax.vmap.")
         features, prior = basis.features(rows), basis.diagonal(rows)
         variance = positive(prior - jnp.sum(features**2, axis=0), prior).reshape(batch)
         at_rows = features.T.reshape(batch + features.shape[:1])
@@ -233,17 +302,18 @@ class GaussianProcess:
         return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, *event)
 
 
-def mean_at(mean: Mean, inputs: Array, outputs: int | None, dtype: np.dtype) -> Array:
-    """Values of a mean function at inputs ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)``."""
-    shape = inputs.shape[:-1] + (() if outputs is None else (outputs,))
-    value = jnp.asarray(mean(inputs), dtype)
-    if value.shape == inputs.shape[:-1] and outputs is not None:
-        value = value[..., None]
-    if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
-        required = f"a function whose value at X of shape {inputs.shape} has shape {shape}"
-        cure = "Return one value for each row of X, or one for each row and output."
-        fail("mean", required, f"shape {value.shape}", cure)
-    return jnp.broadcast_to(value, shape)
+def _build_basis(kernel: Kernel, points: Array, outputs: int | None, jitter: float | None) -> Basis | OutputsBasis:
+    """One factorisation, or one for each output that has a kernel or inducing inputs of its own."""
+    batch, own = batch_size(kernel), points.shape[0] if points.ndim > 2 else None
+    if batch is None and own is None:
+        return Basis.build(kernel, points, jitter)
+    if batch not in (None, outputs):
+        cure = "For a batch over groups move it into outputs, or call gp once for each."
+        fail("outputs", f"{batch}, as the batch of kernels has a leading axis of {batch}", outputs, cure)
+    if points.ndim > 3 or own not in (None, outputs):
+        required = f"of shape (M, D), shared, or ({outputs}, M, D), those of each output"
+        fail("inducing", required, f"shape {points.shape}", "The first of three axes counts outputs.")
+    return OutputsBasis.build(kernel, points, jitter, batch is not None)
 
 
 def check_name(argument: str, name: object) -> str:
@@ -273,13 +343,15 @@ def gp(
     name : str
         Name of the site.
     kernel : Kernel or callable ``k(X1, X2)``
+        With ``outputs=P`` also a batch of P kernels, one for each output: a kernel whose leaves have a leading axis P,
+        as `kernels.stack` or ``jax.vmap`` of its constructor makes it.
     inducing : array (M, D)
         Inducing inputs ``Z``. For a full Gaussian process pass the data ``X`` and call ``f.at_inducing()``, which is
-        ``f(X)`` without a second Gram matrix.
+        ``f(X)`` without a second Gram matrix. With ``outputs=P`` also ``(P, M, D)``: those of each output.
     mean : callable, number or None
         Mean function ``X -> (..., N)``; None is zero.
     outputs : int, optional
-        Number P of independent functions that share kernel and inducing inputs.
+        Number P of independent functions, which share the kernel and the inducing inputs unless each has its own.
     jitter : float, optional
         Relative to the mean diagonal of ``k(Z, Z)``; 1e-6 in float64, 1e-4 in float32.
 
@@ -296,10 +368,10 @@ def gp(
     ...     f(jnp.array([[0.1], [0.2]])).batch_shape
     (2,)
     """
-    points = check_points("inducing", inducing)
+    points = check_points("inducing", inducing, leading=outputs is not None)
     if outputs is not None:
         outputs = check_count("outputs", outputs)
-    basis = Basis.build(as_kernel(kernel), points, jitter)
+    basis = _build_basis(as_kernel(kernel), points, outputs, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
     site, process = open_process(name, basis, shape)
-    return record(GaussianProcess(site, process, basis, as_mean(mean), outputs, points.shape[1], jitter))
+    return record(GaussianProcess(site, process, basis, as_mean(mean), outputs, points.shape[-1], jitter))

@@ -15,7 +15,8 @@ from numpyro_gp.checks import check_points
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, jittered
 from numpyro_gp.means import MeanLike, as_mean
-from numpyro_gp.primitives.gp import GaussianProcess, mean_at, open_site, record
+from numpyro_gp.primitives.functions import mean_at
+from numpyro_gp.primitives.gp import GaussianProcess, open_site, record
 from numpyro_gp.primitives.observe import check_data
 
 __all__ = ["CollapsedMarginal", "ExactMarginal", "gp_regression"]

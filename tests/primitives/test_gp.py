@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
+from numpyro_gp.primitives.functions import function_draw
 from numpyro_gp.primitives.gp import GaussianProcess
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
@@ -286,3 +288,132 @@ def test_prior_draws_have_the_prior_covariance():
 def test_bad_input(call, error, message):
     with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
         call()
+
+
+HERE = jnp.linspace(0.0, 1.0, 4)[:, None]
+ROWS = jnp.array([[0.1], [0.45], [0.8]])
+SEEN = jnp.array([[0.3, -0.5], [0.1, 0.2], [-0.4, 0.6]])
+
+
+def own_kernels(X, y):
+    """Two outputs of one site, each with a kernel and inducing inputs of its own."""
+    scales = numpyro.sample("scales", dist.LogNormal(jnp.zeros(2), jnp.ones(2)).to_event(1))
+    kernels = jax.vmap(ngp.kernels.Matern52)(jnp.array([1.0, 2.0]), scales)
+    f = ngp.gp("f", kernels, jnp.stack([HERE, HERE + 0.2]), outputs=2)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def one_by_one(X, y):
+    """The same as two sites."""
+    scales = numpyro.sample("scales", dist.LogNormal(jnp.zeros(2), jnp.ones(2)).to_event(1))
+    parts = zip("ab", (1.0, 2.0), scales, (HERE, HERE + 0.2), y.T, strict=True)
+    processes = [(ngp.gp(name, ngp.kernels.Matern52(v, l), Z), own) for name, v, l, Z, own in parts]
+    with numpyro.plate("data", len(X)):
+        for f, own in processes:
+            ngp.observe(f"y_{f.name}", f(X), ngp.likelihoods.Gaussian(0.3), obs=own)
+
+
+@pytest.mark.parametrize("kind", ["point", "belief"])
+def test_outputs_with_kernels_of_their_own_are_single_processes(kind):
+    """What NUTS, SVGD and SVI see, and their gradients: those of the two processes."""
+    whitened = jnp.arange(8.0).reshape(2, 4) / 8
+    if kind == "point":
+        values, singles = {"f": whitened}, {"a": whitened[0], "b": whitened[1]}
+    else:
+        factors = jnp.stack([0.5 * jnp.eye(4), 0.3 * jnp.eye(4) + 0.1 * jnp.tril(jnp.ones((4, 4)))])
+        values = {"f": ngp.beliefs.Coupled(whitened, factors)}
+        singles = {name: ngp.beliefs.Coupled(whitened[p], factors[p]) for p, name in enumerate("ab")}
+    at = lambda model, values: jax.value_and_grad(  # noqa: E731
+        lambda scales: log_density(model, (ROWS, SEEN), {}, {"scales": scales, **values})[0]
+    )(jnp.array([0.4, 0.9]))
+    found, wanted = at(own_kernels, values), at(one_by_one, singles)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-10)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-8)
+
+
+def test_fits_of_own_kernels_take_the_steps_of_single_processes():
+    """AutoGP with natural gradients: the same losses, step by step, and functions of the fit."""
+    losses = []
+    for model, sites in ((own_kernels, "f"), (one_by_one, "ab")):
+        guide = ngp.AutoGP(model, {site: ngp.guides.coupled(natural=True) for site in sites})
+        optimiser = ngp.optim.natural_gradient(optax.adam(0.05), 0.5)
+        svi = numpyro.infer.SVI(model, guide, optimiser, numpyro.infer.Trace_ELBO())
+        with jax.numpy_rank_promotion("allow"):  # NumPyro's init_to_median promotes arrays of hyper-parameters
+            result = svi.run(jax.random.key(0), 4, ROWS, SEEN, progress_bar=False)
+        losses.append(result.losses)
+        if sites == "f":
+            posterior = ngp.Posterior.from_svi(model, guide, result.params)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-7)
+    assert posterior.functions(jax.random.key(0), 2, ROWS, SEEN, num_features=8)(ROWS).shape == (2, 3, 2)
+
+
+def test_functions_of_own_kernels_are_those_of_single_processes():
+    """With the same features and noise; the point is that of each output."""
+    kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
+    value = jnp.arange(8.0).reshape(2, 4) / 8
+    normal = lambda name, shape: jnp.broadcast_to(jnp.linspace(-1.0, 1.0, shape[-1]), shape)  # noqa: E731
+    both = function_draw(process(value, kernels, HERE, outputs=2), jax.random.key(0), 40, normal)(ROWS)
+    for p in range(2):
+        kernel = jax.tree.map(lambda leaf, p=p: leaf[p], kernels)
+        single = function_draw(process(value[p], kernel, HERE), jax.random.key(0), 40, normal)(ROWS)
+        np.testing.assert_allclose(both[:, p], single, rtol=1e-9)
+
+
+def test_a_draw_and_a_joint_of_own_kernels():
+    kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
+    f = process(jnp.ones((2, 4)), kernels, HERE, outputs=2)
+    single = process(jnp.ones(4), ngp.kernels.RBF(2.0, 0.2), HERE)
+    assert f(ROWS).event_shape == (2,)
+    np.testing.assert_allclose(f(ROWS).mean[:, 1], single(ROWS).mean, rtol=1e-10)
+    np.testing.assert_allclose(f.joint(ROWS).mean[1], single.joint(ROWS).mean, rtol=1e-10)
+    with handlers.seed(rng_seed=0):
+        assert f.draw("noise", jnp.stack([ROWS, ROWS + 1])).shape == (2, 3, 2)
+
+
+def test_wrong_axes_of_batches_are_named():
+    batch = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7)] * 2)
+    with handlers.seed(rng_seed=0):
+        with pytest.raises(ValueError, match="outputs must be 2, as the batch of kernels has a leading axis of 2"):
+            ngp.gp("f", batch, HERE)
+        with pytest.raises(ValueError, match="outputs must be 2"):
+            ngp.gp("f", batch, HERE, outputs=3)
+        with pytest.raises(ValueError, match=r"inducing must be of shape \(M, D\), shared, or \(2, M, D\)"):
+            ngp.gp("f", batch, jnp.stack([HERE] * 3), outputs=2)
+    with pytest.raises(ValueError, match=r"the value of site 'f' must be one array \(P, M\)"):
+        process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2)(ROWS)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
+@pytest.mark.parametrize("kind", ["point", "coupled", "orthogonal"])
+def test_rows_that_name_their_output(kind, shared):
+    """The values of all outputs at all rows, of which each row has one; derivatives too."""
+    mean, factor = jnp.arange(8.0).reshape(2, 4) / 8, jnp.stack([0.5 * jnp.eye(4), 0.2 * jnp.eye(4)])
+    value = {"point": mean, "coupled": ngp.beliefs.Coupled(mean, factor)}
+    value["orthogonal"] = ngp.beliefs.Orthogonal(ROWS + 0.05, jnp.ones((2, 3)), mean, factor)
+    kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
+    levels = ngp.means.Constant(jnp.array([3.0, -3.0]))
+    output, X = jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
+
+    def moments(kernels, chosen):
+        f = process(value[kind], kernels, HERE, outputs=2, mean=levels)
+        found = f.at(output, X) if chosen else f(X).base_dist
+        pick = (lambda a: a) if chosen else (lambda a: jnp.take_along_axis(a, output[:, None], 1)[:, 0])
+        return jnp.sum(pick(found.mean) * jnp.arange(5.0)) + jnp.sum(pick(found.variance)), pick(found.mean)
+
+    kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
+    (value_at, each), slope = jax.value_and_grad(moments, has_aux=True)(kernels, True)
+    (wanted, every), other = jax.value_and_grad(moments, has_aux=True)(kernels, False)
+    np.testing.assert_allclose(each, every, rtol=1e-9)
+    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+
+
+def test_wrong_rows_of_outputs_are_named():
+    f = process(jnp.ones((2, 4)), ngp.kernels.RBF(1.0, 0.7), HERE, outputs=2)
+    with pytest.raises(ValueError, match="output must be from 0 to 1, but got 0 to 2"):
+        f.at(jnp.array([0, 1, 2]), ROWS)
+    with pytest.raises(ValueError, match=r"output must be whole numbers of shape \(3,\), one for each row of X"):
+        f.at(jnp.array([0.0, 1.0, 1.0]), ROWS)
+    with pytest.raises(TypeError, match="the process must be one with outputs, to choose from"):
+        process(jnp.ones(4), ngp.kernels.RBF(1.0, 0.7), HERE).at(jnp.array([0, 0, 0]), ROWS)

@@ -1,0 +1,158 @@
+"""Functions drawn from a posterior, as one value that can be called, kept and differentiated."""
+
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_key, check_points, fail, known
+from numpyro_gp.posterior.programs import run
+from numpyro_gp.posterior.tracing import new_data_plates, process_at
+from numpyro_gp.primitives.functions import FunctionDraw, function_draw
+from numpyro_gp.training.calls import Call
+
+__all__ = ["AskedFunctions", "Functions", "posterior_functions"]
+
+# Numbers that the features of some functions at all rows may take together.
+HELD = 2**24
+
+
+@value_type()
+class Functions:
+    """S functions drawn from a posterior, each fixed for good: ``f(X)`` ``(S, N)``, and ``f[s]`` one of them.
+
+    What a function is at a row depends on that row alone, not on the rows beside it, their order or how often it was
+    asked. It is a pytree, whose arrays have the S functions on their first axis, and pickles where the kernel and the
+    mean function do (lambdas do not). A function costs ``O(N (F + M))`` for F features and M inducing inputs.
+    """
+
+    draws: FunctionDraw
+
+    def __len__(self) -> int:
+        return jax.tree.leaves(self.draws.priors)[0].shape[0]
+
+    def __getitem__(self, number: int) -> FunctionDraw:
+        return jax.tree.map(lambda leaf: leaf[number], self.draws)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(N, D)``, or at inputs of each function's own ``(S, N, D)``.
+
+        The functions of one layer of a deep model are called at those of the layer before: ``g(f(X))``, both made
+        with one key, are draws of the composition.
+
+        Returns
+        -------
+        Array (S, N), or (S, N, P) for several outputs.
+        """
+        return _each(FunctionDraw.__call__, self, X)
+
+    def components(self, X: ArrayLike) -> dict[str, Array]:
+        """Values of each component of an additive process, ``(S, N)``, without the mean function."""
+        return _each(FunctionDraw.components, self, X)
+
+    def gradient(self, X: ArrayLike) -> Array:
+        """Derivatives in the inputs: ``(S, N, D)``, or ``(S, N, P, D)``; see `FunctionDraw.gradient`."""
+        return _each(FunctionDraw.gradient, self, X)
+
+
+def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
+    """A method of each function, some at a time."""
+    inputs = check_points("X", X, functions.draws.columns, leading=True)
+    if inputs.ndim > 2 and (inputs.ndim > 3 or inputs.shape[0] != len(functions)):
+        required = f"of shape (N, D), or ({len(functions)}, N, D) with inputs for each function"
+        fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
+    features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
+    together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
+    return _evaluated(method, functions.draws, inputs, together)
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def _evaluated(method: Any, draws: FunctionDraw, inputs: Array, together: int) -> Any:
+    """Compiled once for all functions of one structure."""
+    if inputs.ndim == 2:
+        return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
+    return jax.lax.map(lambda pair: method(*pair), (draws, inputs), batch_size=together)
+
+
+def posterior_functions(
+    posterior: Any, key: Array, num_samples: int | None, call: Call, gp: str | None, num_features: int
+) -> "Functions | AskedFunctions":
+    """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
+    check_count("num_features", num_features)
+    plates, index = new_data_plates(posterior, call), posterior.spread(num_samples, is_random=True)
+
+    def one(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> FunctionDraw | None:
+        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+        key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
+
+        def normal(name: str, shape: tuple[int, ...]) -> Array:
+            return jax.random.normal(_key_of(key_noise, name), shape, process.basis.dtype)
+
+        found = function_draw(process, key_features, num_features, normal)
+        # Literals, such as a variance of 1.0, take part in no promotion until they are results of a program.
+        is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
+        return jax.tree.map(lambda leaf: leaf.astype(process.basis.dtype) if is_number(leaf) else leaf, found)
+
+    draws = (jax.random.split(check_key("key", key), index.size), jnp.asarray(index))
+    found = run(_mapped(one), posterior.source, draws, call.arrays)
+    if found is not None:
+        return Functions(found)
+
+    def at(source: Any, draw: tuple[Array, Array], arrays: list[Array], rows: Array) -> Array:
+        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+        joint, own = process.joint(rows), _key_of(draw[0], process.name)
+        # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
+        each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
+        noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
+        values = joint.loc + jnp.einsum("...ij,...j->...i", joint.scale_tril, noise)
+        return values if process.outputs is None else values.T
+
+    return AskedFunctions(lambda rows: run(_mapped(at), posterior.source, draws, call.arrays, rows), index.size)
+
+
+def _key_of(key: Array, name: str) -> Array:
+    """A key for what has this name."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
+
+
+def _mapped(one: Any) -> Any:
+    return lambda source, draws, *rest: jax.lax.map(lambda draw: one(source, draw, *rest), draws)
+
+
+class AskedFunctions:
+    """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
+
+    ``f(X)`` ``(S, N)`` has the values of `Functions`, exact and not of features, at a price: a call with new rows costs
+    ``O(n^3)`` for each function, ``n`` being all rows ever asked, and compiles for that number. Inputs must be known:
+    no ``jit``, no derivative. What a row gets depends on the order in which rows were first asked.
+    """
+
+    def __init__(self, draw: Callable[[Array], Array], count: int) -> None:
+        self._draw, self._count = draw, count
+        self._numbers: dict[bytes, int] = {}
+        self._values: Array | None = None
+        self._inputs: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(N, D)``: ``(S, N)``, or ``(S, N, P)`` for several outputs."""
+        inputs = known(check_points("X", X))
+        if inputs is None:
+            cure = "Register features for the kernel: help(ngp.kernels.features)."
+            fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
+        before = len(self._numbers)
+        for row in inputs:
+            if row.tobytes() not in self._numbers:
+                self._numbers[row.tobytes()] = len(self._numbers)
+                self._inputs.append(row)
+        if len(self._numbers) > before:
+            every = self._draw(jnp.asarray(np.stack(self._inputs)))
+            self._values = every if self._values is None else jnp.concatenate([self._values, every[:, before:]], axis=1)
+        return self._values[:, np.array([self._numbers[row.tobytes()] for row in inputs])]

@@ -1,0 +1,50 @@
+"""Batches of kernels: made by stack or by vmap, told from single kernels, and refused where they disagree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp import kernels as k
+from numpyro_gp.kernels.batch import batch_size, stack
+
+VARIANCE, LENGTHSCALE = jnp.array([1.0, 2.0, 0.5]), jnp.ones((3, 2))
+MIXTURE = k.SpectralMixture(jnp.ones(2), jnp.ones((2, 1)), jnp.ones((2, 1)))
+SINGLE = {
+    "rbf": k.RBF(1.0, jnp.ones(3)),
+    "linear": k.Linear(jnp.ones(3)),
+    "polynomial": k.Polynomial(jnp.ones(3), 0.5),
+    "sum": 2.0 * k.RBF(1.0, jnp.ones(2)).on([0, 1]) + k.Periodic(1.0, 1.0, 1.0).on(0),
+    "product": k.Coregion(jnp.ones((3, 1)), 0.1).on(1) * k.Matern52(1.0, 0.3).on(0),
+    "mixture": MIXTURE,
+    "zero mean": k.ZeroMean(k.RBF(1.0, 0.3), k.Uniform(0.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_stacked_kernels_are_a_batch_and_single_ones_are_not(name):
+    assert batch_size(SINGLE[name]) is None
+    assert batch_size(stack([SINGLE[name]] * 3)) == 3
+
+
+def test_vmap_of_a_constructor_makes_the_same_value():
+    made = jax.vmap(k.Matern52)(VARIANCE, LENGTHSCALE)
+    stacked = stack([k.Matern52(v, l) for v, l in zip(VARIANCE, LENGTHSCALE, strict=True)])
+    assert jax.tree.structure(made) == jax.tree.structure(stacked)
+    jax.tree.map(np.testing.assert_array_equal, made, stacked)
+    assert batch_size(made) == 3
+    assert batch_size(k.as_kernel(lambda a, b: a @ b.T)) is None
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="kernels must be a list of kernels"):
+        stack(k.RBF(1.0, 1.0))
+    with pytest.raises(ValueError, match="of one form, with hyper-parameters of the same shapes, but got kernel 1 is"):
+        stack([k.RBF(1.0, 1.0), k.Matern32(1.0, 1.0)])
+    with pytest.raises(ValueError, match="of one form"):
+        stack([k.RBF(1.0, 1.0), k.RBF(1.0, jnp.ones(2))])
+    batch = stack([k.RBF(1.0, 1.0)] * 2)
+    with pytest.raises(ValueError, match="a batch of kernels must be of one size throughout"):
+        batch_size(batch + k.RBF(1.0, 1.0))
+    with pytest.raises(ValueError, match="a batch of kernels must be with one leading axis"):
+        batch_size(stack([batch, batch]))

@@ -1,0 +1,188 @@
+"""Features of kernels: their inner products are the kernel, exactly for finite ones, on average for random ones."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp import kernels as k
+from numpyro_gp.kernels import features
+
+X = jnp.array([[0.1, 0.4], [0.9, -0.3], [0.35, 0.2], [0.6, 0.55]])
+CODES = jnp.array([[0.0, 2.0], [1.0, 2.0], [1.0, 0.0], [2.0, 1.0]])
+SCALES = jnp.array([0.4, 1.3])
+MIXTURE = k.SpectralMixture(
+    jnp.array([1.0, 0.5]), jnp.array([[0.5, 0.2], [0.0, 1.0]]), jnp.array([[0.3, 0.1], [0.2, 0.4]])
+)
+EXACT = {
+    "linear": k.Linear(SCALES),
+    "polynomial": k.Polynomial(SCALES, 0.7, 3),
+    "polynomial without offset": k.Polynomial(0.8, 0.0, 2),
+    "constant": k.Constant(1.7),
+    "cosine": k.Cosine(1.3, SCALES),
+    "periodic": k.Periodic(1.5, 0.6, 0.7).on(1),
+    "periodic, short": k.Periodic(1.5, 0.1, 2.0).on(1),
+    "sum": k.Linear(0.3) + 2.0 * k.Cosine(0.4, 1.1),
+    "product": k.Linear(0.3).on(0) * k.Periodic(1.0, 1.0, 0.5).on(1),
+}
+RANDOM = {
+    "rbf": k.RBF(1.4, SCALES),
+    "matern12": k.Matern12(1.4, SCALES),
+    "matern32": k.Matern32(0.9, 0.5),
+    "matern52": k.Matern52(1.4, SCALES),
+    "rational quadratic": k.RationalQuadratic(1.4, SCALES, 0.7),
+    "periodic of two": k.Periodic(1.5, 0.8, SCALES),
+    "mixture": MIXTURE,
+    "arc cosine 0": k.ArcCosine(0.7, SCALES, 0.6, 0),
+    "arc cosine 1": k.ArcCosine(0.7, SCALES, 0.6, 1),
+    "arc cosine 2": k.ArcCosine(0.2, SCALES, 0.3, 2),
+    "zero mean": k.ZeroMean(k.RBF(1.2, 0.3), k.Uniform(0.0, 1.0)).on(0),
+    "zero mean of two": k.ZeroMean(k.Matern52(1.2, SCALES), k.Uniform(-1.0, 1.0)),
+    "zero mean, normal": k.ZeroMean(k.RBF(1.2, 0.5), k.Gaussian(0.2, 0.7)),
+    "sum": k.RBF(0.5, 0.7) + k.Linear(0.4).on(0) + k.Matern32(0.3, 0.4).on(1),
+    "product": k.RBF(1.0, 0.7).on(1) * k.Matern32(0.9, 0.4).on(0) * k.Linear(2.0),
+    "product of sums": (k.RBF(1.0, 0.7) + k.Constant(0.5)) * (k.Matern12(0.5, 1.0) + k.Linear(0.4)),
+}
+
+
+@jax.jit
+def inner(blocks):
+    return sum(jnp.einsum("ngr,mgr->nm", block, block) / block.shape[1] for block in blocks)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_finite_features_are_the_kernel(name):
+    found = jax.jit(lambda X: features(EXACT[name], jax.random.key(0), 300, X)(X))(X)
+    assert all(block.shape[1] == 1 for block in found)
+    np.testing.assert_allclose(inner(found), EXACT[name].matrix(X), atol=2e-13)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        k.Coregion(jnp.array([[1.0, 0.2], [0.5, -1.0], [0.3, 0.4]]), jnp.array([0.5, 0.0, 0.2])),
+        k.ZeroMeanCategory(1.5, jnp.array([0.2, 0.5, 0.3])),
+    ],
+)
+def test_categories_are_finite(kernel):
+    kernel = kernel.on(1)
+    found = features(kernel, jax.random.key(0), 64, CODES)(CODES)
+    np.testing.assert_allclose(inner(found), kernel.matrix(CODES), atol=1e-14)
+
+
+def deviation(kernel, points, num=20000):
+    """Largest distance of the inner products from the kernel in their standard errors, and the size of those."""
+
+    @jax.jit
+    def found():
+        blocks = features(kernel, jax.random.key(3), num, points)(points)
+        assert {block.shape[1] for block in blocks} <= {1, num}
+        return sum(jnp.einsum("ngr,mgr->gnm", b, b) * jnp.ones((num, 1, 1)) for b in blocks)
+
+    each = np.asarray(found())
+    error = each.std(axis=0) / num**0.5 + 1e-12
+    return np.max(np.abs(each.mean(axis=0) - kernel.matrix(points)) / error)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_features_are_the_kernel_on_average(name):
+    """Within 4.5 standard errors; the wrong scale or degrees of freedom are at least 20 away (next test)."""
+    assert deviation(RANDOM[name], X) < 4.5
+
+
+def test_levels_are_told_apart_on_average():
+    assert deviation(k.CategoryDelta(1.5), CODES) < 4.5
+    assert deviation(k.CategoryDelta(1.5) * k.RBF(1.0, 2.0).on(0), CODES) < 4.5
+    between = features(k.CategoryDelta(1.5), jax.random.key(0), 4, CODES)(CODES + 0.5)
+    assert jnp.isnan(between[0]).all()
+
+
+def test_the_check_finds_another_kernel():
+    """It would reject Matern 3/2 for 1/2: the wrong degrees of freedom."""
+    (block,) = features(k.Matern32(1.4, SCALES), jax.random.key(3), 20000, X)(X[::3])
+    each = np.sum(block[0] * block[1], axis=-1)
+    assert np.abs(each.mean() - k.Matern12(1.4, SCALES).matrix(X)[0, 3]) / (each.std() / 20000**0.5) > 9
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "mixture", "product of sums", "zero mean of two"])
+def test_values_do_not_depend_on_the_rows_around_them(name):
+    make = features(RANDOM[name], jax.random.key(0), 16, X)
+    for one, all_rows in zip(make(X[2:3]), make(X), strict=True):
+        np.testing.assert_allclose(one[0], all_rows[2], rtol=1e-9, atol=1e-12)
+
+
+def test_zero_mean_functions_integrate_to_zero():
+    measure = k.Uniform(0.0, 1.0)
+    nodes, weights = measure.quadrature(order=60)
+    kernel = k.ZeroMean(k.RBF(1.2, 0.3), measure)
+    (block,) = features(kernel, jax.random.key(0), 16, nodes[:, None])(nodes[:, None])
+    np.testing.assert_allclose(jnp.einsum("n,ngr->gr", weights, block), 0, atol=1e-12)
+    long = k.ZeroMean(k.RBF(jnp.float32(1.0), jnp.float32(100.0)), k.Uniform(jnp.float32(0), jnp.float32(1)))
+    points = X.astype(jnp.float32)[:, :1]
+    (block,) = features(long, jax.random.key(0), 4000, points)(points)
+    # Variances of 1e-5: the plain difference of numbers near 1 would have lost them in float32.
+    np.testing.assert_allclose(jnp.mean(jnp.sum(block**2, -1), 1), long.diagonal(points), rtol=0.1)
+
+
+def test_gradients_pass_through_hyperparameters():
+    """Of the inner products: those of the kernel, exactly for finite features."""
+
+    def value(scale, make):
+        return inner(features(make(scale), jax.random.key(0), 40, X)(X))[0, 1]
+
+    def exact(scale, make):
+        return make(scale).matrix(X)[0, 1]
+
+    for make in (
+        lambda s: k.Periodic(1.5, s, 0.9).on(1),
+        lambda s: k.Polynomial(s, 0.7, 3),
+        lambda s: k.Cosine(1.0, s),
+    ):
+        np.testing.assert_allclose(jax.grad(value)(0.6, make), jax.grad(exact)(0.6, make), rtol=1e-9)
+    slopes = jax.grad(lambda s: inner(features(k.RBF(1.0, s), jax.random.key(0), 4000, X)(X))[0, 1])(0.6)
+    np.testing.assert_allclose(slopes, jax.grad(lambda s: k.RBF(1.0, s).matrix(X)[0, 1])(0.6), rtol=0.1)
+    assert np.isfinite(jax.grad(lambda s: value(s, lambda s: k.Polynomial(1.0, s, 2)))(0.0))
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "product of sums", "mixture"])
+def test_float32_stays_float32(name):
+    kernel, points = jax.tree.map(lambda x: x.astype(jnp.float32), (RANDOM[name], X))
+    blocks = features(kernel, jax.random.key(0), 8, points)(points)
+    assert all(block.dtype == jnp.float32 for block in blocks)
+    assert all(np.isfinite(block).all() for block in blocks)
+
+
+def test_features_are_a_tree_that_pickles():
+    make = features(RANDOM["product of sums"], jax.random.key(0), 5, X)
+    again = pickle.loads(pickle.dumps(make))
+    assert jax.tree.structure(again) == jax.tree.structure(make)
+    for one, other in zip(jax.jit(lambda f, X: f(X))(again, X), make(X), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def own_values(kernel, X):
+    return (kernel.weight * X[:, None, :],)
+
+
+def test_a_kernel_of_ones_own_registers_its_features():
+    @k.base.value_type()
+    class Own(k.Kernel):
+        weight: jax.Array
+
+        def _cross(self, X1, X2):
+            return self.weight**2 * X1 @ X2.T
+
+        def _diagonal(self, X):
+            return self.weight**2 * jnp.sum(X * X, axis=1)
+
+    kernel = Own(jnp.array(0.7)) * k.Constant(2.0)
+    assert features(kernel, jax.random.key(0), 5, X) is None
+    assert features(k.Constant(1.0) + k.as_kernel(lambda a, b: a @ b.T).on(0), jax.random.key(0), 5, X) is None
+
+    @features.register
+    def _(kernel: Own, key, num, points):
+        return jax.tree_util.Partial(own_values, kernel)
+
+    np.testing.assert_allclose(inner(features(kernel, jax.random.key(0), 5, X)(X)), kernel.matrix(X), atol=1e-14)

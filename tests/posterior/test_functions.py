@@ -1,0 +1,177 @@
+"""Functions of a posterior: fixed for good, from every engine, with the moments of the process."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from tests.oracles.vectors import cases
+
+CASE = cases("collapsed")[0]
+DATA, Y, NEW = jnp.asarray(CASE["X"]), jnp.asarray(CASE["y"]), jnp.asarray(CASE["Xs"])
+Z = DATA[:4]
+
+
+def model(X, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.3))
+    level = numpyro.sample("level", dist.Normal())
+    f = ngp.gp("f", ngp.kernels.Matern52(1.2, lengthscale), Z, mean=lambda X: level + 0.0 * X[..., 0], outputs=2)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.HeteroscedasticGaussian(), obs=y)
+
+
+DRAWS = {
+    "f": 0.3 * np.random.default_rng(0).normal(size=(6, 2, 4)),
+    "lengthscale": jnp.linspace(0.6, 1.2, 6),
+    "level": jnp.arange(6.0),
+}
+POSTERIOR = ngp.Posterior.from_mcmc(model, DRAWS)
+
+
+@pytest.fixture(scope="module")
+def functions():
+    return POSTERIOR.functions(jax.random.key(0), 6, NEW, num_features=64)
+
+
+def test_a_function_is_the_same_whatever_rows_come_together(functions):
+    f, order = functions, jnp.array([3, 0, 2, 1])
+    values = f(NEW)
+    assert values.shape == (6, 4, 2)
+    assert len(f) == 6
+    np.testing.assert_allclose(f(NEW[order]), values[:, order], rtol=1e-9)
+    np.testing.assert_allclose(jnp.concatenate([f(row[None]) for row in NEW], axis=1), values, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(lambda f, X: f(X))(f, NEW), values, rtol=1e-9)
+    np.testing.assert_allclose(f[2](NEW), values[2], rtol=1e-9)
+    np.testing.assert_allclose(f(jnp.broadcast_to(NEW, (6, *NEW.shape))), values, rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(lambda x: f(x[None])[:, 0], out_axes=1)(NEW), values, rtol=1e-9)
+    again = POSTERIOR.functions(jax.random.key(0), 6, DATA, num_features=64)
+    np.testing.assert_allclose(again(NEW), values, rtol=1e-9)
+    # Means differ by the level of each draw: a mean function that closes over a site keeps the value of its draw.
+    np.testing.assert_allclose(values.mean(axis=(1, 2)), jnp.arange(6.0), atol=1.5)
+
+
+def test_gradient_is_that_of_each_function(functions):
+    step = jnp.zeros(NEW.shape[1]).at[0].set(1e-5)[None]
+    wanted = (functions(NEW + step) - functions(NEW - step)) / 2e-5
+    np.testing.assert_allclose(functions.gradient(NEW)[..., 0], wanted, atol=1e-6)
+    total = jax.grad(lambda X: jnp.sum(functions(X)))(NEW)
+    np.testing.assert_allclose(total, jnp.sum(functions.gradient(NEW), axis=(0, 2)), rtol=1e-8)
+
+
+def sparse(X, y=None):
+    f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z.astype(X.dtype), mean=0.5, jitter=1e-4)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def exact(X, y=None):
+    numpyro.sample("none", dist.Normal())
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.2, 0.7), X, 0.1, obs=y.astype(X.dtype))
+
+
+def is_close(draws, mean, covariance, level=5.0):
+    """Moments of draws (S, N) within Monte Carlo error of those wanted, in standard errors."""
+    count, scale = len(draws), np.sqrt(np.diagonal(covariance))
+    assert np.max(np.abs(draws.mean(0) - mean) / scale) < level / count**0.5
+    error = np.sqrt((np.outer(scale, scale) ** 2 + np.asarray(covariance) ** 2) / count)
+    assert np.max(np.abs(np.cov(draws.T) - covariance) / error) < level
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("name", ["point", "belief", "exact"])
+def test_moments_are_those_of_the_process(name, dtype):
+    """2000 functions of 256 features; starved variances, or a prior without its correction, are 20 errors away."""
+    X = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0]).astype(dtype)
+    args = (X,)
+    value = 0.5 * jnp.arange(4.0)
+    if name == "exact":
+        posterior, args = ngp.Posterior.from_mcmc(exact, {"none": jnp.zeros(2000)}), (DATA.astype(dtype), Y)
+        f = ngp.gp_regression("y", ngp.kernels.Matern52(1.2, 0.7), DATA, 0.1, obs=Y)
+    elif name == "point":
+        posterior = ngp.Posterior.from_mcmc(sparse, {"f": jnp.broadcast_to(value, (2000, 4)).astype(dtype)})
+        with numpyro.handlers.substitute(data={"f": value}):
+            f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z, mean=0.5, jitter=1e-4)
+    else:
+        belief = ngp.beliefs.Coupled(value.astype(dtype), 0.3 * jnp.eye(4, dtype=dtype))
+        guide = lambda *args: numpyro.sample("f", ngp.Belief(belief))  # noqa: E731
+        posterior = ngp.Posterior.from_svi(sparse, guide, {})
+        with numpyro.handlers.substitute(data={"f": belief}):
+            f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z, mean=0.5, jitter=1e-4)
+    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(X)
+    assert found.dtype == dtype
+    at = X.astype(jnp.float64)
+    is_close(np.asarray(found, float), f(at).mean, f.process.joint(f.basis, at).covariance)
+
+
+def deep(X, y=None):
+    f = ngp.gp("inner", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
+    h = f.draw("noise", X)
+    g = ngp.gp("outer", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z**2], axis=1))
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", g(h), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_layers_are_composed_and_particles_serve():
+    """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
+    values = {"inner": jnp.ones((3, 2, 4)), "outer": jnp.ones((3, 4))}
+    posterior = ngp.Posterior(deep, "stein", ngp.Posterior.from_mcmc(deep, values).source)
+    f, g = (posterior.functions(jax.random.key(2), 3, DATA, gp=name, num_features=32) for name in ("inner", "outer"))
+    hidden = f(NEW)
+    np.testing.assert_allclose(g(hidden), jnp.stack([g[s](hidden[s]) for s in range(3)]), rtol=1e-9)
+    with pytest.raises(ValueError, match="gp must be the name of one process of the model"):
+        posterior.functions(jax.random.key(2), 3, DATA)
+
+
+def additive(X, y=None):
+    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Linear(0.7)}
+    f = ngp.additive_gp("f", kernels, {"a": Z, "b": Z[:2]})
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_components_and_pickling():
+    posterior = ngp.Posterior.from_mcmc(additive, {"f": jnp.ones((3, 6))})
+    f = posterior.functions(jax.random.key(0), 3, DATA, num_features=8)
+    parts = f.components(NEW)
+    np.testing.assert_allclose(parts["a"] + parts["b"], f(NEW), rtol=1e-12)
+    again = pickle.loads(pickle.dumps(f))
+    np.testing.assert_allclose(again(NEW), f(NEW), rtol=1e-12)
+
+
+def plain(X, y=None):
+    f = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_kernels_without_features_remember_what_they_were_asked():
+    """The values of all rows at once, asked in two calls with rows again; the moments are those of the process."""
+    value = 0.5 * jnp.arange(4.0)
+    posterior = ngp.Posterior.from_mcmc(plain, {"f": jnp.broadcast_to(value, (400, 4))})
+    f, g = (posterior.functions(jax.random.key(0), 400, NEW) for _ in range(2))
+    assert len(f) == 400
+    first = f(NEW[:2])
+    both = f(jnp.concatenate([NEW[2:3], NEW[:2], NEW[2:3]]))
+    np.testing.assert_array_equal(both[:, 1:3], first)
+    np.testing.assert_array_equal(both[:, 0], both[:, 3])
+    np.testing.assert_allclose(g(NEW[:3]), f(NEW[:3]), rtol=1e-9)
+    with numpyro.handlers.substitute(data={"f": value}):
+        process = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
+    joint = process.joint(NEW[:3])
+    is_close(np.asarray(f(NEW[:3])), joint.mean, joint.covariance_matrix)
+    with pytest.raises(TypeError, match="X must be known numbers, as the kernel has no features"):
+        jax.jit(f)(NEW)
+
+
+def test_refusals(functions):
+    with pytest.raises(ValueError, match=r"X must be of shape \(N, D\), or \(6, N, D\) with inputs for each function"):
+        functions(jnp.zeros((5, 2, NEW.shape[1])))
+    with pytest.raises(ValueError, match="num_features"):
+        POSTERIOR.functions(jax.random.key(0), 2, NEW, num_features=0)
+    with pytest.raises(TypeError, match="arguments of the model"):
+        POSTERIOR.functions(jax.random.key(0), 2)
