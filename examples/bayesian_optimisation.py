@@ -113,7 +113,7 @@ def main():
             rows.append({"function": name, "method": kind, "median": np.median(runs[:, -1]), "worst": high[-1]})
             print(f"{name:12s}{kind:22s} regret after {evaluations}: {rows[-1]['median']:.4f}, worst {high[-1]:.4f}")
         ax.set(title=name, xlabel="evaluations", ylabel="best optimum minus best value" if ax is axes[0] else "")
-    axes[0].legend()
+    axes[0].legend(fontsize="small", loc="upper right")
     figure.savefig(args.out / "bayesian_optimisation.png", dpi=150)
     save(args.out / "bayesian_optimisation.csv", rows)
 

@@ -35,7 +35,7 @@ def main():
     force = posterior.functions(jax.random.key(2), args.draws, gp="force", **data)
     times = jnp.linspace(0.05, 10.0, 200)
     values, truth = np.asarray(force(times[:, None])), np.asarray(true_force(times))
-    paths = np.stack([solve(force[s], 0.8, times) for s in range(min(args.draws, 20))])
+    paths = np.stack([solve(force[s], 0.8, times) for s in range(min(args.draws, 8))])
 
     low, high = np.quantile(values, [0.05, 0.95], axis=0)
     inside = np.mean((truth >= low) & (truth <= high))
