@@ -5,6 +5,8 @@ Sizes are the same for all descriptions, so that programs are shared and a compi
 
 import dataclasses
 import functools
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -13,96 +15,18 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-from hypothesis import strategies as st
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from models.own_likelihood import ZeroInflatedPoisson
 from numpyro_gp.arrays import value_type
+from tests.contracts.descriptions import Description
 
-ROWS, POINTS, COLUMNS, OUTPUTS, DRAWS = 6, 3, 2, 2, 3
-
-# Which processes a likelihood can see, and which beliefs can stand at their sites.
-ONE = ("gaussian", "student", "bernoulli", "poisson", "closure", "exposed", "scaled")
-LIKELIHOODS = {
-    "one": ONE,
-    "outputs": ("gaussian", "softmax", "closure"),
-    "two": ("heteroscedastic", "two functions"),
-    "three": ("three functions",),
-    "additive": ONE,
-    "deep": ("gaussian", "bernoulli", "exposed"),
-    "regression": ("gaussian",),
-    "collapsed": ("gaussian",),
-    "two regressions": ("gaussian",),
-}
-PLAIN = ("coupled", "natural", "mean field", "own")
-BELIEFS = {
-    "one": (*PLAIN, "decoupled", "hybrid", "orthogonal"),
-    "outputs": PLAIN,
-    "two": PLAIN,
-    "three": PLAIN,
-    "additive": ("coupled", "own", "block diagonal", "structured"),
-    "deep": PLAIN,
-    "regression": ("none",),
-    "collapsed": ("none",),
-    "two regressions": ("none",),
-}
-CONDITIONED = ("regression", "collapsed", "two regressions")
-SITES = {"one": 1, "outputs": 1, "two": 2, "three": 3, "additive": 1, "deep": 1}
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What a model is made of; a hashable value."""
-
-    process: str = "one"
-    likelihood: str = "gaussian"
-    belief: str = "coupled"
-    hyper: str = "sampled"  # or fixed, or param
-    kernel: str = "rbf"  # or sum, or own class, or own callable
-    around: str = "nothing"  # handler around the data: mask, scale, scope
-    inducing: str = "Z"  # or X: one object for both arguments
-    noise_last: bool = False  # hyper-parameters of the data are sampled after the process
-    mean: bool = False
-    seed: int = 0
-
-    @property
-    def is_conditioned(self) -> bool:
-        """Whether the data are inside the model (`gp_regression`)."""
-        return self.process in CONDITIONED
-
-    @property
-    def is_deep(self) -> bool:
-        return self.process == "deep"
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """Names of the sites of processes that a likelihood sees."""
-        return tuple(f"func_{letter}" for letter in "abc"[: SITES.get(self.process, 0)])
-
-
-@st.composite
-def descriptions(draw: Any) -> Description:
-    """A model that the library claims to serve."""
-
-    def one_of(*choices: Any) -> Any:
-        return draw(st.sampled_from(choices))
-
-    process = one_of(*LIKELIHOODS)
-    conditioned = process in CONDITIONED
-    return Description(
-        process=process,
-        likelihood=one_of(*LIKELIHOODS[process]),
-        belief=one_of(*BELIEFS[process]),
-        hyper="sampled" if conditioned else one_of("sampled", "fixed", "param"),
-        kernel=one_of("rbf", "sum", "class", "callable"),
-        around="nothing" if conditioned else one_of("nothing", "mask", "scale", "scope"),
-        inducing="X" if process == "one" and one_of(False, True) else "Z",
-        noise_last=one_of(False, True),
-        mean=process != "outputs" and one_of(False, True),
-        seed=one_of(0, 1, 2, 3),
-    )
+ROWS, POINTS, COLUMNS, OUTPUTS, DRAWS, REPLICATES = 6, 3, 2, 2, 3, 2
+# Arguments of the models that have no row for each datum.
+WITHOUT_ROWS = ("Z",)
 
 
 @value_type()
@@ -160,12 +84,12 @@ def kernel_of(kind: str, variance: Any, lengthscale: Any) -> Any:
 def recipe_of(kind: str, seed: int) -> Any:
     """The recipe of one site."""
     others = np.random.default_rng(seed + 100).normal(size=(POINTS, COLUMNS))
-    if kind in ("decoupled", "hybrid", "orthogonal"):
-        return getattr(ngp.guides, kind)(others)
+    if kind in ("decoupled", "hybrid", "orthogonal", "decoupled layer"):
+        return getattr(ngp.guides, kind.replace(" ", "_"))(others)
     if kind == "own":
         return delegating
-    if kind == "structured":
-        return ngp.guides.structured(1)
+    if kind in ("structured", "block low rank"):
+        return getattr(ngp.guides, kind.replace(" ", "_"))(1)
     if kind == "natural":
         return ngp.guides.coupled(natural=True)
     return getattr(ngp.guides, kind.replace(" ", "_"))()
@@ -190,8 +114,16 @@ def likelihood_of(d: Description, noise: Any, exposure: Any) -> Any:
         "gaussian": lambda: ngp.likelihoods.Gaussian(noise),
         "student": lambda: ngp.likelihoods.StudentT(4.0, noise),
         "bernoulli": lambda: ngp.likelihoods.Bernoulli(),
+        "probit": lambda: ngp.likelihoods.Bernoulli("probit"),
         "poisson": lambda: ngp.likelihoods.Poisson(),
+        "gamma": lambda: ngp.likelihoods.Gamma(1.0 + noise),
+        "exponential": lambda: ngp.likelihoods.Exponential(),
+        "beta": lambda: ngp.likelihoods.Beta(1.0 + noise),
+        "negative binomial": lambda: ngp.likelihoods.NegativeBinomial(1.0 + noise),
+        "ordinal": lambda: ngp.likelihoods.Ordinal(jnp.array([-0.5, 0.6]), noise),
+        "own": lambda: ZeroInflatedPoisson(0.5 * jnp.exp(-noise)),
         "softmax": lambda: ngp.likelihoods.Softmax(OUTPUTS),
+        "robust max": lambda: ngp.likelihoods.RobustMax(OUTPUTS),
         "heteroscedastic": lambda: ngp.likelihoods.HeteroscedasticGaussian(),
         "scaled": lambda: ngp.likelihoods.Gaussian(noise * exposure),
         "closure": lambda: lambda f: dist.Normal(f, noise),
@@ -202,9 +134,14 @@ def likelihood_of(d: Description, noise: Any, exposure: Any) -> Any:
     return made[d.likelihood]()
 
 
+def slope(X: Any) -> Any:
+    """A mean function."""
+    return 0.3 * X[..., 0]
+
+
 def open_processes(d: Description, name: Any, kernel: Any, Z: Any) -> Any:
     """Open the sites and return the function from inputs to what a likelihood sees."""
-    mean = (lambda X: 0.3 * X[..., 0]) if d.mean else None
+    mean = slope if d.mean else None
     if d.process == "additive":
         parts = {"first": kernel, "second": ngp.kernels.Matern52(0.5, 0.8).on(1)}
         return ngp.additive_gp(name(d.sites[0]), parts, {key: Z for key in parts}, mean=mean)
@@ -218,62 +155,69 @@ def open_processes(d: Description, name: Any, kernel: Any, Z: Any) -> Any:
     return made[0] if len(made) == 1 else lambda X: tuple(f(X) for f in made)
 
 
-def around_of(d: Description, seen: Any) -> Any:
-    """The handler around the data site."""
-    if d.around == "mask" and seen is not None:
-        return handlers.mask(mask=seen)
-    return handlers.scale(scale=2.5) if d.around == "scale" else handlers.scale(scale=1.0)
+@contextmanager
+def around_of(d: Description, seen: Any) -> Iterator[None]:
+    """The handler and the plate around the data site."""
+    with ExitStack() as stack:
+        if d.plates == "replicates":
+            stack.enter_context(numpyro.plate("replicates", REPLICATES, dim=-2))
+        if seen is not None:
+            stack.enter_context(handlers.mask(mask=seen))
+        if d.around == "scale":
+            stack.enter_context(handlers.scale(scale=2.5))
+        yield
 
 
-def model_of(d: Description, prefix: str = "") -> Any:
-    """The model; ``prefix`` renames every site."""
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The model, a value that pickles; ``prefix`` renames every site."""
 
-    def name(site: str) -> str:
-        return prefix + site
+    description: Description
+    prefix: str
 
-    def model(X, exposure, y=None, *, Z, batch=None, seen=None):
-        kernel = kernel_of(
-            d.kernel, hyperparameter(d, name("variance"), 1.2), hyperparameter(d, name("lengthscale"), 0.9, COLUMNS)
-        )
+    def __call__(self, X, exposure, y=None, *, Z, batch=None, seen=None):
+        d, name = self.description, self.name
+        variance = hyperparameter(d, name("variance"), 1.2)
+        kernel = kernel_of(d.kernel, variance, hyperparameter(d, name("lengthscale"), 0.9, COLUMNS))
         noise = None if d.noise_last else hyperparameter(d, name("noise"), 0.4)
         if d.is_conditioned:
             noise = hyperparameter(d, name("noise"), 0.4) if noise is None else noise
-            return regressions(d, name, kernel, X, y, Z, noise)
+            return regression(d, name, kernel, X, y, Z, noise)
         with handlers.scope(prefix="part", hide_types=["plate"]) if d.around == "scope" else handlers.scale(scale=1.0):
             f = open_processes(d, name, kernel, Z)
             noise = hyperparameter(d, name("noise"), 0.4) if noise is None else noise
             with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-                latent = f.at_inducing() if d.inducing == "X" else f(X[rows])
+                latent = f.at_inducing() if d.inducing == "X" else f(X if d.inducing == "object" else X[rows])
                 first = latent[0] if isinstance(latent, tuple) else latent
                 numpyro.deterministic(name("location"), first.mean)
                 with around_of(d, None if seen is None else seen[rows]):
-                    given = None if y is None else y[rows]
+                    given = None if y is None else y[:, rows] if d.plates == "replicates" else y[rows]
                     ngp.observe(name("target"), latent, likelihood_of(d, noise, exposure[rows]), obs=given)
 
-    return model
+    def name(self, site: str) -> str:
+        """Name of a site."""
+        return self.prefix + site
 
 
-def regressions(d: Description, name: Any, kernel: Any, X: Any, y: Any, Z: Any, noise: Any) -> None:
-    """Gaussian data with the function integrated out; two of them stand under scopes, with other data."""
-    mean = (lambda inputs: 0.3 * inputs[..., 0]) if d.mean else None
-    inducing = Z if d.process == "collapsed" else None
-    if d.process != "two regressions":
-        ngp.gp_regression(name("target"), kernel, X, noise**2, obs=y, inducing=inducing, mean=mean)
-        return
-    for scope, data in (("left", y), ("right", None if y is None else 1.0 - 2.0 * y)):
-        with handlers.scope(prefix=scope):
-            ngp.gp_regression(name("target"), kernel, X, noise**2, obs=data, mean=mean)
+def regression(d: Description, name: Any, kernel: Any, X: Any, y: Any, Z: Any, noise: Any) -> None:
+    """Gaussian data with the function integrated out."""
+    inducing, mean = Z if d.process == "collapsed" else None, slope if d.mean else None
+    ngp.gp_regression(name("target"), kernel, X, noise**2, obs=y, inducing=inducing, mean=mean)
 
 
 def targets_of(d: Description, rng: np.random.Generator) -> np.ndarray:
     """Data in the support of the likelihood."""
-    if d.likelihood == "bernoulli":
-        return rng.integers(0, 2, ROWS)
-    if d.likelihood == "softmax":
-        return rng.integers(0, OUTPUTS, ROWS)
-    if d.likelihood in ("poisson", "exposed"):
-        return rng.poisson(2.0, ROWS)
-    return rng.normal(size=(ROWS, OUTPUTS) if d.process == "outputs" else ROWS)
+    shape = (REPLICATES, ROWS) if d.plates == "replicates" else (ROWS,)
+    classes = {"bernoulli": 2, "probit": 2, "ordinal": 3, "softmax": OUTPUTS, "robust max": OUTPUTS}
+    if d.likelihood in classes:
+        return rng.integers(0, classes[d.likelihood], shape)
+    if d.likelihood in ("poisson", "exposed", "negative binomial", "own"):
+        return rng.poisson(2.0, shape)
+    if d.likelihood in ("gamma", "exponential"):
+        return rng.gamma(2.0, size=shape)
+    if d.likelihood == "beta":
+        return rng.uniform(0.1, 0.9, shape)
+    return rng.normal(size=(ROWS, OUTPUTS) if d.process == "outputs" else shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,24 +241,37 @@ class Case:
         return self.svi.constrain_fn(self.params)
 
     @property
+    def names(self) -> list[str]:
+        """Names of the parameters as they are without a scope or a prefix."""
+        return [name.removeprefix(self.before).replace(self.prefix, "") for name in self.params]
+
+    def taken(self, values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+        """Arguments of the model with these rows alone, or in this order."""
+        found = {name: value if name in WITHOUT_ROWS else value[rows] for name, value in values.items() if name != "y"}
+        if "y" in values:
+            is_nested = self.description.plates == "replicates"
+            found["y"] = values["y"][:, rows] if is_nested else values["y"][rows]
+        return found
+
+    @property
     def scope(self) -> str:
         """What stands before the names of the process and the data."""
         return self.before + ("part/" if self.description.around == "scope" else "")
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=4)
 def build(d: Description, prefix: str = "", before: str = "", **changed: str) -> Case:
     """The model that a description describes; ``prefix`` renames its sites, ``before`` is a scope around it."""
     d = dataclasses.replace(d, **changed)
     rng = np.random.default_rng(d.seed)
-    size = ROWS if d.inducing == "X" else POINTS
+    size = POINTS if d.inducing == "Z" else ROWS
     X, Xnew = (jnp.asarray(rng.normal(size=(ROWS, COLUMNS))) for _ in range(2))
     exposure, other = (jnp.asarray(rng.uniform(0.5, 8.0, ROWS)) for _ in range(2))
-    Z = X if d.inducing == "X" else jnp.asarray(rng.normal(size=(POINTS, COLUMNS)))
+    Z = jnp.asarray(rng.normal(size=(POINTS, COLUMNS))) if d.inducing == "Z" else X
     seen = jnp.arange(ROWS) < ROWS - 2
     data = {"X": X, "exposure": exposure, "y": jnp.asarray(targets_of(d, rng)), "Z": Z}
     data |= {"seen": seen} if d.around == "mask" else {}
-    model = model_of(d, prefix)
+    model = Model(d, prefix)
     model = handlers.scope(model, prefix=before[:-1]) if before else model
     scope = before + ("part/" if d.around == "scope" else "")
     recipes = {f"{scope}{prefix}{site}": recipe_of(d.belief, d.seed) for site in d.sites}
@@ -322,7 +279,7 @@ def build(d: Description, prefix: str = "", before: str = "", **changed: str) ->
     svi = SVI(model, guide, optax.sgd(0.0), Trace_ELBO())
     params = svi.optim.get_params(svi.init(jax.random.key(0), **data).optim_state)
     moved = {name: _moved(name, value, d.seed) for name, value in params.items()}
-    new = {"X": Xnew, "exposure": other, "Z": Z}
+    new = {"X": X if d.inducing == "object" else Xnew, "exposure": other, "Z": Z}
     return Case(d, model, guide, svi, moved, data, new, _draws(d, prefix, before, size), prefix, before)
 
 

@@ -1,0 +1,156 @@
+"""What a model of the net is made of: a value of choices from finite sets, and hypothesis' way to draw many of them."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+# Which processes a likelihood can see, and which beliefs can stand at their sites.
+ONE = (
+    "gaussian",
+    "student",
+    "bernoulli",
+    "probit",
+    "poisson",
+    "gamma",
+    "exponential",
+    "beta",
+    "negative binomial",
+    "ordinal",
+    "own",
+    "closure",
+    "exposed",
+    "scaled",
+)
+CLOSURES = ("closure", "exposed", "two functions", "three functions")
+LIKELIHOODS = {
+    "one": ONE,
+    "outputs": ("gaussian", "softmax", "robust max", "closure"),
+    "two": ("heteroscedastic", "two functions"),
+    "three": ("three functions",),
+    "additive": ONE,
+    "deep": ("gaussian", "bernoulli", "exposed"),
+    "regression": ("gaussian",),
+    "collapsed": ("gaussian",),
+}
+PLAIN = ("coupled", "natural", "mean field", "own")
+BELIEFS = {
+    "one": (*PLAIN, "decoupled", "hybrid", "orthogonal", "decoupled layer"),
+    "outputs": (*PLAIN, "decoupled layer"),
+    "two": PLAIN,
+    "three": PLAIN,
+    "additive": ("coupled", "own", "block diagonal", "structured", "block low rank"),
+    "deep": PLAIN,
+    "regression": ("none",),
+    "collapsed": ("none",),
+}
+CONDITIONED = ("regression", "collapsed")
+CHOICES = {
+    "hyper": ("sampled", "fixed", "param"),
+    "kernel": ("rbf", "sum", "class", "callable"),  # the last two are the user's own
+    "around": ("nothing", "mask", "scale", "scope"),  # handlers around the data
+    "plates": ("data", "replicates"),
+}
+# X: a process at its own inducing inputs, asked for; object: X itself passed for both arguments.
+INDUCING = ("Z", "X", "object")
+SITES = {"one": 1, "outputs": 1, "two": 2, "three": 3, "additive": 1, "deep": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a model is made of; a hashable value."""
+
+    process: str = "one"
+    likelihood: str = "gaussian"
+    belief: str = "coupled"
+    hyper: str = "sampled"
+    kernel: str = "rbf"
+    around: str = "nothing"
+    plates: str = "data"
+    inducing: str = "Z"
+    noise_last: bool = False  # hyper-parameters of the data are sampled after the process
+    mean: bool = False
+    seed: int = 0
+
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether the data are inside the model (`gp_regression`)."""
+        return self.process in CONDITIONED
+
+    @property
+    def is_deep(self) -> bool:
+        return self.process == "deep"
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows can be taken away, batched or cut into chunks: inducing inputs are not the data's."""
+        return self.inducing == "Z" and not self.is_conditioned
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites of processes that a likelihood sees."""
+        return tuple(f"func_{letter}" for letter in "abc"[: SITES.get(self.process, 0)])
+
+    @property
+    def features(self) -> frozenset[tuple[str, Any]]:
+        """Everything it is made of but the seed of its values."""
+        return frozenset((name, value) for name, value in dataclasses.asdict(self).items() if name != "seed")
+
+
+@st.composite
+def descriptions(draw: Any) -> Description:
+    """A model that the library claims to serve."""
+
+    def one_of(*choices: Any) -> Any:
+        return draw(st.sampled_from(choices))
+
+    process = one_of(*LIKELIHOODS)
+    chosen = {name: one_of(*values) for name, values in CHOICES.items()}
+    outputs = process == "outputs"
+    if process in CONDITIONED:
+        chosen |= {"hyper": "sampled", "around": "nothing", "plates": "data"}
+    return Description(
+        process=process,
+        likelihood=one_of(*LIKELIHOODS[process]),
+        belief=one_of(*BELIEFS[process]),
+        **chosen | ({"plates": "data"} if outputs else {}),
+        inducing=one_of("Z", *INDUCING) if process == "one" else "Z",
+        noise_last=one_of(False, True),
+        mean=not outputs and one_of(False, True),
+        seed=draw(st.integers(0, 10**6)),
+    )
+
+
+def drawn(count: int, seed: int) -> list[Description]:
+    """Different models drawn by hypothesis, at most ``count``."""
+    found: dict[Description, None] = {}
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(description=descriptions())
+    def collect(description: Description) -> None:
+        found[description] = None
+
+    collect()
+    return list(found)
+
+
+def spread(models: Iterable[Description], count: int) -> list[Description]:
+    """The ``count`` models in which rare features are met most often: next is one whose rarest feature is the rarest."""
+    left, met, chosen = list(models), Counter[tuple[str, Any]](), []
+    for _ in range(count):
+        best = min(left, key=lambda one: sorted(met[feature] for feature in one.features))
+        left.remove(best)
+        chosen.append(best)
+        met.update(best.features)
+    return chosen
