@@ -24,6 +24,7 @@ __all__ = [
     "check_points",
     "check_shape",
     "check_triangle",
+    "check_level",
     "check_key",
     "check_count",
     "check_choice",
@@ -51,11 +52,14 @@ def check_array(argument: str, value: ArrayLike) -> Array:
 
 
 def check_floating(argument: str, value: ArrayLike) -> Array:
-    """Return ``value`` as a floating point array; refuse integers, booleans, complex numbers and objects."""
+    """Return ``value`` as a floating point array; refuse integers, booleans, complex numbers and objects.
+
+    A literal such as ``variance=1`` is the Python float, which does not raise float32 inputs to float64.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
     array = check_array(argument, value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        if isinstance(value, int) and not isinstance(value, bool):  # a literal such as variance=1
-            return array.astype(jnp.result_type(float))
         cure = f"Convert it: {argument}.astype(float)."
         fail(argument, "floating point", f"dtype {array.dtype}", cure, TypeError)
     check_finite(argument, array)
@@ -139,6 +143,14 @@ def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...
     if concrete is not None and positive and not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
         fail(argument, "a factor with a positive diagonal", "an entry <= 0", cure)
     return array
+
+
+def check_level(level: float) -> float:
+    """Return the probability of a credible interval, between 0 and 1."""
+    check_positive("level", level)
+    if level >= 1:
+        fail("level", "less than 1", level, "E.g. 0.9.")
+    return float(level)
 
 
 def check_key(argument: str, key: object) -> Array:

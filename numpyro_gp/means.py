@@ -38,10 +38,6 @@ def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"
     return check_points("X", X, columns=columns, leading=True)
 
 
-def _literal(value: ArrayLike) -> ArrayLike:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _times(X: Float[Array, "*batch D"], weights: Float[Array, " D *outputs"]) -> Array:
     """``X W`` over any leading axes, in full precision on every device."""
     return jnp.tensordot(X, weights, axes=1, precision=lax.Precision.HIGHEST)
@@ -77,7 +73,7 @@ class Constant:
     value: ArrayField
 
     def __post_init__(self) -> None:
-        value = check_floating("value", _literal(self.value))
+        value = check_floating("value", self.value)
         if value.ndim > 1:
             fail("value", "a scalar or of shape (P,)", f"shape {value.shape}", "Pass one value for each output.")
         store(self, value=value)
@@ -111,7 +107,7 @@ class Linear:
     bias: ArrayField = cast("ArrayField", 0.0)
 
     def __post_init__(self) -> None:
-        weights, bias = check_floating("weights", self.weights), check_floating("bias", _literal(self.bias))
+        weights, bias = check_floating("weights", self.weights), check_floating("bias", self.bias)
         if weights.ndim not in (1, 2) or weights.size == 0:
             fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass one slope for each input.")
         if bias.shape not in ((), weights.shape[1:]):

@@ -11,7 +11,7 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
@@ -57,9 +57,8 @@ def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, ba
     return basis
 
 
-def _starts(blocks: Blocks) -> list[slice]:
-    ends = [sum(block.shape[-1] for block in blocks[: number + 1]) for number in range(len(blocks))]
-    return [slice(end - block.shape[-1], end) for end, block in zip(ends, blocks, strict=True)]
+def _places(blocks: Blocks) -> tuple[slice, ...]:
+    return slices([block.shape[0] for block in blocks])
 
 
 @value_type(static=("names",))
@@ -240,7 +239,7 @@ class BlockLowRank(AbstractBelief):
     def roots(self) -> tuple[Blocks, Blocks, Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``."""
         inverses = tuple(solve_lower(P, jnp.eye(P.shape[0], dtype=P.dtype)) for P in self.precision_trils)
-        rows = [self.W[at] for at in _starts(self.precision_trils)]
+        rows = [self.W[at] for at in _places(self.precision_trils)]
         scaled = [inverse @ row for inverse, row in zip(inverses, rows, strict=True)]
         factor, inner = _half(jnp.concatenate(scaled))
         shared = tuple((inner @ one.T) @ inverse for one, inverse in zip(scaled, inverses, strict=True))
@@ -253,7 +252,7 @@ class BlockLowRank(AbstractBelief):
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``."""
         inverses, shared, _ = self.roots()
-        pairs = zip(_starts(inverses), inverses, strict=True)
+        pairs = zip(_places(inverses), inverses, strict=True)
         own = jnp.concatenate([(x[..., at] @ inverse.T) @ inverse for at, inverse in pairs], axis=-1)
         together = jnp.concatenate(shared, axis=1)
         return own - (x @ together.T) @ together
@@ -267,7 +266,7 @@ class BlockLowRank(AbstractBelief):
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
-        pairs = zip(_starts(self.precision_trils), self.precision_trils, strict=True)
+        pairs = zip(_places(self.precision_trils), self.precision_trils, strict=True)
         own = jnp.concatenate([noise[..., at] @ P.T for at, P in pairs], axis=-1)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
         return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)

@@ -1,6 +1,7 @@
 """The basis of an additive process: one small factorisation for each component (mathematics.md section 6.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,12 @@ from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 
 __all__ = ["AdditiveBasis"]
+
+
+def slices(sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Where parts of these sizes stand, one after the other."""
+    ends = accumulate(sizes)
+    return tuple(slice(end - size, end) for end, size in zip(ends, sizes, strict=True))
 
 
 @value_type(static=("names",))
@@ -52,8 +59,7 @@ class AdditiveBasis(AbstractBasis):
     @property
     def slices(self) -> tuple[slice, ...]:
         """Where the whitened values of each component stand."""
-        ends = [sum(self.sizes[: number + 1]) for number in range(len(self.parts))]
-        return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
+        return slices(self.sizes)
 
     @property
     def dtype(self) -> np.dtype:

@@ -269,11 +269,6 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 # What the kernels of this folder share.
 
 
-def _literal(value: ArrayLike) -> ArrayLike:
-    """Python integers as Python floats, which do not raise float32 inputs to float64."""
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
@@ -284,17 +279,17 @@ def _require_axes(argument: str, array: Array, most: int) -> Array:
 
 def positive_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
     """A positive scalar hyper-parameter, which may be traced."""
-    return _require_axes(argument, check_positive(argument, _literal(value)), 0)
+    return _require_axes(argument, check_positive(argument, value), 0)
 
 
 def nonnegative_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
     """A scalar hyper-parameter that may be zero."""
-    return _require_axes(argument, check_nonnegative(argument, _literal(value)), 0)
+    return _require_axes(argument, check_nonnegative(argument, value), 0)
 
 
 def positive_per_input(argument: str, value: ArrayLike) -> Array:
     """A positive hyper-parameter, ``()`` or ``(D,)``."""
-    return _require_axes(argument, check_positive(argument, _literal(value)), 1)
+    return _require_axes(argument, check_positive(argument, value), 1)
 
 
 def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Array, "1 #D"]:

@@ -238,7 +238,7 @@ class Coregion(Kernel):
         if matrix.ndim != 2 or matrix.size == 0:
             cure = "For one shared function pass weights[:, None]."
             fail("weights", "of shape (C, R): categories by shared functions", f"shape {matrix.shape}", cure)
-        own = check_nonnegative("diagonal", float(diagonal) if isinstance(diagonal, int) else diagonal)
+        own = check_nonnegative("diagonal", diagonal)
         if own.shape not in ((), (matrix.shape[0],)):
             cure = "Pass one value for each row of weights."
             fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {own.shape}", cure)

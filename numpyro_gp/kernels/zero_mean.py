@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
-from numpyro_gp.kernels.base import Kernel, _literal, _require_axes, per_input, positive_per_input
+from numpyro_gp.kernels.base import Kernel, _require_axes, per_input, positive_per_input
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
 
 __all__ = ["ZeroMean", "Uniform", "Gaussian"]
@@ -28,7 +28,7 @@ NODES = 20
 
 
 def _finite(argument: str, value: ArrayLike) -> Array:
-    return _require_axes(argument, check_floating(argument, _literal(value)), 1)
+    return _require_axes(argument, check_floating(argument, value), 1)
 
 
 def _legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarray, " {order}"]]:

@@ -138,6 +138,14 @@ class Likelihood(abc.ABC):
         return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
 
 
+def check_each_target(y: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str) -> None:
+    """Refuse known targets that are not finite, or not right; say the first that is wrong."""
+    check_finite("obs", y)
+    values = known(y)
+    if values is not None and not (right := is_right(values)).all():
+        fail("obs", required, f"{float(values[~right].ravel()[0]):.6g}", cure)
+
+
 def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """A parameter in the dtype and shape of the batch it belongs to."""
     value = jnp.asarray(value)

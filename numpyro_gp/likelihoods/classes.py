@@ -8,8 +8,8 @@ from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
-from numpyro_gp.checks import check_choice, check_finite, check_floating, check_positive, fail, known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, like
+from numpyro_gp.checks import check_choice, check_floating, check_positive, fail, known
+from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.continuous import mean_of_link
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
 
@@ -18,15 +18,10 @@ __all__ = ["Bernoulli", "Ordinal", "check_labels"]
 
 def check_labels(y: ArrayLike, classes: int) -> None:
     """Refuse known targets that are not whole numbers in ``0 ... classes - 1``."""
-    check_finite("obs", y)
-    values = known(y)
-    if values is None:
-        return
-    wrong = (values < 0) | (values > classes - 1) | (values != np.round(values))
-    if wrong.any():
-        got = f"{float(values[wrong].ravel()[0]):.6g}"
-        cure = "Recode labels of -1 and 1 as (y + 1) / 2." if classes == 2 else "Number the classes from 0."
-        fail("obs", "labels 0 or 1" if classes == 2 else f"labels 0 to {classes - 1}", got, cure)
+    required, cure = f"labels 0 to {classes - 1}", "Number the classes from 0."
+    if classes == 2:
+        required, cure = "labels 0 or 1", "Recode labels of -1 and 1 as (y + 1) / 2."
+    check_each_target(y, lambda y: (y >= 0) & (y <= classes - 1) & (y == np.round(y)), required, cure)
 
 
 def probit_log_prob(f: Array, sign: Array) -> Array:

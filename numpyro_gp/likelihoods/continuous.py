@@ -10,8 +10,8 @@ from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_choice, check_finite, check_positive, fail, known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, like
+from numpyro_gp.checks import check_choice, check_positive
+from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian", "StudentT", "Gamma", "Exponential", "Beta"]
@@ -32,10 +32,7 @@ def log_link(link: str, f: Array) -> tuple[Array, Array]:
 
 def check_positive_targets(y: ArrayLike) -> None:
     """Refuse known targets that are not finite and greater than zero."""
-    check_finite("obs", y)
-    values = known(y)
-    if values is not None and not (values > 0).all():
-        fail("obs", "positive", f"{float(values.min()):.6g}", "Use another likelihood for zero or negative targets.")
+    check_each_target(y, lambda y: y > 0, "positive", "Use another likelihood for zero or negative targets.")
 
 
 @value_type()
@@ -291,12 +288,8 @@ class Beta(Likelihood):
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be strictly between zero and one."""
-        check_finite("obs", y)
-        values = known(y)
-        if values is not None and not ((values > 0) & (values < 1)).all():
-            wrong = values[~((values > 0) & (values < 1))].ravel()[0]
-            cure = "Move exact zeros and ones inside, or model them apart."
-            fail("obs", "strictly between 0 and 1", f"{float(wrong):.6g}", cure)
+        cure = "Move exact zeros and ones inside, or model them apart."
+        check_each_target(y, lambda y: (y > 0) & (y < 1), "strictly between 0 and 1", cure)
 
     def _given(self, y: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch"], Float[Array, "*batch 9"]]:
         k = like("concentration", self.concentration, y)

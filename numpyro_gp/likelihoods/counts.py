@@ -1,14 +1,15 @@
 """Likelihoods of counts, all with a log link (mathematics.md section 7.1)."""
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.nn import softplus
 from jax.scipy.special import gammaln
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_finite, check_positive, fail, known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, like
+from numpyro_gp.checks import check_positive
+from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
 
 __all__ = ["Poisson", "NegativeBinomial"]
@@ -16,14 +17,8 @@ __all__ = ["Poisson", "NegativeBinomial"]
 
 def check_counts(y: ArrayLike) -> None:
     """Refuse known targets that are not whole numbers from zero on."""
-    check_finite("obs", y)
-    values = known(y)
-    if values is None:
-        return
-    wrong = (values < 0) | (values != values.round())
-    if wrong.any():
-        cure = "Counts are 0, 1, 2, ...; use Gaussian or Gamma for other targets."
-        fail("obs", "non-negative whole numbers", f"{float(values[wrong].ravel()[0]):.6g}", cure)
+    cure = "Counts are 0, 1, 2, ...; use Gaussian or Gamma for other targets."
+    check_each_target(y, lambda y: (y >= 0) & (y == np.round(y)), "non-negative whole numbers", cure)
 
 
 def poisson_log_prob(f: Array, y: Array) -> Array:

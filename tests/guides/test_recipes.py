@@ -60,3 +60,10 @@ def test_dtype_follows_the_site(recipe):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_help_says_what_a_recipe_is():
+    """And names every factory of one."""
+    text = ngp.guides.__doc__
+    assert "A recipe says how a guide describes one sample site" in text
+    assert all(f"`{name}`" in text for name in ngp.guides.__all__)
