@@ -8,12 +8,14 @@ from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
+from numpyro_gp.beliefs.paths import corrections
 
 __all__ = [
     "Decoupled",
     "DecoupledLayer",
     "Hybrid",
     "Orthogonal",
+    "corrections",
     "coupled_optimum",
     "orthogonal_optimum",
     "AdditiveBasis",

@@ -6,7 +6,9 @@ mean, so traces, handlers and shape checks treat it as they treat a latent vecto
 """
 
 import abc
-from typing import NamedTuple, Protocol, runtime_checkable
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,18 @@ from numpyro_gp.checks import fail, known
 from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.linalg import factorise, jittered
 
-__all__ = ["AbstractBasis", "AbstractBelief", "Basis", "Joint", "Marginals", "Point", "Process", "positive"]
+__all__ = [
+    "AbstractBasis",
+    "AbstractBelief",
+    "Basis",
+    "Joint",
+    "Marginals",
+    "OutputsBasis",
+    "Point",
+    "Process",
+    "output_axes",
+    "positive",
+]
 
 
 class Marginals(NamedTuple):
@@ -137,6 +150,75 @@ class Basis(AbstractBasis):
         return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype))
 
 
+@value_type()
+class OutputsBasis(AbstractBasis):
+    """P processes with kernels of their own, or inducing inputs: a `Basis` whose leaves have a leading axis P.
+
+    Features are ``(P, M, N)`` and covariances ``(P, N, N)``. A belief is written for one kernel: here each method is
+    mapped over the outputs (`over_outputs`).
+    """
+
+    members: Basis
+
+    @classmethod
+    def build(cls, kernel: Kernel, inducing: Array, jitter: float | None, is_batch: bool) -> "OutputsBasis":
+        """Factorise the Gram matrix of each output; one kernel may serve all, and so may inputs ``(M, D)``."""
+        axes = (0 if is_batch else None, 0 if inducing.ndim == 3 else None)
+        return cls(jax.vmap(lambda own, points: Basis.build(own, points, jitter), in_axes=axes)(kernel, inducing))
+
+    @property
+    def size(self) -> int:
+        return self.members.inducing.shape[-2]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.members.dtype
+
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "P M N"]:
+        features: Array = jax.vmap(lambda one: one.features(X))(self.members)
+        return features
+
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, "P N"]:
+        diagonal: Array = jax.vmap(lambda one: one.diagonal(X))(self.members)
+        return diagonal
+
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "P N N"]:
+        matrix: Array = jax.vmap(lambda one: one.matrix(X))(self.members)
+        return matrix
+
+    def white(self) -> tuple[Basis, Float[Array, "M D"]]:
+        first: Basis = jax.tree.map(lambda leaf: leaf[0], self.members)
+        return first.white()
+
+
+def over_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of one process and its basis; at a batch of processes, mapped over the outputs of both.
+
+    Arrays have the outputs on their first axis, but for the fields named ``Z_...``, ``columns`` and ``weight``, which
+    all outputs share. A KL divergence is summed.
+    """
+
+    @functools.wraps(method)
+    def mapped(self: Any, basis: Any = None, *arguments: Any) -> Any:
+        if not isinstance(basis, OutputsBasis):
+            return method(self, basis, *arguments)
+        axes = (output_axes(self), 0)
+        each = jax.vmap(lambda own, one: method(own, one, *arguments), in_axes=axes)(self, basis.members)
+        return jnp.sum(each) if method.__name__ == "kl" else each
+
+    return mapped
+
+
+def output_axes(process: Any) -> Any:
+    """For ``vmap``: where the outputs are in each array of a belief or a point."""
+
+    def axis(path: tuple[Any, ...], _: Array) -> int | None:
+        names = [str(key).lstrip(".") for key in path]
+        return None if any(name.startswith("Z_") or name in ("columns", "weight") for name in names) else 0
+
+    return jax.tree_util.tree_map_with_path(axis, process)
+
+
 @runtime_checkable
 class Process(Protocol):
     """A Gaussian process over inputs: what `GaussianProcess` needs of the value it holds."""
@@ -153,8 +235,15 @@ class AbstractBelief(abc.ABC):
 
     A new posterior is a new subclass with `whitened_mean` and three methods; no model changes. All else follows
     from these; `whitened` and `draw_whitened` may be written out for speed.
-    All arrays get a leading axis P for a site with ``outputs=P``.
+    All arrays get a leading axis P for a site with ``outputs=P``. Where each output has a kernel of its own the
+    methods of a subclass are mapped over them (`over_outputs`).
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("marginals", "joint", "kl"):
+            if name in vars(cls):
+                setattr(cls, name, over_outputs(vars(cls)[name]))
 
     @property
     @abc.abstractmethod
@@ -259,6 +348,7 @@ class Point:
 
     v: Float[Array, "*batch M"]
 
+    @over_outputs
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
         prior, features = basis.diagonal(X), basis.features(X)
@@ -266,6 +356,7 @@ class Point:
         mean = self.v @ features
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
+    @over_outputs
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T v`` and ``k(X, X) - A^T A``."""
         features = basis.features(X)

@@ -1,0 +1,183 @@
+"""Functions drawn from a belief: a draw of the prior, corrected at the points a belief is about.
+
+Matheron's rule for each belief (mathematics.md section 13.2): a prior function of features, plus kernel functions at
+the inducing inputs whose coefficients make up for what the prior draw has there and the belief has not.
+"""
+
+from collections.abc import Callable
+from functools import singledispatch
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Point, Process
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.layer import DecoupledLayer
+from numpyro_gp.beliefs.mean_basis import projected, single
+from numpyro_gp.checks import fail
+from numpyro_gp.kernels import Kernel
+from numpyro_gp.kernels.features import Features, features
+from numpyro_gp.linalg import factorise
+
+__all__ = ["Correction", "Normal", "PriorDraw", "corrections", "prior_draw", "root"]
+
+# Standard normal noise by what it is for and its shape: from a key, or from sample sites of a model.
+Normal = Callable[[str, tuple[int, ...]], Array]
+
+
+@value_type()
+class PriorDraw:
+    """``f0(x) = psi(x) . w``: a function of features with standard normal weights ``(F,)``, or ``(P, F)``."""
+
+    features: Features
+    weights: Float[Array, "*batch F"]
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return self.weights @ _flat(self.features, X).T
+
+
+def _flat(make: Features, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
+    """All features in a row for each input, scaled so that their inner products are the kernel's."""
+    return jnp.concatenate([b.reshape(b.shape[0], -1) / b.shape[1] ** 0.5 for b in make(X)], axis=1)
+
+
+def prior_draw(
+    kernel: Kernel, points: Float[Array, "M D"], key: Array, num: int, normal: Normal, batch: tuple[int, ...], name: str
+) -> PriorDraw | None:
+    """A draw from the prior for inputs like ``points``; None for kernels without features."""
+    make = features(kernel, key, num, points)
+    if make is None:
+        return None
+    count = jax.eval_shape(lambda X: _flat(make, X), points[:1]).shape[1]
+    return PriorDraw(make, normal(name, (*batch, count)))
+
+
+@value_type()
+class Correction:
+    """``sum_m c_m k(z_m, x)`` with coefficients ``(M,)``, or ``(P, M)``."""
+
+    kernel: Kernel
+    points: Float[Array, "M D"]
+    coefficients: Float[Array, "*batch M"]
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        # In this order the kernel centres at the points, not at inputs that come together by chance.
+        return self.coefficients @ self.kernel.matrix(X, self.points).T
+
+
+def root(variance: Array) -> Array:
+    """A square root whose derivative at zero, where there is nothing to vary, is zero."""
+    is_positive = variance > 0
+    return jnp.where(is_positive, jnp.sqrt(jnp.where(is_positive, variance, 1)), 0)
+
+
+@singledispatch
+def corrections(
+    process: Process,
+    basis: AbstractBasis,  # noqa: ARG001
+    priors: tuple[PriorDraw, ...],  # noqa: ARG001
+    normal: Normal,  # noqa: ARG001
+) -> tuple[Correction, ...]:
+    """What is added to draws of the prior, one for each part of the basis, to make them one of the process.
+
+    A belief of your own that is a distribution of whitened values (`AbstractBelief.whitened`) needs nothing; others
+    register a function of these arguments with ``@corrections.register``.
+
+    Parameters
+    ----------
+    process : Process
+    basis : AbstractBasis
+    priors : tuple of PriorDraw
+        One for each part.
+    normal : callable
+        ``normal(name, shape)`` gives standard normal noise, each name once.
+    """
+    cure = "Register a function with numpyro_gp.beliefs.corrections.register."
+    fail("the process", "one whose functions are known", f"a {type(process).__name__}", cure, TypeError)
+
+
+def _conditioned(
+    basis: AbstractBasis, v: Float[Array, "*batch M"], priors: tuple[PriorDraw, ...], normal: Normal
+) -> tuple[Correction, ...]:
+    """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
+    parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
+    noise, found, start = normal("jitter", v.shape), [], 0
+    for part, prior in zip(parts, priors, strict=True):
+        assert isinstance(part, Basis)
+        at = slice(start, start + part.size)
+        own = prior(part.inducing) + root(part.jitter) * noise[..., at]
+        coefficients = (v[..., at] - own @ part.inverse.T) @ part.inverse
+        found.append(Correction(part.kernel, part.inducing, coefficients))
+        start += part.size
+    return tuple(found)
+
+
+@corrections.register
+def _(process: Point, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal) -> tuple[Correction, ...]:
+    return _conditioned(basis, process.v, priors, normal)
+
+
+@corrections.register
+def _(
+    process: AbstractBelief, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
+) -> tuple[Correction, ...]:
+    mean, factor = process.whitened(basis)
+    return _conditioned(basis, _drawn(mean, factor, normal), priors, normal)
+
+
+def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], normal: Normal) -> Array:
+    return mean + jnp.einsum("...ij,...j->...i", factor, normal("value", mean.shape))
+
+
+@corrections.register
+def _(
+    process: Orthogonal, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
+) -> tuple[Correction, ...]:
+    site = single(process, basis)
+    mean = process.mean - projected(site, process.Z_gamma, process.a)
+    v = _drawn(mean, process.scale_tril, normal)
+    own = Correction(site.kernel, process.Z_gamma, process.a)
+    return (*_conditioned(site, v, priors, normal), own)
+
+
+@corrections.register
+def _(process: Hybrid, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal) -> tuple[Correction, ...]:
+    site = single(process, basis)
+    v = _drawn(process.mean, process.scale_tril, normal)
+    return (*_conditioned(site, v, priors, normal), Correction(site.kernel, process.Z_gamma, process.a))
+
+
+@corrections.register
+def _(
+    process: Decoupled, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
+) -> tuple[Correction, ...]:
+    site = single(process, basis)
+    own = Correction(site.kernel, process.Z_alpha, process.a)
+    return (_inverse(site, process.B_tril, priors[0], normal), own)
+
+
+@corrections.register
+def _(
+    process: DecoupledLayer, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
+) -> tuple[Correction, ...]:
+    site = single(process, basis)
+    own = Correction(site.kernel, process.Z_mean, process.coefficients(site))
+    if process.scale_tril is None:
+        return (_inverse(site, process._factor, priors[0], normal), own)
+    v = _drawn(jnp.zeros_like(process.whitened_mean), process.scale_tril, normal)
+    return (*_conditioned(site, v, priors, normal), own)
+
+
+def _inverse(site: Basis, B_tril: Float[Array, "*batch M M"], prior: PriorDraw, normal: Normal) -> Correction:
+    """``-E(x)^T (E f0 + L_T^-1 xi)``: the prior that saw zeros through ``L_B^T f(Z)`` with unit noise."""
+    transposed = jnp.swapaxes(B_tril, -1, -2)
+    gram = site.kernel.matrix(site.inducing)
+    inner = jnp.broadcast_to(jnp.eye(site.size, dtype=gram.dtype), B_tril.shape) + transposed @ (gram @ B_tril)
+    inverse = factorise(inner)[1]
+    seen = jnp.einsum("...ij,...j->...i", transposed, prior(site.inducing)) + normal("value", B_tril.shape[:-1])
+    explained = jnp.einsum("...ij,...j->...i", inverse, seen)
+    projection = inverse @ transposed
+    return Correction(site.kernel, site.inducing, -jnp.einsum("...ij,...i->...j", projection, explained))

@@ -1,0 +1,100 @@
+"""Batches of kernels: a kernel whose leaves have a leading axis, one entry for each of them."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.checks import fail
+from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, Product, Scaled, Sum, as_kernel
+from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
+from numpyro_gp.kernels.spectral import SpectralMixture
+from numpyro_gp.kernels.zero_mean import ZeroMean
+
+__all__ = ["batch_size", "stack"]
+
+# The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
+FIXED: dict[type, tuple[str, int]] = {
+    Scaled: ("factor", 0),
+    Polynomial: ("offset", 0),
+    SpectralMixture: ("weights", 1),
+    Coregion: ("weights", 2),
+}
+# Kernels made of others, by their fields.
+MADE_OF: dict[type, tuple[str, ...]] = {
+    Sum: ("first", "second"),
+    Product: ("first", "second"),
+    Scaled: ("kernel",),
+    Active: ("kernel",),
+    ZeroMean: ("kernel",),
+}
+
+
+def stack(kernels: Sequence[KernelLike]) -> Kernel:
+    """A batch of kernels: the kernel whose leaves have one entry for each of them on their first axis.
+
+    The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. With ``outputs=P`` a process
+    `gp` takes a batch of P kernels for outputs of their own kernels.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro_gp.kernels import RBF, stack
+    >>> batch = stack([RBF(1.0, 0.5), RBF(2.0, 0.1)])
+    >>> batch.lengthscale.shape, jax.vmap(lambda kernel: kernel.diagonal(jnp.zeros((1, 3))))(batch).tolist()
+    ((2,), [[1.0], [2.0]])
+    """
+    if not isinstance(kernels, (list, tuple)) or not kernels:
+        fail(
+            "kernels", "a list of kernels", f"{kernels!r:.60}", "E.g. stack([RBF(1.0, 0.5), RBF(2.0, 0.1)]).", TypeError
+        )
+    parts = [as_kernel(kernel) for kernel in kernels]
+    like = _described(parts[0])
+    for number, part in enumerate(parts[1:], start=1):
+        if _described(part) != like:
+            got = f"kernel {number} is {_described(part)}, kernel 0 is {like}"
+            cure = (
+                "Give all the same form: a lengthscale for each input in all or in none, or 1e-6 times what one lacks."
+            )
+            fail("kernels", "of one form, with hyper-parameters of the same shapes", got, cure)
+    batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    return batch
+
+
+def _described(kernel: Kernel) -> str:
+    """The form of a kernel: its structure, with the shapes of its leaves."""
+    leaves, structure = jax.tree.flatten(kernel)
+    return f"{structure}, shapes {[jnp.shape(leaf) for leaf in leaves]}"
+
+
+def batch_size(kernel: Kernel) -> int | None:
+    """Number of kernels in a batch; None for a single kernel.
+
+    A hyper-parameter that is a scalar, such as a variance, tells them apart: ``(D,)`` lengthscales may be those of one
+    kernel. `Linear` alone, of ``(P,)`` variances, and functions are single kernels.
+    """
+    sizes = _sizes(kernel)
+    if len(sizes) > 1:
+        got = f"sizes {sorted(sizes, key=str)} in one {type(kernel).__name__} (None: no batch)"
+        cure = "Make it as a whole: kernels.stack([...]), or jax.vmap of the function that builds it."
+        fail("a batch of kernels", "of one size throughout", got, cure)
+    return sizes.pop() if sizes else None
+
+
+def _sizes(kernel: Kernel) -> set[int | None]:
+    found: set[int | None] = set()
+    for name in MADE_OF.get(type(kernel), ()):
+        found |= _sizes(getattr(kernel, name))
+    if type(kernel) in MADE_OF and type(kernel) not in FIXED:
+        return found
+    if isinstance(kernel, Linear):
+        return found | ({kernel.variance.shape[0]} if jnp.ndim(kernel.variance) > 1 else set())
+    name, axes = FIXED.get(type(kernel), ("variance", 0))
+    leaf = getattr(kernel, name, None)
+    if isinstance(kernel, FunctionKernel) or leaf is None or not hasattr(leaf, "shape"):
+        return found
+    extra = leaf.ndim - axes
+    if extra > 1:
+        got = f"{name} of shape {leaf.shape}"
+        fail("a batch of kernels", "with one leading axis", got, "Reshape it to one axis of outputs.")
+    return found | {leaf.shape[0] if extra == 1 else None}

@@ -1,0 +1,346 @@
+"""Kernels as inner products of features, random or finitely many (mathematics.md section 13.1)."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import singledispatch
+from itertools import combinations_with_replacement
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
+from numpyro_gp.kernels.category import ZeroMeanCategory
+from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
+from numpyro_gp.kernels.spectral import SpectralMixture
+from numpyro_gp.kernels.stationary import (
+    RBF,
+    Cosine,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    _centre,
+    _Stationary,
+)
+from numpyro_gp.kernels.zero_mean import Uniform, ZeroMean
+
+__all__ = ["Features", "features"]
+
+# Each of shape (N, G, R): G independent groups, 1 where nothing is random, of R functions.
+Blocks = tuple[Array, ...]
+Features = Callable[[Array], Blocks]
+
+
+@singledispatch
+def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:  # noqa: ARG001
+    """Features of a kernel: functions ``psi`` with ``k(x, y) = E mean_g sum_r psi_gr(x) psi_gr(y)``.
+
+    A kernel of your own gets functions that one can keep (`Posterior.functions`) by registering its features:
+    ``@ngp.kernels.features.register``, on a function of these four arguments.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    key : PRNG key
+        The features are random where the kernel has infinitely many; each group is independent and unbiased.
+    num : int
+        Number G of groups: for a stationary kernel a frequency each, with its cosine and its sine.
+    points : array (N, D)
+        Some inputs: their columns, their floating point type, and where the origin of phases may lie.
+
+    Returns
+    -------
+    jax.tree_util.Partial
+        ``X -> blocks``, a tuple of arrays ``(N, G, R)`` whose inner products add up; ``(N, 1, R)`` is exact. It is a
+        pytree, and pickles. None for a kernel without features.
+    """
+    return None
+
+
+@features.register
+def _(kernel: Sum, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    return _both(_sum, kernel, key, num, points)
+
+
+@features.register
+def _(kernel: Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    return _both(_product, kernel, key, num, points)
+
+
+def _both(combine: Any, kernel: Sum | Product, key: Array, num: int, points: Array) -> Features | None:
+    keys = jax.random.split(key)
+    parts = [features(part, own, num, points) for part, own in zip((kernel.first, kernel.second), keys, strict=True)]
+    return None if None in parts else Partial(combine, *parts)
+
+
+def _sum(first: Any, second: Any, X: Array) -> Blocks:
+    return (*first(X), *second(X))
+
+
+def _product(first: Any, second: Any, X: Array) -> Blocks:
+    """Every block with every other: group by group, as groups are independent, or all groups with the exact one."""
+    return tuple(_outer(a, b) for a in first(X) for b in second(X))
+
+
+def _outer(a: Float[Array, "N Ga Ra"], b: Float[Array, "N Gb Rb"]) -> Float[Array, "N G R"]:
+    groups = max(a.shape[1], b.shape[1])
+    values = a[:, :, :, None] * b[:, :, None, :]
+    return values.reshape(a.shape[0], groups, -1)
+
+
+@features.register
+def _(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    part = features(kernel.kernel, key, num, points)
+    return None if part is None else Partial(_scaled, part, jnp.sqrt(kernel.factor))
+
+
+def _scaled(part: Any, scale: Array, X: Array) -> Blocks:
+    return tuple(scale * block for block in part(X))
+
+
+@features.register
+def _(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    part = features(kernel.kernel, key, num, kernel._columns(points))
+    return None if part is None else Partial(_active, Active(kernel.kernel, kernel.dims), part)
+
+
+def _active(kernel: Active, part: Any, X: Array) -> Blocks:
+    blocks: Blocks = part(kernel._columns(X))
+    return blocks
+
+
+# ------------------------------------------------------------- waves: kernels with a spectral measure
+
+
+def _pair(angles: Array) -> Array:
+    """Cosine and sine on a new last axis."""
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
+
+
+@features.register(RBF)
+@features.register(Matern12)
+@features.register(Matern32)
+@features.register(Matern52)
+@features.register(RationalQuadratic)
+def _(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
+
+
+@features.register
+def _(kernel: Periodic, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    if points.shape[1] == 1:
+        numbers = jnp.arange(min(num, HARMONICS) + 1, dtype=points.dtype)
+        return Partial(_harmonics, kernel, numbers)
+    # An RBF kernel of the points on the circles.
+    return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
+
+
+def _frequencies(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Float[Array, "G E"]:
+    """Draws from the spectral measure in units of the inverse lengthscale, a scale mixture of normals."""
+    scaled = kernel._scaled(points[:1], _centre(points))
+    key_normal, key_scale = jax.random.split(key)
+    normal = jax.random.normal(key_normal, (num, scaled.shape[1]), scaled.dtype)
+    if isinstance(kernel, (RBF, Periodic)):
+        return normal
+    alpha: Any = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}.get(type(kernel), getattr(kernel, "alpha", None))
+    shape = jnp.asarray(alpha, scaled.dtype)
+    gamma = jax.random.gamma(key_scale, shape, (num,), scaled.dtype)
+    # Above the smallest numbers: a frequency that overflows has no phase.
+    gamma = jnp.maximum(gamma, jnp.finfo(gamma.dtype).eps ** 2)
+    # Student's t with 2 nu degrees of freedom has precision Gamma(nu) / nu; RationalQuadratic mixes over that precision
+    # of the distance itself.
+    ratio = gamma / shape if isinstance(kernel, RationalQuadratic) else shape / gamma
+    return normal * jnp.sqrt(ratio)[:, None]
+
+
+def _waves(kernel: _Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
+    angles = inner_products(kernel._scaled(X, centre), frequencies)
+    return (jnp.sqrt(kernel.variance) * _pair(angles),)
+
+
+# More harmonics than a lengthscale of 0.05 periods needs.
+HARMONICS = 256
+
+
+def _harmonics(kernel: Periodic, numbers: Float[Array, " C"], X: Float[Array, "N 1"]) -> Blocks:
+    """``exp((cos t - 1) / l^2) = sum_n c_n cos(n t)``; the coefficients by the trapezoid rule, exact to rounding."""
+    count = numbers.shape[0] - 1
+    precision = jnp.reshape(kernel.lengthscale, ()) ** -2
+    nodes = 4 * count
+    turns = 2 * math.pi / nodes * (np.outer(np.arange(count + 1), np.arange(nodes)) % nodes)
+    profile = jnp.exp(precision * jnp.asarray(np.cos(turns[1]) - 1, precision.dtype))
+    fold = np.where(np.arange(count + 1) == 0, 1, 2) / nodes
+    weights = jnp.asarray(np.cos(turns) * fold[:, None], precision.dtype) @ profile
+    known = weights > jnp.finfo(weights.dtype).eps
+    roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
+    angles = 2 * math.pi * X / per_input("period", kernel.period, X) * numbers[None, :]
+    return ((_pair(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
+
+
+@features.register
+def _(kernel: Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_cosine, kernel, _centre(points))
+
+
+def _cosine(kernel: Cosine, centre: Array, X: Array) -> Blocks:
+    angles = 2 * math.pi * jnp.sum((X - centre) / per_input("lengthscale", kernel.lengthscale, X), axis=1)
+    return (jnp.sqrt(kernel.variance) * _pair(angles)[:, None, :],)
+
+
+@features.register
+def _(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    kernel._require_columns(points)
+    key_normal, key_sign = jax.random.split(key)
+    shape = (kernel.weights.shape[0], num, points.shape[1])
+    normal = jax.random.normal(key_normal, shape, kernel.means.dtype)
+    # The product over the columns of cosines is the mean of plane waves over the signs of their frequencies.
+    sign = jax.random.rademacher(key_sign, shape, kernel.means.dtype)
+    return Partial(_mixture, kernel, _centre(points), normal, sign)
+
+
+def _mixture(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
+    frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
+    angles = jnp.stack([inner_products(X - centre, own) for own in frequencies], axis=-1)
+    waves = _pair(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]
+    return (waves.reshape(*angles.shape[:2], -1),)
+
+
+@features.register
+def _(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    parts = kernel.factors(points.shape[1])
+    columns = [points[:, d : d + 1] for d in range(len(parts))]
+    keys = jax.random.split(key, len(parts))
+    triples = zip(parts, keys, columns, strict=True)
+    own = [Partial(_integrated, part, _frequencies(part.kernel, key, num, x)) for part, key, x in triples]
+    return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), own)
+
+
+def _zero_mean(scale: Array, parts: list[Any], X: Array) -> Blocks:
+    block = parts[0](X[:, :1])
+    for d, part in enumerate(parts[1:], start=1):
+        block = _outer(block, part(X[:, d : d + 1]))
+    return (scale * block,)
+
+
+def _integrated(part: ZeroMean, frequencies: Float[Array, "G 1"], X: Float[Array, "N 1"]) -> Float[Array, "N G 2"]:
+    """``psi - (int psi dnu) kbar / cbar`` for waves around the middle of the measure, in deviations from 1."""
+    measure = part.measure
+    rate = frequencies[:, 0] / jnp.reshape(part.kernel.lengthscale, ())
+    if isinstance(measure, Uniform):
+        middle, half = 0.5 * (measure.low + measure.high), 0.5 * (measure.high - measure.low) * rate
+        small = jnp.abs(half) < 0.1
+        safe = jnp.where(small, 1, half)
+        series = half**2 * (-1 / 6 + half**2 * (1 / 120 - half**2 / 5040 + half**4 / 362880))
+        integral = jnp.where(small, series, jnp.sin(safe) / safe - 1)
+    else:
+        middle, integral = measure.mean, jnp.expm1(-0.5 * (rate * measure.sd) ** 2)
+    a, b = part._deviations(X)
+    angles = (X - middle) * rate[None, :]
+    mean = (integral + 1)[None, :] * ((a - b) / (1 + b))
+    cosine = -2 * jnp.sin(0.5 * angles) ** 2 - integral[None, :] - mean
+    return jnp.stack([cosine, jnp.sin(angles)], axis=-1)
+
+
+# --------------------------------------------------------------------------- kernels of finite rank
+
+
+def _exact(values: Float[Array, "N R"]) -> Blocks:
+    return (values[:, None, :],)
+
+
+@features.register
+def _(kernel: Linear, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_linear, kernel)
+
+
+def _linear(kernel: Linear, X: Array) -> Blocks:
+    return _exact(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
+
+
+@features.register
+def _(kernel: Constant, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_constant, kernel)
+
+
+def _constant(kernel: Constant, X: Array) -> Blocks:
+    return _exact(jnp.sqrt(kernel._diagonal(X))[:, None])
+
+
+@features.register
+def _(kernel: Polynomial, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_polynomial, kernel)
+
+
+def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
+    """Monomials of the degree in the scaled inputs and the root of the offset: the multinomial theorem."""
+    inside = kernel.offset > 0
+    offset = jnp.where(inside, jnp.sqrt(jnp.where(inside, kernel.offset, 1)), 0)
+    terms = [*(X * jnp.sqrt(per_input("variance", kernel.variance, X))).T, jnp.full(X.shape[:1], offset)]
+    found = []
+    for choice in combinations_with_replacement(range(len(terms)), kernel.degree):
+        orders = math.factorial(kernel.degree) // math.prod(map(math.factorial, Counter(choice).values()))
+        found.append(math.sqrt(orders) * math.prod(terms[at] for at in choice))
+    return _exact(jnp.stack(found, axis=1))
+
+
+@features.register
+def _(kernel: Coregion, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_coregion, kernel)
+
+
+def _coregion(kernel: Coregion, X: Array) -> Blocks:
+    rows, valid = kernel._codes(X)
+    has_own = kernel.diagonal_values > 0
+    own = jnp.where(has_own, jnp.sqrt(jnp.where(has_own, kernel.diagonal_values, 1)), 0)
+    root = jnp.concatenate([kernel.weights, jnp.eye(kernel.weights.shape[0]) * jnp.reshape(own, (1, -1))], axis=1)
+    return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
+
+
+@features.register
+def _(kernel: ZeroMeanCategory, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_centred, kernel)
+
+
+def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
+    """The covariance of the levels is ``variance`` times a projection, its own root."""
+    count, p = kernel.probabilities.shape[0], kernel.probabilities
+    rows, valid = Coregion(jnp.zeros((count, 1), p.dtype), 1.0)._codes(X)
+    root = jnp.sqrt(kernel.variance) * (jnp.eye(count, dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))
+    return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
+
+
+# ------------------------------------------------------------------------ other random features
+
+
+@features.register
+def _(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    """Whole numbers differ by whole turns: frequencies uniform on one turn tell them apart."""
+    frequencies = jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi)
+    return Partial(_delta, kernel, frequencies)
+
+
+def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:
+    whole = jnp.all(jnp.round(X) == X, axis=1)
+    waves = jnp.sqrt(kernel.variance) * _pair(inner_products(X, frequencies))
+    return (jnp.where(whole[:, None, None], waves, jnp.nan),)
+
+
+@features.register
+def _(kernel: ArcCosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    """The hidden units of the network, whose number the kernel takes to infinity."""
+    return Partial(_units, kernel, jax.random.normal(key, (num, points.shape[1] + 1), points.dtype))
+
+
+def _units(kernel: ArcCosine, directions: Array, X: Array) -> Blocks:
+    scaled = X * jnp.sqrt(per_input("weight_variance", kernel.weight_variance, X))
+    bias = jnp.full((X.shape[0], 1), jnp.sqrt(kernel.bias_variance), scaled.dtype)
+    inside = inner_products(jnp.concatenate([scaled, bias], axis=1), directions)
+    active = jnp.where(inside > 0, 1, 0) * inside**kernel.order
+    return ((jnp.sqrt(2 * kernel.variance) * active)[:, :, None],)
