@@ -32,8 +32,10 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     check_choice("kind", kind, ("log", "linear"))
 
     if kind == "linear":
-        return optax.linear_schedule(initial, final, num_steps)
-    return optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
+        straight: Schedule = optax.linear_schedule(initial, final, num_steps)
+        return straight
+    geometric: Schedule = optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
+    return geometric
 
 
 def _labels(params: Mapping[str, object]) -> dict[str, str]:

@@ -7,9 +7,10 @@ the components are identified whatever the likelihood and the minibatches, and S
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
 from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern52, Uniform, ZeroMean, ZeroMeanCategory
+from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 
 __all__ = ["Design", "Input", "design"]
@@ -28,6 +30,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
 FAMILIES = (RBF, Matern12, Matern32, Matern52)
 
 
@@ -76,7 +79,7 @@ class Design:
 
     inputs: tuple[Input, ...]
     components: dict[str, tuple[int, ...]]
-    family: type
+    family: Family
     num_inducing: int
     pair_inducing: int
 
@@ -99,7 +102,7 @@ class Design:
             (name, d) for name, columns in self.components.items() for d in columns if not self.inputs[d].is_category
         )
 
-    def kernels(self, variances: Any, lengthscales: ArrayLike, constant: ArrayLike = 100.0) -> dict[str, Kernel]:
+    def kernels(self, variances: Array, lengthscales: Array, constant: ArrayLike = 100.0) -> dict[str, Kernel]:
         """Kernels by component.
 
         Parameters
@@ -117,33 +120,33 @@ class Design:
             if not columns:
                 kernels[name] = Constant(jnp.asarray(constant, dtype))
                 continue
-            kernel: Any = None
-            for d in columns:
-                own = self._one(d, lengthscales[at[name, d]] if (name, d) in at else None, dtype).on(d)
-                kernel = own if kernel is None else kernel * own
-            kernels[name] = variances[next(free)] * kernel
+            parts = [self._one(d, lengthscales[at[name, d]] if (name, d) in at else None, dtype).on(d) for d in columns]
+            kernels[name] = variances[next(free)] * functools.reduce(operator.mul, parts)
         return kernels
 
-    def _one(self, column: int, lengthscale: Any, dtype: Any) -> Kernel:
+    def _one(self, column: int, lengthscale: Array | None, dtype: np.dtype) -> Kernel:
         one, unit = self.inputs[column], jnp.ones((), dtype)
         if one.is_category:
             return ZeroMeanCategory(unit, jnp.asarray(one.frequencies, dtype))
+        assert lengthscale is not None
         return ZeroMean(self.family(unit, lengthscale), Uniform(0 * unit, unit))
 
-    def inducing(self, dtype: Any = None) -> dict[str, Array]:
+    def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:
         """Grids of mapped inputs by component, ``(M_c, D)``, zero in the columns that a component does not read."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        found = {}
+        grids = {}
         for name, columns in self.components.items():
             size = self.num_inducing if len(columns) == 1 else self.pair_inducing
             axes = np.meshgrid(*[self.inputs[d].grid(size) for d in columns], indexing="ij")
             points = np.zeros((axes[0].size if axes else 1, len(self.inputs)))
             for d, axis in zip(columns, axes, strict=True):
                 points[:, d] = axis.ravel()
-            found[name] = jnp.asarray(points, dtype)
-        return found
+            grids[name] = jnp.asarray(points, dtype)
+        return grids
 
-    def process(self, name: str = "f", *, scale: ArrayLike = 1.0, mean: Any = None, dtype: Any = None) -> AdditiveGP:
+    def process(
+        self, name: str = "f", *, scale: ArrayLike = 1.0, mean: MeanLike = None, dtype: np.dtype | None = None
+    ) -> AdditiveGP:
         """Sample the hyper-parameters from their priors and open the additive site: call it at **mapped** inputs.
 
         Sites: ``{name}_scale`` (half-normal standard deviations of the components' kernels) and
@@ -162,8 +165,8 @@ class Design:
         dtype = jnp.result_type(float) if dtype is None else dtype
         count = sum(bool(columns) for columns in self.components.values())
         size = jnp.asarray(scale, dtype)
-        spread = numpyro.sample(f"{name}_scale", dist.HalfNormal(size).expand([count]).to_event(1))
-        lengthscales: Any = jnp.ones((0,), dtype)
+        spread: Array = numpyro.sample(f"{name}_scale", dist.HalfNormal(size).expand([count]).to_event(1))
+        lengthscales: Array = jnp.ones((0,), dtype)
         if self.slots:
             center, width = jnp.asarray(np.log(0.5), dtype), jnp.asarray(0.7, dtype)
             prior = dist.LogNormal(center, width).expand([len(self.slots)]).to_event(1)
@@ -173,7 +176,9 @@ class Design:
         kernels = self.kernels(spread**2, lengthscales, (10 * size) ** 2)
         return additive_gp(name, kernels, self.inducing(dtype), mean=mean)
 
-    def model(self, likelihood: Callable[[], Any], *, scale: ArrayLike = 1.0, mean: Any = None) -> Callable[..., None]:
+    def model(
+        self, likelihood: Callable[[], object], *, scale: ArrayLike = 1.0, mean: MeanLike = None
+    ) -> Callable[..., None]:
         """A NumPyro model ``model(X, y=None, batch=None)`` of raw inputs.
 
         ``likelihood`` is called inside the model, so it can sample its own parameters:
@@ -193,11 +198,11 @@ class _Model:
     """A model function as a value, so that guides which hold it can be pickled."""
 
     design: Design
-    likelihood: Callable[[], Any]
-    scale: Any
-    mean: Any
+    likelihood: Callable[[], object]
+    scale: ArrayLike
+    mean: MeanLike
 
-    def __call__(self, X: ArrayLike, y: ArrayLike | None = None, batch: int | None = None) -> None:
+    def __call__(self, X: ArrayLike, y: Array | None = None, batch: int | None = None) -> None:
         inputs = self.design.map(X)
         f = self.design.process("f", scale=self.scale, mean=self.mean, dtype=inputs.dtype)
         likelihood = self.likelihood()
@@ -212,7 +217,7 @@ def design(
     categorical: Sequence[int | str] = (),
     pairs: str | Sequence[tuple[int | str, int | str]] = (),
     constant: bool = True,
-    family: type = RBF,
+    family: Family = RBF,
     num_inducing: int = 16,
     pair_inducing: int = 4,
 ) -> Design:
@@ -271,20 +276,20 @@ def _column(column: object, labels: tuple[str, ...]) -> int:
     fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
 
 
-def _pairs(pairs: Any, labels: tuple[str, ...]) -> list[tuple[int, int]]:
+def _pairs(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
     if isinstance(pairs, str):
         if pairs != "all":
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'E.g. [("age", "income")].')
         return list(combinations(range(len(labels)), 2))
-    found = []
+    numbers: list[tuple[int, int]] = []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'E.g. [("age", "income")].')
         first, second = sorted(_column(one, labels) for one in pair)
-        if first == second or (first, second) in found:
+        if first == second or (first, second) in numbers:
             fail("pairs", "pairs of two different columns, each once", f"{pair}", "Main effects are there already.")
-        found.append((first, second))
-    return found
+        numbers.append((first, second))
+    return numbers
 
 
 def _input(name: str, values: np.ndarray, is_category: bool) -> Input:

@@ -35,21 +35,16 @@ def _axis(design: Design | None, X: np.ndarray, column: int, size: int) -> np.nd
     return np.linspace(X[:, column].min(), X[:, column].max(), size)
 
 
-def _columns(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
-    width = tuple(range(f.predictor.columns))
-    return {name: sobol.kernel_columns(part.kernel, width) for name, part in zip(f.names, f.basis.parts, strict=True)}
-
-
 def effects(
     posterior: Posterior,
     key: Array,
     X: ArrayLike,
-    *args: Any,
+    *args: object,
     design: Design | None = None,
     grid: int = 80,
     num_draws: int | None = None,
     site: str | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> dict[str, Effect]:
     """Posterior mean and standard deviation of each component of one or two inputs, over the range of the data.
 
@@ -58,10 +53,9 @@ def effects(
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)
     if design is not None and not isinstance(design, Design):
-        fail(
-            "design", "what ngp.anova.design made", f"a {type(design).__name__}", "Leave it out, or pass it.", TypeError
-        )
-    call = dict(num_draws=num_draws, site=site, **kwargs)
+        got = f"a {type(design).__name__}"
+        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass it.", TypeError)
+    call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     layout = _layout(posterior, key, X, *args, **call) if design is None else design.components
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
@@ -69,11 +63,11 @@ def effects(
     grids = {name: _grid(design, data, columns, grid) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.
-    rows = jnp.concatenate([own for _, own in grids.values()])
-    ends = np.cumsum([len(own) for _, own in grids.values()])
+    rows = jnp.concatenate([points for _, points in grids.values()])
+    ends = np.cumsum([len(points) for _, points in grids.values()])
     parts = {name: slice(end - len(grids[name][1]), end) for name, end in zip(grids, ends, strict=True)}
 
-    def moments(f: AdditiveGP, own: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
+    def moments(f: AdditiveGP, key: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
         normals = f.components(rows)
         return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
 
@@ -82,23 +76,21 @@ def effects(
     for name, (axes, _) in grids.items():  # in the model's order: JAX sorts dictionaries
         mean, variance = drawn[name]
         shape = tuple(len(axis) for axis in axes)
-        total = np.asarray(variance.mean(0) + mean.var(0))
-        result[name] = Effect(
-            chosen[name], axes, np.asarray(mean.mean(0)).reshape(shape), np.sqrt(total).reshape(shape)
-        )
+        centre, total = (np.asarray(part).reshape(shape) for part in (mean.mean(0), variance.mean(0) + mean.var(0)))
+        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total))
     return result
 
 
-def _layout(posterior: Posterior, key: Array, *args: Any, **call: Any) -> dict[str, tuple[int, ...]]:
+def _layout(posterior: Posterior, key: Array, *args: object, **call: Any) -> dict[str, tuple[int, ...]]:
     """Columns of each component, from the kernels of the model; traced, not computed."""
-    found: list[dict[str, tuple[int, ...]]] = []
+    layout: dict[str, tuple[int, ...]] = {}
 
-    def look(f: AdditiveGP, own: Array) -> Array:  # noqa: ARG001
-        found.append(_columns(f))
+    def look(f: AdditiveGP, key: Array) -> Array:  # noqa: ARG001
+        layout.update(sobol.columns_of(f))
         return jnp.zeros(())
 
     jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
-    return found[0]
+    return layout
 
 
 def _grid(

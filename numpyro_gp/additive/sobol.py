@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
-from numpyro_gp.checks import check_count, check_key, check_positive, fail
+from numpyro_gp.checks import check_count, check_key, check_level, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.programs import run
+from numpyro_gp.posterior.sources import GuideDraws, StoredDraws
 from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.gp import recorded_processes
@@ -33,11 +34,16 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-class Indices(NamedTuple):
+@value_type()
+class Indices:
     """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``."""
 
     variance: dict[str, Array]
     index: dict[str, Array]
+
+
+# Kernels of one column whose functions average to zero.
+OneColumn = ZeroMean | ZeroMeanCategory
 
 
 class Squares(NamedTuple):
@@ -47,7 +53,7 @@ class Squares(NamedTuple):
     prior: dict[str, Array]
 
 
-def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
+def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
     """A kernel as a factor times a product of zero-mean kernels of one column each."""
     if isinstance(kernel, Active):
         return one_dimensional(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
@@ -80,7 +86,13 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
 
 
-def _one_integral(kernel: Any, points: Array) -> tuple[Array, Array]:
+def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
+    """Columns of the inputs that each component reads."""
+    every = tuple(range(f.columns))
+    return {name: kernel_columns(part.kernel, every) for name, part in zip(f.names, f.basis.parts, strict=True)}
+
+
+def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
     """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column, exact to rounding."""
     if isinstance(kernel, ZeroMeanCategory):
         nodes, weights = kernel.quadrature()
@@ -103,10 +115,10 @@ def squares(basis: AdditiveBasis) -> Squares:
             continue
         integral, diagonal = scale**2, scale
         for column, kernel in factors:
-            own, trace = _one_integral(kernel, part.inducing[:, column])
-            integral, diagonal = integral * own, diagonal * trace
+            squared, trace = _one_integral(kernel, part.inducing[:, column])
+            integral, diagonal = integral * squared, diagonal * trace
         gram[name] = part.inverse @ integral @ part.inverse.T
-        prior[name] = diagonal
+        prior[name] = jnp.asarray(diagonal)
     if not gram:
         fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
     return Squares(gram, prior)
@@ -128,8 +140,8 @@ def plug_in(f: AdditiveGP) -> Indices:
     """Indices of the posterior mean: ``D_c = m_c^T G_c m_c``."""
     integrals, process = _squares_of(f), f.process
     mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
-    own = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
-    return _indices({name: own[name] @ gram @ own[name] for name, gram in integrals.gram.items()})
+    parts = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
+    return _indices({name: parts[name] @ gram @ parts[name] for name, gram in integrals.gram.items()})
 
 
 def expected(f: AdditiveGP) -> Indices:
@@ -157,30 +169,28 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
         values = process.draw_whitened(key, (num_samples,), f.basis)
     else:
         values = jnp.broadcast_to(process.v, (num_samples, *process.v.shape))
-    found = {}
+    variance = {}
     for name, gram in integrals.gram.items():
-        own = values[:, f.basis.slices[f.basis.component(name)]]
+        part = values[:, f.basis.slices[f.basis.component(name)]]
         rest = integrals.prior[name] - jnp.trace(gram)
-        found[name] = jnp.sum((own @ gram) * own, axis=1) + jnp.maximum(rest, 0)
-    return _indices(found)
+        variance[name] = jnp.sum((part @ gram) * part, axis=1) + jnp.maximum(rest, 0)
+    return _indices(variance)
 
 
 def intervals(indices: Indices, level: float = 0.9) -> dict[str, tuple[Array, Array]]:
     """Central credible interval of each index, from draws."""
-    check_positive("level", level)
-    if level >= 1:
-        fail("level", "less than 1", level, "E.g. 0.9.")
-    tails = jnp.asarray([0.5 - level / 2, 0.5 + level / 2])
+    half = check_level(level) / 2
+    tails = jnp.asarray([0.5 - half, 0.5 + half])
     return {name: tuple(jnp.quantile(value, tails)) for name, value in indices.index.items()}
 
 
 def totals(f: AdditiveGP, indices: Indices) -> dict[int, Array]:
     """Total index of each input column: the sum over all components that read it."""
-    found: dict[int, Any] = {}
-    for name, part in zip(f.basis.names, f.basis.parts, strict=True):
-        for column in kernel_columns(part.kernel, tuple(range(part.inducing.shape[1]))):
-            found[column] = found.get(column, 0.0) + indices.index[name]
-    return dict(sorted(found.items()))
+    readers: dict[int, list[Array]] = {}
+    for name, columns in columns_of(f).items():
+        for column in columns:
+            readers.setdefault(column, []).append(indices.index[name])
+    return {column: jnp.sum(jnp.stack(shares), axis=0) for column, shares in sorted(readers.items())}
 
 
 # ------------------------------------------------------------------------- from a posterior
@@ -216,7 +226,7 @@ def each_draw(
     plates = new_data_plates(posterior, call)
     index = posterior.spread(num_draws, posterior.source.is_random)
 
-    def one(source: Any, pair: tuple[Array, Array], arrays: list[Array]) -> Any:
+    def one(source: GuideDraws | StoredDraws, pair: tuple[Array, Array], arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(pair[0])
         with recorded_processes() as processes:
             trace_at(posterior.at(source), (key_model, pair[1]), call.at(arrays), plates)
@@ -239,11 +249,11 @@ def _additive(processes: Mapping[str, GaussianProcess], site: str | None) -> Add
 def sample(
     posterior: Posterior,
     key: Array,
-    *args: Any,
+    *args: object,
     num_samples: int = 1000,
     num_draws: int | None = None,
     site: str | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Indices:
     """Draws of the indices under the whole posterior, hyper-parameters included, ``(S,)`` each.
 
@@ -251,7 +261,7 @@ def sample(
     """
     check_count("num_samples", num_samples)
     each = math.ceil(num_samples / posterior.spread(num_draws, posterior.source.is_random).size)
-    found = each_draw(
-        posterior, key, lambda f, own: draws(f, own, each), *args, num_draws=num_draws, site=site, **kwargs
-    )
-    return jax.tree.map(lambda leaf: leaf.reshape(-1), found)
+    call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
+    drawn = each_draw(posterior, key, lambda f, key: draws(f, key, each), *args, **call)
+    indices: Indices = jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)
+    return indices

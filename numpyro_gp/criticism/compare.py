@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
@@ -22,6 +21,8 @@ from numpyro_gp.posterior.prediction import Prediction
 __all__ = ["Comparison", "Estimate", "compare"]
 
 LEVELS = 19
+# Arguments of a fit, data included: in order, or by name.
+Train = Sequence[object] | Mapping[str, object]
 
 
 class Estimate(NamedTuple):
@@ -78,16 +79,14 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """One tidy record for each fit and quantity: ``fit, quantity, value, error, flag`` (``value`` may be text)."""
-        found = []
+        tidy = []
         for name, row in self.rows.items():
             for quantity, entry in row.items():
-                fields = (
-                    entry._asdict() if isinstance(entry, Estimate) else {"value": entry, "error": math.nan, "flag": ""}
-                )
-                found.append({"fit": name, "quantity": quantity, **fields})
-        return found
+                fields = entry if isinstance(entry, Estimate) else (entry, math.nan, "")
+                tidy.append({"fit": name, "quantity": quantity, **dict(zip(Estimate._fields, fields, strict=True))})
+        return tidy
 
-    def to_csv(self, path: str | os.PathLike) -> None:
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `records` to a file."""
         with open(path, "w", newline="") as file:
             writer = csv.DictWriter(file, ["fit", "quantity", *Estimate._fields])
@@ -98,9 +97,9 @@ class Comparison:
 def compare(
     posteriors: Mapping[str, Posterior],
     key: Array,
-    *args: Any,
+    *args: object,
     y: ArrayLike,
-    train: Sequence[Any] | Mapping[str, Any] | None = None,
+    train: Train | None = None,
     at: ArrayLike | None = None,
     seconds: Mapping[str, float] | None = None,
     num_samples: int | None = None,
@@ -166,7 +165,7 @@ def compare(
     return Comparison(table, notes)
 
 
-def check_posteriors(posteriors: Any, seconds: Any) -> list[str]:
+def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, float] | None) -> list[str]:
     """Names of the fits."""
     if not isinstance(posteriors, Mapping) or not posteriors:
         cure = 'Pass {"SVI": posterior, ...}.'
@@ -204,7 +203,7 @@ def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
 
 
 def in_sample(
-    posterior: Posterior, key: Array, train: Any, num_samples: int | None, site: str | None, max_parameters: int
+    posterior: Posterior, key: Array, train: Train, num_samples: int | None, site: str | None, max_parameters: int
 ) -> tuple[dict[str, Any], list[str]]:
     """LOO, hyper-parameters, and what is known about the chains; with remarks on what is left out."""
     args, kwargs = _training_arguments(train)
@@ -225,14 +224,14 @@ def in_sample(
     if posterior.kind == "mcmc" and small:
         row.update(chain_diagnostics(small, chains))
     for name, draws in small.items():
-        for label, own in _entries(name, draws):
-            row[label] = Estimate(float(own.mean()), float(own.std()) if np.ptp(own) > 0 else 0.0)
+        for label, entry in _entries(name, draws):
+            row[label] = Estimate(float(entry.mean()), float(entry.std()) if np.ptp(entry) > 0 else 0.0)
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
     return row, remarks
 
 
-def _training_arguments(train: Any) -> tuple[tuple, dict[str, Any]]:
+def _training_arguments(train: Train | None) -> tuple[tuple[object, ...], dict[str, Any]]:
     """Positional arguments and keywords of the fit."""
     return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
 
@@ -257,12 +256,12 @@ def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
 
 def chain_diagnostics(parameters: Mapping[str, np.ndarray], chains: int) -> dict[str, Estimate]:
     """Smallest effective sample size and largest split R-hat over hyper-parameters that vary."""
-    entries = [own for name, draws in parameters.items() for _, own in _entries(name, draws)]
-    stacked = [own.reshape(chains, -1) for own in entries if np.ptp(own) > 0 and own.size // chains >= 8]
+    entries = [entry for name, draws in parameters.items() for _, entry in _entries(name, draws)]
+    stacked = [entry.reshape(chains, -1) for entry in entries if np.ptp(entry) > 0 and entry.size // chains >= 8]
     if not stacked:
         return {}
-    sizes = [float(effective_sample_size(own)) for own in stacked]
-    ratios = [float(split_gelman_rubin(own)) for own in stacked]
+    sizes = [float(effective_sample_size(entry)) for entry in stacked]
+    ratios = [float(split_gelman_rubin(entry)) for entry in stacked]
     return {"smallest ESS": Estimate(min(sizes)), "largest R-hat": Estimate(max(ratios))}
 
 
@@ -278,5 +277,5 @@ def _groups(data: Any) -> list[str]:
     return [group.strip("/") for group in (groups() if callable(groups) else groups)]
 
 
-def _estimate(score: Any) -> Estimate:
-    return Estimate(float(jax.device_get(score.value)), float(jax.device_get(score.standard_error)))
+def _estimate(score: metrics.Score) -> Estimate:
+    return Estimate(float(score.value), float(score.standard_error))

@@ -133,7 +133,8 @@ def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
     total = (centred**2).sum(axis=0)
     if np.any(total == 0):
         fail("samples", "not all equal", f"{int(np.sum(total == 0))} constant columns", "Leave them out.")
-    return np.tensordot(_weights(size), centred, axes=1) ** 2 / total
+    statistic: np.ndarray = np.tensordot(_weights(size), centred, axes=1) ** 2 / total
+    return statistic
 
 
 def _weights(size: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief
 from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz, metrics
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
@@ -53,7 +53,9 @@ class Weights(NamedTuple):
         return f"Pareto k = {self.pareto_k:.2f} from {self.log_weights.size} draws: {self.verdict}"
 
 
-def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples: int = 1000, **kwargs: Any) -> Weights:
+def importance_weights(
+    posterior: Posterior, key: Array, *args: object, num_samples: int = 1000, **kwargs: object
+) -> Weights:
     """Weights ``p(y, theta, v) / q(theta, v)`` of draws from a variational fit, at the data of the fit.
 
     The target is the one that NUTS samples, with each datum's term ``E_{p(f_n | v)} log p(y_n | f_n)``
@@ -100,7 +102,9 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
         model = handlers.substitute(posterior.fitted_model, substitute_fn=drawn)
         with handlers.block():
             log_model = log_density(model, args, kwargs, points)[0]
-        return log_model - drawn.log_prob - sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
+        log_guide = sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
+        weight: Array = log_model - drawn.log_prob - log_guide
+        return weight
 
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
     return Weights(found, arviz.pareto_k(found))
@@ -109,7 +113,7 @@ def importance_weights(posterior: Posterior, key: Array, *args: Any, num_samples
 class _WeighedPoints(PointsAt):
     """Points drawn from beliefs, with the sum of their log densities."""
 
-    log_prob: Any = 0.0
+    log_prob: ArrayLike = 0.0
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         value = super().draw(belief, key, site)
@@ -118,7 +122,7 @@ class _WeighedPoints(PointsAt):
         return value
 
 
-def whitened_normal(name: str, belief: AbstractBelief, basis: Any = None) -> dist.MultivariateNormal:
+def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:
     """The normal distribution of whitened values that a belief is, at the site ``name`` with this basis."""
     is_whitened = known(belief.is_whitened(basis))
     if is_whitened is not None and not is_whitened:
@@ -209,8 +213,8 @@ def sbc(
     simulate = _simulator(model if truth is None else truth, args, kwargs, data)
     run = _nuts(model, num_draws, check_count("thinning", thinning), kwargs) if fit is None else fit
     found: dict[str, list[int]] = {}
-    for own in jax.random.split(check_key("key", key), num_simulations):
-        key_data, key_fit = jax.random.split(own)
+    for key_both in jax.random.split(check_key("key", key), num_simulations):
+        key_data, key_fit = jax.random.split(key_both)
         values, observed = simulate(key_data)
         draws = run(key_fit, model, *args, **{**kwargs, **observed})
         names = [name for name in (values if sites is None else sites) if name in draws]
@@ -220,8 +224,8 @@ def sbc(
         for name in names:
             for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws):
                 found.setdefault(label, []).append(rank)
-    ranks = {label: np.asarray(own) for label, own in found.items()}
-    p_values = {label: float(_uniformity(own, num_draws, n)) for n, (label, own) in enumerate(ranks.items())}
+    ranks = {label: np.asarray(each) for label, each in found.items()}
+    p_values = {label: float(_uniformity(each, num_draws, n)) for n, (label, each) in enumerate(ranks.items())}
     return Calibration(ranks, p_values, num_draws)
 
 
@@ -236,8 +240,8 @@ def _simulator(
         missing = sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"})
         if missing:
             fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'E.g. {"y": "y"}.')
-        own = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
-        return own, {argument: trace[name]["value"] for name, argument in data.items()}
+        truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
+        return truths, {argument: trace[name]["value"] for name, argument in data.items()}
 
     return jax.jit(simulate)
 
@@ -253,10 +257,12 @@ def _nuts(
     def compiled(key: Array, args: tuple[object, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
         mcmc = MCMC(NUTS(partial(model, **static)), progress_bar=False, **sizes)
         mcmc.run(key, *args, **arrays)
-        return mcmc.get_samples()
+        samples: Mapping[str, Array] = mcmc.get_samples()
+        return samples
 
     def run(key: Array, _: object, *args: object, **kwargs: object) -> Mapping[str, Array]:
-        return compiled(key, args, {name: value for name, value in kwargs.items() if name not in static})
+        samples: Mapping[str, Array] = compiled(key, args, {n: x for n, x in kwargs.items() if n not in static})
+        return samples
 
     return run
 

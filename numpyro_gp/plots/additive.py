@@ -5,7 +5,8 @@ Import of matplotlib happens on the first call. Colours are safe for colour-blin
 
 import math
 import textwrap
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +16,12 @@ from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
 from numpyro_gp.additive.effects import Effect, effects
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_points, check_positive, fail
+from numpyro_gp.checks import check_count, check_level, check_points, fail
 from numpyro_gp.posterior.posterior import Posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_effects", "plot_effects"]
 
@@ -27,12 +32,12 @@ def plot_effects(
     posterior: Posterior,
     key: Array,
     X: ArrayLike,
-    *args: Any,
+    *args: object,
     design: Design | None = None,
-    names: Any = None,
+    names: Sequence[str] | None = None,
     level: float = 0.9,
     indices: bool = True,
-    truth: Any = None,
+    truth: Mapping[str, Callable[..., ArrayLike]] | None = None,
     title: str = "",
     response: str = "effect",
     grid: int = 80,
@@ -40,8 +45,8 @@ def plot_effects(
     num_samples: int = 1000,
     site: str | None = None,
     columns: int = 4,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: object,
+) -> "Figure":
     """One figure of an additive model: main effects with credible bands and rugs, interactions, Sobol indices.
 
     Parameters
@@ -80,11 +85,11 @@ def plot_effects(
     """
     data = np.asarray(check_points("X", X))
     _labels(design, names, data.shape[1])
-    _check_level(level)
-    call = dict(num_draws=num_draws, site=site, **kwargs)
+    check_level(level)
+    call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     found = effects(posterior, key, X, *args, design=design, grid=grid, **call)
     drawn = sobol.sample(posterior, key, X, *args, num_samples=num_samples, **call) if indices else None
-    options = dict(design=design, names=names, level=level, truth=truth, title=title, response=response)
+    options: dict[str, Any] = dict(design=design, names=names, level=level, truth=truth, title=title, response=response)
     return draw_effects(found, drawn, X, columns=columns, **options)
 
 
@@ -94,18 +99,18 @@ def draw_effects(
     X: ArrayLike,
     *,
     design: Design | None = None,
-    names: Any = None,
+    names: Sequence[str] | None = None,
     level: float = 0.9,
-    truth: Any = None,
+    truth: Mapping[str, Callable[..., ArrayLike]] | None = None,
     title: str = "",
     response: str = "effect",
     columns: int = 4,
-) -> Any:
+) -> "Figure":
     """The figure of `plot_effects` from numbers that are there already: `effects` and draws of `sobol.sample`."""
     import matplotlib.pyplot as plt
 
     data = np.asarray(check_points("X", X))
-    labels, z = _labels(design, names, data.shape[1]), _check_level(level)
+    labels, z = _labels(design, names, data.shape[1]), float(ndtri(0.5 + check_level(level) / 2))
     panels = len(effects) + (indices is not None)
     width = min(check_count("columns", columns), panels)
     height = math.ceil(panels / width)
@@ -126,20 +131,12 @@ def draw_effects(
     return figure
 
 
-def _check_level(level: float) -> float:
-    """Half the width of the credible band in standard deviations."""
-    check_positive("level", level)
-    if level >= 1:
-        fail("level", "less than 1", level, "E.g. 0.9.")
-    return float(ndtri(0.5 + level / 2))
-
-
 def _wrapped(name: str) -> str:
     """A name in lines of about 18 letters, so that it does not push panels apart."""
     return name if len(name) <= 18 else textwrap.fill(name.replace(":", ": "), 18)
 
 
-def _labels(design: Design | None, names: Any, count: int) -> list[str]:
+def _labels(design: Design | None, names: Sequence[str] | None, count: int) -> list[str]:
     if design is not None:
         return [one.name for one in design.inputs]
     labels = [f"x{d}" for d in range(count)] if names is None else list(names)
@@ -157,18 +154,23 @@ def _share_limits(found: dict[str, Effect], z: float) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def _draw_line(axis: Any, effect: Effect, z: float, data: np.ndarray, design: Design | None, truth: Any) -> None:
+def _draw_line(
+    axis: "Axes",
+    effect: Effect,
+    z: float,
+    data: np.ndarray,
+    design: Design | None,
+    truth: Callable[..., ArrayLike] | None,
+) -> None:
     (column,), (at,) = effect.columns, effect.axes
     axis.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
     if design is not None and design.inputs[column].is_category:
         place = np.arange(len(at))
         axis.errorbar(place, effect.mean, z * effect.scale, fmt="o", color=LINE, capsize=3)
         axis.set_xticks(place, [f"{level:g}" for level in at])
-        counts = design.inputs[column].frequencies
-        for x, share in zip(place, counts, strict=True):
-            axis.annotate(
-                f"{100 * share:.0f} %", (x, 0.01), xycoords=("data", "axes fraction"), ha="center", fontsize=7
-            )
+        coordinates = ("data", "axes fraction")
+        for x, share in zip(place, design.inputs[column].frequencies, strict=True):
+            axis.annotate(f"{100 * share:.0f} %", (x, 0.01), xycoords=coordinates, ha="center", fontsize=7)
     else:
         low, high = effect.mean - z * effect.scale, effect.mean + z * effect.scale
         axis.fill_between(at, low, high, color=BAND, linewidth=0)
@@ -179,21 +181,19 @@ def _draw_line(axis: Any, effect: Effect, z: float, data: np.ndarray, design: De
         axis.plot(at, np.asarray(truth(at)), color="#c14a09", linewidth=1.2, linestyle="--")
 
 
-def _draw_map(figure: Any, axis: Any, effect: Effect, design: Design | None, response: str) -> None:
+def _draw_map(figure: "Figure", axis: "Axes", effect: Effect, design: Design | None, response: str) -> None:
     """Posterior mean; dotted lines hold the points whose mean is one posterior standard deviation from zero."""
     first, second = (
         np.arange(len(at)) if design is not None and design.inputs[column].is_category else at
         for column, at in zip(effect.columns, effect.axes, strict=True)
     )
     most = max(float(np.abs(effect.mean).max()), 1e-12)
-    image = axis.pcolormesh(
-        first, second, effect.mean.T, cmap=MAP, vmin=-most, vmax=most, shading="nearest", rasterized=True
-    )
+    scale: dict[str, Any] = {"cmap": MAP, "vmin": -most, "vmax": most}
+    image = axis.pcolormesh(first, second, effect.mean.T, shading="nearest", rasterized=True, **scale)
     clear = np.abs(effect.mean) / np.maximum(effect.scale, 1e-12)
     if min(clear.shape) > 1 and clear.min() < 1 < clear.max():
         axis.contour(first, second, clear.T, levels=[1.0], colors="0.2", linestyles=":", linewidths=0.9)
-        place = {"xy": (0.02, 0.02), "xycoords": "axes fraction", "fontsize": 7}
-        axis.annotate("dotted: one sd from zero", **place)
+        axis.annotate("dotted: one sd from zero", (0.02, 0.02), xycoords="axes fraction", fontsize=7)
     for number, (column, at) in enumerate(zip(effect.columns, effect.axes, strict=True)):
         if design is not None and design.inputs[column].is_category:
             ticks = axis.set_xticks if number == 0 else axis.set_yticks
@@ -201,7 +201,7 @@ def _draw_map(figure: Any, axis: Any, effect: Effect, design: Design | None, res
     figure.colorbar(image, ax=axis, label=response)
 
 
-def _draw_indices(axis: Any, indices: sobol.Indices, level: float) -> None:
+def _draw_indices(axis: "Axes", indices: sobol.Indices, level: float) -> None:
     """Median share of each component with its credible interval, largest on top."""
     bounds = sobol.intervals(indices, level)
     middle = {name: float(jnp.median(value)) for name, value in indices.index.items()}

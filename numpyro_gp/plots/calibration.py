@@ -2,25 +2,29 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
+from numpyro_gp.criticism.diagnose import Calibration
 from numpyro_gp.plots.style import COLOURS, DRAWS, INK, along, axes_of, finish, look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["calibration", "ranks"]
 
 
 def calibration(
-    predictions: Mapping[str, Any] | ArrayLike | Prediction,
+    predictions: Mapping[str, Prediction | ArrayLike] | Prediction | ArrayLike,
     y: ArrayLike | None = None,
     *,
     title: str = "Calibration of the predictions",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Reliability: how often data fall below the predicted quantiles, against how often they should.
 
     On the diagonal the predictions are right; an S that is flat in the middle (data too often far out) is
@@ -35,7 +39,8 @@ def calibration(
         Data, needed where a `Prediction` is given.
     """
     ax = axes_of(ax)
-    values = {name: _pit(name, one, y) for name, one in named(predictions, "predictions").items()}
+    several: dict[str, Prediction | ArrayLike] = named(predictions, "predictions")
+    values = {name: _pit(name, one, y) for name, one in several.items()}
     least = min(pit.size for pit in values.values())
     width = math.sqrt(math.log(2 / 0.05) / (2 * least))
     line = np.linspace(0, 1, 201)
@@ -51,7 +56,9 @@ def calibration(
     return finish(ax, title, "predicted probability", "share of data below the quantile")
 
 
-def ranks(calibration: Any, site: str | None = None, *, bins: int = 8, title: str = "", ax: Any = None) -> Any:
+def ranks(
+    calibration: Calibration, site: str | None = None, *, bins: int = 8, title: str = "", ax: "Axes | None" = None
+) -> "Axes":
     """Histogram of the ranks that `ngp.diagnose.sbc` found, over a band in which calibrated bars stay.
 
     A hill in the middle: the posterior is too wide. A valley: too narrow. A slope: it is biased to one side. The
@@ -68,23 +75,23 @@ def ranks(calibration: Any, site: str | None = None, *, bins: int = 8, title: st
     if not isinstance(found, Mapping) or not found:
         cure = "Pass what ngp.diagnose.sbc returned."
         fail("calibration", "the result of sbc", f"a {type(calibration).__name__}", cure, TypeError)
-    name = next(iter(found)) if site is None and len(found) == 1 else site
+    name = str(next(iter(found)) if site is None and len(found) == 1 else site)
     if name not in found:
         fail("site", f"one of {list(found)}", repr(site), "Check the spelling.")
-    own, places = np.asarray(found[name]), calibration.num_draws + 1
+    values, places = np.asarray(found[name]), calibration.num_draws + 1
     edges = np.linspace(0, places, min(check_count("bins", bins, 2), places) + 1)
     # A bin holds the whole ranks between its edges, which need not be equally many.
     shares = np.diff(np.ceil(edges)) / places
-    expected, spread = own.size * shares, np.sqrt(own.size * shares * (1 - shares))
+    expected, spread = values.size * shares, np.sqrt(values.size * shares * (1 - shares))
     ax = axes_of(ax)
     low, high = np.maximum(expected - 2.576 * spread, 0), expected + 2.576 * spread
     ax.stairs(high, edges, baseline=low, fill=True, color="0.85", label="99% if calibrated")
-    ax.stairs(np.histogram(own, np.ceil(edges))[0], edges, color=COLOURS[0], lw=1.8, label="data sets")
+    ax.stairs(np.histogram(values, np.ceil(edges))[0], edges, color=COLOURS[0], lw=1.8, label="data sets")
     ax.set(xlim=(0, places), ylim=(0, None))
     return finish(ax, title or f"{name}: p = {calibration.p_values[name]:.3f}", "rank of the truth", "data sets")
 
 
-def _pit(name: str, prediction: Any, y: ArrayLike | None) -> np.ndarray:
+def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> np.ndarray:
     """PIT values, of a `Prediction` by draws of new data."""
     if not isinstance(prediction, Prediction):
         pit = vector(f"predictions[{name!r}]", prediction)
@@ -96,4 +103,5 @@ def _pit(name: str, prediction: Any, y: ArrayLike | None) -> np.ndarray:
         fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")
     sample = np.asarray(prediction.sample(DRAWS))
     target = along("y", y, sample.shape[1])
-    return (np.sum(sample < target, 0) + 0.5 * np.sum(sample == target, 0) + 0.5) / (DRAWS + 1)
+    below: np.ndarray = np.sum(sample < target, 0) + 0.5 * np.sum(sample == target, 0)
+    return (below + 0.5) / (DRAWS + 1)

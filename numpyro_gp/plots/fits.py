@@ -1,13 +1,16 @@
 """How a fit went: losses by step, and where Stein particles stand."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, INK, axes_of, finish, look, named, vector
+from numpyro_gp.plots.style import COLOURS, INK, axes_of, bar, finish, look, named, vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["convergence", "particles"]
 
@@ -18,8 +21,8 @@ def convergence(
     window: int | None = None,
     title: str = "Convergence",
     ylabel: str = "loss (minus the bound) [nats]",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Loss of every step (faint) and its running median (strong).
 
     Parameters
@@ -60,8 +63,8 @@ def particles(
     reference: Mapping[str, ArrayLike] | None = None,
     *,
     title: str = "Spread of the particles",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Where particles stand, one row for each quantity, against draws of a sampler.
 
     Every row is shifted by the mean of the reference and divided by its standard deviation (without one, by those of
@@ -77,20 +80,19 @@ def particles(
     """
     ax, values = axes_of(ax), named(values, "values")
     for number, (name, raw) in enumerate(values.items()):
-        own = vector(f"values[{name!r}]", raw)
+        drawn = vector(f"values[{name!r}]", raw)
         if reference is not None and name not in reference:
             fail("reference", f"a dictionary with {name!r}", f"{sorted(reference)}", "Pass the names in values.")
-        other = own if reference is None else vector(f"reference[{name!r}]", reference[name])
+        other = drawn if reference is None else vector(f"reference[{name!r}]", reference[name])
         center, spread = other.mean(), other.std() or 1.0
         if reference is not None:
             scaled = (other - center) / spread
             for inside, width, shade in ((95, 4, "0.8"), (68, 10, "0.65")):
-                ends = np.percentile(scaled, [50 - inside / 2, 50 + inside / 2])
                 label = f"reference, {inside}%" if number == 0 else None
-                ax.plot(ends, [-number] * 2, lw=width, color=shade, solid_capstyle="butt", zorder=1, label=label)
-        scaled = (own - center) / spread
+                bar(ax, scaled, inside, -number, lw=width, color=shade, zorder=1, label=label)
+        scaled = (drawn - center) / spread
         label = "particle" if number == 0 else None
-        ax.plot(scaled, np.full(own.size, -number), "o", ms=5, mfc="none", mec=COLOURS[0], mew=1.2, label=label)
+        ax.plot(scaled, np.full(drawn.size, -number), "o", ms=5, mfc="none", mec=COLOURS[0], mew=1.2, label=label)
     ax.axvline(0, color=INK, lw=0.8, ls=":", zorder=0)
     ax.set_yticks(-np.arange(len(values)), list(values))
     ax.set_ylim(-len(values) + 0.4, 0.6)

@@ -1,15 +1,18 @@
 """Functions of one input: with bands and data, and layer by layer through a deep model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
+from jax.scipy.special import ndtri
 
 from numpyro_gp.arrays import ArrayLike
-from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, INK, along, axes_of, band, column, draws_of, finish, look, probability
+from numpyro_gp.checks import check_level, fail
+from numpyro_gp.plots.style import COLOURS, INK, along, axes_of, band, column, draws_of, finish, look
 from numpyro_gp.posterior.prediction import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["function", "layers"]
 
@@ -26,8 +29,8 @@ def function(
     title: str = "",
     xlabel: str = "input x",
     ylabel: str = "output y",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """A function of one input: its mean, a band for the function, a wider one for new data, and the data.
 
     Parameters
@@ -54,11 +57,11 @@ def function(
     ax = axes_of(ax)
     x = column("X", X)
     order = np.argsort(x)
-    tail = 0.5 * (1 - probability("level", level))
+    tail = 0.5 * (1 - check_level(level))
     name = f"{100 * level:g}%"
     if isinstance(prediction, Prediction):
         mean = along("prediction", prediction.function_mean, x.size)
-        half = -_normal_quantile(tail) * np.sqrt(np.asarray(prediction.function_variance))
+        half = -float(ndtri(tail)) * np.sqrt(np.asarray(prediction.function_variance))
         low, high = mean - half, mean + half
         wide_low, wide_high = np.asarray(prediction.quantiles([tail, 1 - tail]))
         band(ax, x[order], wide_low[order], wide_high[order], color, 0.16, f"new data, {name}")
@@ -87,8 +90,8 @@ def layers(
     draws: int = 5,
     title: str = "What each layer makes of the input",
     xlabel: str = "input x",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """How a deep model propagates one input: each layer's output as a function of ``x``, stacked upwards.
 
     Every layer is drawn in its own strip, scaled to the strip: its mean, a 90% band and a few draws. A strip
@@ -126,7 +129,3 @@ def layers(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-0.05, len(values) - 0.05)
     return finish(ax, title, xlabel, "")
-
-
-def _normal_quantile(probability: float) -> float:
-    return float(jax.scipy.special.ndtri(probability))

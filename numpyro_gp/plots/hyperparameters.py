@@ -2,31 +2,35 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import DRAWS, INK, MARKERS, axes_of, finish, look, vector
+from numpyro_gp.plots.style import DRAWS, INK, MARKERS, axes_of, bar, finish, look, vector
 from numpyro_gp.posterior.posterior import Posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["hyperparameters"]
 
 
 def hyperparameters(
-    posteriors: Mapping[str, Any],
+    posteriors: Mapping[str, Posterior | ArrayLike],
     site: str,
     *,
     truth: float | None = None,
-    prior: Any = None,
+    prior: dist.Distribution | None = None,
     key: Array | None = None,
     title: str = "",
     xlabel: str = "",
-    ax: Any = None,
-) -> Any:
+    ax: "Axes | None" = None,
+) -> "Axes":
     """The posterior of one hyper-parameter under several engines, side by side.
 
     Each engine has a row: its density, the 95% interval as a thin and the 50% interval as a thick bar, the mean
@@ -69,12 +73,12 @@ def hyperparameters(
     return finish(ax, title, xlabel or site, "")
 
 
-def _site_draws(name: str, posterior: Any, site: str, key: Array | None) -> np.ndarray:
+def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Array | None) -> np.ndarray:
     """Draws of one scalar site."""
     if not isinstance(posterior, Posterior):
         return vector(f"posteriors[{name!r}]", posterior)
     if posterior.samples is not None:
-        values: Any = posterior.samples
+        values = posterior.samples
     else:
         if key is None:
             fail("key", "one JAX random key", "None", f"{name!r} draws its values: pass jax.random.key(0).", TypeError)
@@ -105,10 +109,11 @@ def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
     iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
     bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
     kernel = np.exp(-0.5 * ((grid[:, None] - draws[None]) / bandwidth) ** 2)
-    return kernel.mean(1) / (bandwidth * math.sqrt(2 * math.pi))
+    density: np.ndarray = kernel.mean(1) / (bandwidth * math.sqrt(2 * math.pi))
+    return density
 
 
-def _row(ax: Any, draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
+def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
     """One engine: density or ticks, two intervals and the mean."""
     if _smooth(draws):
         density = _density(draws, grid)
@@ -118,6 +123,5 @@ def _row(ax: Any, draws: np.ndarray, base: float, grid: np.ndarray, color: str, 
     elif draws.std() > 0:
         ax.plot(draws, np.full(draws.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
     for inside, width in ((95, 1.2), (50, 3.6)):
-        ends = np.percentile(draws, [50 - inside / 2, 50 + inside / 2])
-        ax.plot(ends, [base - 0.08] * 2, color=color, lw=width, solid_capstyle="butt")
+        bar(ax, draws, inside, base - 0.08, color=color, lw=width)
     ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)

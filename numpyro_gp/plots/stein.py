@@ -1,19 +1,22 @@
 """Figures of particles: their paths, and their spread beside a reference such as NUTS."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, axes_of, finish
+from numpyro_gp.plots.style import COLOURS, axes_of, bar, finish
 from numpyro_gp.stein.diagnostics import Paths
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["plot_paths", "plot_spread"]
 
 
-def plot_paths(paths: Paths, site: str, ax: Any = None) -> Any:
+def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":
     """Value of a scalar site over the steps, one line for each particle; returns the axes."""
     values = np.asarray(_site(paths.particles, site, 2))
     ax = axes_of(ax)
@@ -22,8 +25,11 @@ def plot_paths(paths: Paths, site: str, ax: Any = None) -> Any:
 
 
 def plot_spread(
-    particles: Mapping[str, ArrayLike], site: str, references: Mapping[str, Any] | None = None, ax: Any = None
-) -> Any:
+    particles: Mapping[str, ArrayLike],
+    site: str,
+    references: Mapping[str, Mapping[str, ArrayLike]] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Particles of a scalar site as marks on a row, over rows of reference draws; returns the axes.
 
     ``references`` maps a label, such as "NUTS", to a dictionary of draws with the draws first. Each
@@ -33,17 +39,16 @@ def plot_spread(
     ax, rows = axes_of(ax), [f"{len(values)} particles"]
     ax.plot(values, np.zeros_like(values), "|", color=COLOURS[0], markersize=18, markeredgewidth=1.5)
     for row, (label, draws) in enumerate((references or {}).items(), start=1):
-        low, first, middle, third, high = np.quantile(np.asarray(_site(draws, site, 1)), [0.05, 0.25, 0.5, 0.75, 0.95])
-        colour = COLOURS[row % len(COLOURS)]
-        ax.plot([low, high], [row, row], color=colour, linewidth=1.5)
-        ax.plot([first, third], [row, row], color=colour, linewidth=5)
-        ax.plot(middle, row, "o", color="white", markeredgecolor=colour)
+        reference, colour = np.asarray(_site(draws, site, 1)), COLOURS[row % len(COLOURS)]
+        for inside, width in ((90, 1.5), (50, 5)):
+            bar(ax, reference, inside, row, color=colour, linewidth=width)
+        ax.plot(np.median(reference), row, "o", color="white", markeredgecolor=colour)
         rows.append(label)
     ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(-0.6, len(rows) - 0.4))
     return finish(ax, f"Spread of {site}", site, "")
 
 
-def _site(values: Mapping[str, Any], site: str, axes: int) -> Any:
+def _site(values: Mapping[str, ArrayLike], site: str, axes: int) -> ArrayLike:
     if site not in values:
         fail("site", f"one of {sorted(values)}", repr(site), "Name a latent site.")
     if np.ndim(values[site]) != axes:

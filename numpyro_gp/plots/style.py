@@ -1,13 +1,17 @@
 """What all figures share: colours and marks that colour-blind and grey readers can tell apart, and checks of input."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_array, fail
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Value = TypeVar("Value")
 # Okabe & Ito (2008), in an order in which neighbours also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#009E73", "#E69F00", "#CC79A7")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
@@ -16,18 +20,18 @@ INK = "#222222"
 DRAWS = 2000
 
 
-def axes_of(ax: Any) -> Any:
+def axes_of(ax: "Axes | None") -> "Axes":
     """The axes given, or new ones."""
     import matplotlib.pyplot as plt
 
     if ax is None:
-        return plt.subplots(figsize=(6.0, 3.6), layout="constrained")[1]
+        return plt.figure(figsize=(6.0, 3.6), layout="constrained").subplots()
     if not hasattr(ax, "fill_between"):
         fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "E.g. fig, ax = plt.subplots().", TypeError)
     return ax
 
 
-def finish(ax: Any, title: str, xlabel: str, ylabel: str) -> Any:
+def finish(ax: "Axes", title: str, xlabel: str, ylabel: str) -> "Axes":
     """Labels and title; no frame at the top and right."""
     ax.set(xlabel=xlabel, ylabel=ylabel)
     if title:
@@ -42,13 +46,13 @@ def look(number: int) -> dict[str, Any]:
 
 
 def band(
-    ax: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str, alpha: float, label: str | None
+    ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str, alpha: float, label: str | None
 ) -> None:
     """A shaded strip between two curves."""
     ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=label)
 
 
-def named(values: Any, argument: str) -> dict[str, Any]:
+def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value]:
     """One value, or several by name."""
     if isinstance(values, Mapping):
         if not values:
@@ -98,8 +102,7 @@ def vector(argument: str, value: ArrayLike) -> np.ndarray:
     return array
 
 
-def probability(argument: str, value: float) -> float:
-    """A number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        fail(argument, "between 0 and 1", value, "E.g. 0.95.")
-    return value
+def bar(ax: "Axes", draws: np.ndarray, inside: float, height: float, **style: Any) -> None:
+    """A horizontal bar over the middle ``inside`` percent of draws."""
+    ends = np.percentile(draws, [50 - inside / 2, 50 + inside / 2])
+    ax.plot(ends, [height] * 2, solid_capstyle="butt", **style)

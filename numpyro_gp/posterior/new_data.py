@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
@@ -78,7 +78,7 @@ def predict_rows(
 def predict_conditioned(
     posterior: Any,
     key: Array,
-    X: Array,
+    X: ArrayLike,
     call: Call,
     gp: str | None,
     noise: Array | None,

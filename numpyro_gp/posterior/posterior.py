@@ -11,7 +11,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_finite, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
 from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
@@ -152,7 +152,7 @@ class Posterior:
     def predict_at(
         self,
         key: Array,
-        X: Array,
+        X: ArrayLike,
         /,
         *args: object,
         gp: str | None = None,

@@ -92,7 +92,7 @@ class Prediction:
         flat = draws.reshape((-1, *draws.shape[2:]))
         return flat[order[:count], : self._sizes[number]]
 
-    def quantiles(self, levels: ArrayLike, num_samples: int = 2000) -> Array:
+    def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
         """Quantiles of new data, shape ``(levels, N, ...)``.
 
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);

@@ -5,7 +5,7 @@ All functions run once, before a fit, on the training inputs ``(N, D)``, and ret
 than there are distinct rows is refused. Distances use the columns as they are: scale them first.
 """
 
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,20 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+# What Lloyd's loop carries: number of the step, centres, and whether one moved.
+Carry = tuple[Array, Array, Array]
 # Rows whose distances to all centres are held at once: 4096 x 1000 doubles are 33 MB.
 BLOCK_ROWS = 4096
+
+
+class HasMatrix(Protocol):
+    """What choosing rows asks of a kernel."""
+
+    def matrix(self, X1: Array, X2: Array) -> Array:
+        """Covariances ``(N1, N2)``."""
+
+    def diagonal(self, X: Array) -> Array:
+        """Variances ``(N,)``."""
 
 
 def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30) -> Array:
@@ -61,10 +73,11 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     centred = X - offset
     indices, distinct = plus_plus(check_key("key", key), centred, int(num_inducing))
     check_distinct(num_inducing, distinct)
-    return lloyd(centred, centred[indices], num_iterations) + offset
+    centres: Array = lloyd(centred, centred[indices], num_iterations)
+    return centres + offset
 
 
-def greedy_variance(kernel: object, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
+def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
     """Rows of ``X`` chosen one by one where the variance given the earlier ones is largest (Burt et al. 2019).
 
     This is the pivoted Cholesky factorisation of ``k(X, X)``: the trace of
@@ -148,7 +161,7 @@ def check_request(X: ArrayLike, num_inducing: int) -> Array:
     return X
 
 
-def check_distinct(num_inducing: int, distinct: Any) -> None:
+def check_distinct(num_inducing: int, distinct: int | Array) -> None:
     """Refuse more inducing points than distinct rows (``distinct`` counts up to the request)."""
     if int(distinct) < num_inducing:
         required = f"at most the number of distinct rows of X, {int(distinct)}, because X has duplicates"
@@ -167,7 +180,7 @@ def plus_plus(key: Array, X: Array, size: int) -> tuple[Array, Array]:
     Also the number of distinct rows among them, which is less than ``size`` where X has no more.
     """
 
-    def choose(number: Array, carry: tuple) -> tuple:
+    def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         indices, distances, distinct = carry
         cumulative = jnp.cumsum(distances)
         draw = jax.random.uniform(jax.random.fold_in(key, number), dtype=X.dtype) * cumulative[-1]
@@ -198,7 +211,7 @@ def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
     real = (jnp.arange(blocks * rows) < X.shape[0]).reshape(blocks, rows)
     squares = jnp.sum(jnp.square(centres), axis=1)
 
-    def block(carry: tuple, inputs: tuple) -> tuple:
+    def block(carry: tuple[Array, Array], inputs: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         points, is_real = inputs
         labels = jnp.argmin(squares[None, :] - 2.0 * points @ centres.T, axis=1)
         member = jax.nn.one_hot(labels, size, dtype=X.dtype) * is_real[:, None].astype(X.dtype)
@@ -206,8 +219,7 @@ def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
         return (carry[0] + member.T @ points, carry[1] + jnp.sum(member, axis=0)), distances
 
     start = (jnp.zeros_like(centres), jnp.zeros(size, X.dtype))
-    scanned: tuple = lax.scan(block, start, (padded, real))
-    (sums, counts), distances = scanned
+    (sums, counts), distances = lax.scan(block, start, (padded, real))
     return sums, counts, distances.reshape(-1)[: X.shape[0]]
 
 
@@ -215,7 +227,7 @@ def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
 def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
     """Move every centre to the mean of its rows until none moves; an empty one to a far row."""
 
-    def move(carry: tuple) -> tuple:
+    def move(carry: Carry) -> Carry:
         number, centres, _ = carry
         sums, counts, distances = assign(X, centres)
         means = sums / jnp.maximum(counts, 1.0)[:, None]
@@ -229,13 +241,13 @@ def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
     return lax.while_loop(lambda carry: (carry[0] < num_iterations) & carry[2], move, start)[1]
 
 
-def pivots(kernel: Any, X: Array, size: int) -> tuple[Array, Array, Array]:
+def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:
     """Row indices of a pivoted Cholesky factorisation, the number of distinct rows, and whether all was finite."""
     prior = jnp.asarray(kernel.diagonal(X))
     # Rounding of the sum of `size` squares that is subtracted from the largest variance.
     rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
 
-    def choose(number: Array, carry: tuple) -> tuple:
+    def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         indices, factor, left, distances, distinct = carry
         exhausted = jnp.max(left) <= rounding
         index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))

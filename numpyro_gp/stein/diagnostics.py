@@ -1,19 +1,21 @@
 """How good a set of particles is, and how it got there: kernelised Stein discrepancy and particle paths."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpyro.contrib.einstein.steinvi import SteinVIState
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.stein.direction import EXACT, bandwidth, pieces, split_blocks, squared_distances
+from numpyro_gp.stein.direction import EXACT, Particles, bandwidth, pieces, split_blocks, squared_distances
 from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
+from numpyro_gp.stein.svgd import SVGD
 
 __all__ = ["Paths", "ksd", "particle_paths"]
 
 
-def ksd(particles: object, scores: object, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
+def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
     """Kernelised Stein discrepancy between equally weighted particles and the target (Gorham & Mackey 2017).
 
     ``KSD^2 = (1/n^2) sum_ij u(x_i, x_j)``, with ``r = x_i - x_j`` and ``k = g(||r||^2)``:
@@ -55,8 +57,8 @@ def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
     value, slope, curvature = kernel.profile(squared, bandwidth(kernel, squared))
     inner = jnp.matmul(score, score.T, precision=EXACT)
     cross = jnp.matmul(centred, score.T, precision=EXACT)  # x_i . s_j
-    own = jnp.diagonal(cross)
-    difference = cross - own[None, :] - own[:, None] + cross.T  # (s_j - s_i) . (x_i - x_j)
+    same = jnp.diagonal(cross)  # x_i . s_i
+    difference = cross - same[None, :] - same[:, None] + cross.T  # (s_j - s_i) . (x_i - x_j)
     terms = value * inner + 2 * slope * difference - 2 * x.shape[1] * slope - 4 * curvature * squared
     return jnp.mean(terms)
 
@@ -79,11 +81,17 @@ class Paths(NamedTuple):
     steps: Array
     particles: dict[str, Array]
     forces: Array
-    state: Any
+    state: SteinVIState
 
 
 def particle_paths(
-    key: Array, svgd: Any, num_steps: int, *args: Any, every: int = 1, init_state: Any = None, **kwargs: Any
+    key: Array,
+    svgd: SVGD,
+    num_steps: int,
+    *args: object,
+    every: int = 1,
+    init_state: SteinVIState | None = None,
+    **kwargs: object,
 ) -> Paths:
     """Run ``num_steps`` steps of `SVGD` and record the particles every ``every`` steps (and the start).
 
@@ -93,19 +101,19 @@ def particle_paths(
     if num_steps % every:
         fail("every", f"a divisor of the {num_steps} steps", every, "The last record is the end of the run.")
     state = svgd.starting_state(key, init_state, args, kwargs)
-    start, (given, merge) = svgd.particles(state), split_arrays((args, kwargs))
+    start, (arguments, merge) = svgd.particles(state), split_arrays((args, kwargs))
 
     @jax.jit
-    def travel(state: object, given: list[Array]) -> tuple:
-        args, kwargs = merge(given)
+    def travel(state: SteinVIState, arguments: list[Array]) -> tuple[SteinVIState, tuple[dict[str, Array], Array]]:
+        args, kwargs = merge(arguments)
 
-        def stretch(state: Any, _: None) -> tuple:
+        def stretch(state: SteinVIState, _: None) -> tuple[SteinVIState, tuple[dict[str, Array], Array]]:
             state, force = jax.lax.scan(lambda s, _: svgd.update(s, *args, **kwargs), state, None, length=every)
             return state, (svgd.particles(state), force)
 
-        return jax.lax.scan(stretch, state, None, length=num_steps // every)
+        end, recorded = jax.lax.scan(stretch, state, None, length=num_steps // every)
+        return end, recorded
 
-    arrays = jax.tree.map(jnp.asarray, state)
-    state, (values, force) = travel(arrays, given)
+    state, (values, force) = travel(jax.tree.map(jnp.asarray, state), arguments)
     joined = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, values)
     return Paths(jnp.arange(0, num_steps + 1, every), joined, force.reshape(-1), state)

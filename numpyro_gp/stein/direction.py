@@ -1,17 +1,18 @@
 """The direction in which SVGD moves particles: attraction and repulsion by blocks (mathematics.md section 9.1)."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.stein.kernels import MEDIAN, RBF, Kernel, Radial
+from numpyro_gp.stein.kernels import RBF, Kernel, Radial
 
 __all__ = [
     "EXACT",
@@ -30,14 +31,19 @@ __all__ = [
 EXACT = lax.Precision.HIGHEST
 
 
+# Coordinates with the particle axis first: one array, or one for each site.
+Particles = ArrayLike | Mapping[str, ArrayLike]
+Values = Array | dict[str, Array]
+
+
 class Forces(NamedTuple):
     """The two parts of the direction, shaped like the particles: ``phi = attraction + repulsion``."""
 
-    attraction: Any
-    repulsion: Any
+    attraction: Values
+    repulsion: Values
 
 
-def svgd_direction(particles: object, scores: object, kernel: Kernel = RBF()) -> Any:  # noqa: B008
+def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Values:  # noqa: B008
     """Direction ``phi`` that raises the target fastest in the kernel's space (mathematics.md section 9.1).
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
@@ -66,10 +72,11 @@ def svgd_direction(particles: object, scores: object, kernel: Kernel = RBF()) ->
     True True
     """
     attraction, repulsion = forces(particles, scores, kernel)
-    return jax.tree.map(jnp.add, attraction, repulsion)
+    direction: Values = jax.tree.map(jnp.add, attraction, repulsion)
+    return direction
 
 
-def forces(particles: object, scores: object, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
+def forces(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
     """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them."""
     tables, values = split_blocks(particles, scores, kernel)
     healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
@@ -79,7 +86,7 @@ def forces(particles: object, scores: object, kernel: Kernel = RBF()) -> Forces:
 
 def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
     """Both forces on the particles ``(n, d)`` of one block."""
-    each = jax.vmap(lambda a, b: _forces_of_one_distance(a, b, kernel, healthy))
+    each = jax.vmap(partial(_forces_of_one_distance, kernel=kernel, healthy=healthy))
     attraction, repulsion = (jnp.moveaxis(part, 0, 1) for part in each(pieces(kernel, x), pieces(kernel, score)))
     return attraction.reshape(x.shape), repulsion.reshape(x.shape)
 
@@ -115,7 +122,7 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
     do: any positive ``h`` is a valid kernel, zero is not.
     """
     one = jnp.ones((), squared.dtype)
-    if kernel.bandwidth != MEDIAN:
+    if not isinstance(kernel.bandwidth, str):
         return one * kernel.bandwidth
     size = squared.shape[0]
     if size == 1:
@@ -129,10 +136,12 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
     return lax.stop_gradient(jnp.where(h > jnp.finfo(h.dtype).tiny, h, one))
 
 
-def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tuple[Array, Array, Radial]], Any]:
+def split_blocks(
+    particles: Particles, scores: Particles, kernel: Kernel
+) -> tuple[list[tuple[Array, Array, Radial]], Callable[[list[Array]], Values]]:
     """Tables ``(n, d)`` of coordinates and scores for each block, and the function that undoes the division."""
     single = not isinstance(particles, Mapping)
-    x, s = (_floating({"particles": tree} if single else tree) for tree in (particles, scores))
+    x, s = (_floating(tree if isinstance(tree, Mapping) else {"particles": tree}) for tree in (particles, scores))
     if not hasattr(kernel, "blocks") or isinstance(kernel, type):
         fail("kernel", "RBF, IMQ, PerSite or Groups", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
@@ -146,19 +155,19 @@ def split_blocks(particles: Any, scores: Any, kernel: Kernel) -> tuple[list[tupl
     def table(tree: Mapping[str, Array], names: tuple[str, ...]) -> Array:
         return jnp.concatenate([tree[name].reshape(tree[name].shape[0], -1) for name in names], 1)
 
-    def join(parts: list[Array]) -> Any:
-        found = {}
+    def join(parts: list[Array]) -> Values:
+        joined = {}
         for block, part in zip(blocks, parts, strict=True):
             widths = [math.prod(jnp.shape(x[name])[1:]) for name in block.sites]
             cut = jnp.split(part, np.cumsum(widths)[:-1], axis=1)
             for name, piece in zip(block.sites, cut, strict=True):
-                found[name] = piece.reshape(x[name].shape).astype(x[name].dtype)
-        return found["particles"] if single else {name: found[name] for name in x}
+                joined[name] = piece.reshape(x[name].shape).astype(x[name].dtype)
+        return joined["particles"] if single else {name: joined[name] for name in x}
 
     return [(table(x, block.sites), table(s, block.sites), block.kernel) for block in blocks], join
 
 
-def _floating(tree: Mapping[str, object]) -> dict[str, Array]:
+def _floating(tree: Mapping[str, ArrayLike]) -> dict[str, Array]:
     """Whole numbers are refused: a direction of whole numbers would be zero."""
     arrays = {name: jnp.asarray(leaf) for name, leaf in tree.items()}
     for name, array in arrays.items():

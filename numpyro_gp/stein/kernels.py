@@ -13,13 +13,14 @@ spread then comes out too narrow, however many the particles.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, is_array, store, value_type
+from numpyro_gp.arrays import Array, Converted, store, value_type
 from numpyro_gp.checks import fail, known
 
 __all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "PerSite", "RBF", "Radial"]
@@ -30,12 +31,20 @@ MEDIAN = "median"
 class Radial(Protocol):
     """A kernel ``g(r)`` of the squared distance ``r`` within one group of sites, or of each coordinate alone."""
 
-    bandwidth: float | str
-    per_coordinate: bool
+    @property
+    def bandwidth(self) -> float | str:
+        """``h``, or the rule that finds it."""
+
+    @property
+    def per_coordinate(self) -> bool:
+        """Whether each coordinate has a distance of its own."""
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``g``, ``g'`` and ``g''`` at squared distances, for bandwidth ``h``."""
-        ...
+
+    def blocks(self, sites: tuple[str, ...]) -> list["Block"]:
+        """All sites share one distance."""
+        return [Block(sites, self)]
 
 
 class Block(NamedTuple):
@@ -50,37 +59,28 @@ class Kernel(Protocol):
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """One block for each group of these sites; every site lies in exactly one."""
-        ...
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """An array of no axes as the number that it holds, if that is known; anything else as it came."""
-    is_scalar = is_array(value) or isinstance(value, np.generic)
-    if is_scalar and value.ndim == 0 and value.dtype.kind in "iuf" and known(value) is not None:
-        return value.item()
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "iuf":
+        return value if known(value) is None else value.item()
     return value
 
 
-def _hold_numbers(kernel: object, *names: str) -> None:
-    """Replace arrays of no axes among the fields of a kernel, which compiled programs hold fixed, by their numbers."""
-    store(kernel, **{name: _number(getattr(kernel, name)) for name in names})
+def _is_between(value: object, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low < value < high
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check_bandwidth(bandwidth: Any) -> None:
-    is_median = isinstance(bandwidth, str) and bandwidth == MEDIAN
-    if not (is_median or (_is_number(bandwidth) and 0 < bandwidth < math.inf)):
+def _check_fields(kernel: Radial, *numbers: str) -> None:
+    """Hold arrays of no axes, which compiled programs take for fixed, as their numbers; check what all kernels have."""
+    store(kernel, **{name: _number(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
+    bandwidth, per_coordinate = kernel.bandwidth, kernel.per_coordinate
+    if not (isinstance(bandwidth, str) and bandwidth == MEDIAN) and not _is_between(bandwidth, 0, math.inf):
         fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", "It divides the *squared* distance.")
-
-
-def _check_flag(per_coordinate: object) -> None:
     if not isinstance(per_coordinate, bool):
-        fail(
-            "per_coordinate", "True or False", f"{per_coordinate!r:.60}", "It says how distances are taken.", TypeError
-        )
+        cure = "It says how distances are taken."
+        fail("per_coordinate", "True or False", f"{per_coordinate!r:.60}", cure, TypeError)
 
 
 def _check_radial(argument: str, kernel: object) -> None:
@@ -89,14 +89,14 @@ def _check_radial(argument: str, kernel: object) -> None:
         fail(argument, "RBF or IMQ", f"{kernel!r:.60}", cure, TypeError)
 
 
-def _check_known(argument: str, named: Any, sites: tuple[str, ...]) -> None:
+def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) -> None:
     unknown = sorted(set(named) - set(sites))
     if unknown:
         fail(argument, f"names of latent sites among {sorted(sites)}", f"{unknown}", "Check the spelling.")
 
 
 @value_type(static=("bandwidth", "per_coordinate"))
-class RBF:
+class RBF(Radial):
     """``k(x, y) = exp(-||x - y||^2 / h)``, all sites in one group.
 
     Parameters
@@ -121,22 +121,16 @@ class RBF:
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
-        _hold_numbers(self, "bandwidth")
-        _check_bandwidth(self.bandwidth)
-        _check_flag(self.per_coordinate)
+        _check_fields(self)
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``exp(-r/h)`` and its two derivatives in ``r``."""
         value = jnp.exp(-squared / h)
         return value, -value / h, value / h**2
 
-    def blocks(self, sites: tuple[str, ...]) -> list[Block]:
-        """All sites share one distance."""
-        return [Block(sites, self)]
-
 
 @value_type(static=("c", "power", "bandwidth", "per_coordinate"))
-class IMQ:
+class IMQ(Radial):
     """``k(x, y) = (c^2 + ||x - y||^2 / h)^power`` with ``-1 < power < 0``, all sites in one group.
 
     Its tails are heavier than the RBF's: far particles still repel. ``bandwidth`` and ``per_coordinate`` as in `RBF`.
@@ -148,22 +142,16 @@ class IMQ:
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
-        _hold_numbers(self, "c", "power", "bandwidth")
-        _check_bandwidth(self.bandwidth)
-        _check_flag(self.per_coordinate)
-        if not (_is_number(self.c) and self.c > 0):
+        _check_fields(self, "c", "power")
+        if not _is_between(self.c, 0, math.inf):
             fail("c", "a positive number", f"{self.c!r:.60}", "1.0 is usual.")
-        if not (_is_number(self.power) and -1 < self.power < 0):
+        if not _is_between(self.power, -1, 0):
             fail("power", "between -1 and 0", f"{self.power!r:.60}", "-0.5 is usual.")
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""
         inner, p = self.c**2 + squared / h, self.power
         return inner**p, p / h * inner ** (p - 1), p * (p - 1) / h**2 * inner ** (p - 2)
-
-    def blocks(self, sites: tuple[str, ...]) -> list[Block]:
-        """All sites share one distance."""
-        return [Block(sites, self)]
 
 
 @value_type(static=("groups", "kernels", "rest"))
@@ -186,9 +174,9 @@ class Groups:
     ('f',)
     """
 
-    groups: Any
-    kernels: Any = RBF()
-    rest: Any = RBF()
+    groups: Converted[tuple[tuple[str, ...], ...], Sequence[str | Sequence[str]]]
+    kernels: Converted[tuple[Radial, ...], Radial | Sequence[Radial]] = cast("Any", RBF())
+    rest: Radial = RBF()
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or not self.groups:
@@ -236,8 +224,8 @@ class PerSite:
     [('f',), ('noise',)]
     """
 
-    kernels: Any = ()
-    default: Any = RBF()
+    kernels: Converted[tuple[tuple[str, Radial], ...], Mapping[str, Radial] | tuple[()]] = cast("Any", ())
+    default: Radial = RBF()
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernels, (Mapping, tuple)):

@@ -11,7 +11,8 @@ import itertools
 import matplotlib.pyplot as plt
 
 from numpyro_gp import plots
-from numpyro_gp.plots.style import axes_of, look, probability
+from numpyro_gp.checks import check_level
+from numpyro_gp.plots.style import axes_of, look
 
 
 def test_series_differ_in_colour_and_line():
@@ -34,5 +35,5 @@ def test_new_axes_are_made_and_others_refused():
     plt.close(ax.figure)
     with pytest.raises(TypeError, match="ax must be a matplotlib Axes"):
         axes_of(7)
-    with pytest.raises(ValueError, match="level must be between 0 and 1"):
-        probability("level", 1.0)
+    with pytest.raises(ValueError, match="level must be less than 1"):
+        check_level(1.0)
