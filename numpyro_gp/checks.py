@@ -1,11 +1,14 @@
 """Checks of what a user passes in. Every message names the argument, what it must be, what came, and the cure.
 
-Shapes and kinds are checked always, values only when they are known: inside ``jit``, ``grad`` or
-``vmap`` a tracer has a shape and no value, and a check that asked for one would break the program
-it protects.
+Shapes and kinds are checked always, values when they are known: inside ``jit``, ``grad`` or ``vmap`` a tracer
+has a shape and no value, and a check that asked for one would break the program it protects. Where the library
+itself puts what runs once, such as the set-up of a fit, into one program, checks of values wait for its results.
 """
 
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +31,14 @@ __all__ = [
     "check_key",
     "check_count",
     "check_choice",
+    "known",
+    "waiting_checks",
+    "when_known",
 ]
+
+# A check of values that waits for a program: the check, and the values that it looks at.
+Waiting = tuple[Callable[..., None], tuple[Any, ...]]
+_waiting: ContextVar[tuple[list[Waiting], object] | None] = ContextVar("_waiting", default=None)
 
 
 def fail(argument: str, required: str, got: object, cure: str, error: type[Exception] = ValueError) -> NoReturn:
@@ -39,6 +49,30 @@ def fail(argument: str, required: str, got: object, cure: str, error: type[Excep
 def known(value: object) -> np.ndarray | None:
     """The value as a NumPy array, or None where it is traced and so not known yet."""
     return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+
+
+def when_known(check: Callable[..., None], *values: object) -> None:
+    """Give values to ``check`` as NumPy arrays: now, or at the end of a block of `waiting_checks` that traces them.
+
+    Values that are traced anywhere else are not checked. ``check`` raises, or does nothing.
+    """
+    if not any(isinstance(value, jax.core.Tracer) for value in values):
+        check(*map(np.asarray, values))
+        return
+    waiting = _waiting.get()
+    if waiting is not None and waiting[1] == jax.core.get_opaque_trace_state():
+        waiting[0].append((check, values))
+
+
+@contextmanager
+def waiting_checks() -> Iterator[list[Waiting]]:
+    """Collect the checks of values traced in this block itself, not in a ``grad`` or a loop inside it."""
+    found: list[Waiting] = []
+    token = _waiting.set((found, jax.core.get_opaque_trace_state()))
+    try:
+        yield found
+    finally:
+        _waiting.reset(token)
 
 
 def check_array(argument: str, value: ArrayLike) -> Array:
@@ -67,31 +101,41 @@ def check_floating(argument: str, value: ArrayLike) -> Array:
 
 
 def check_finite(argument: str, value: ArrayLike) -> None:
-    """Refuse NaN and infinity in a value that is known."""
-    array = known(value)
-    if array is not None and array.dtype.kind == "f" and not np.all(np.isfinite(array)):
-        bad = np.argwhere(~np.isfinite(array))
-        where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
-        cure = "Remove or impute missing values, or leave them out with numpyro.handlers.mask."
-        fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
+    """Refuse NaN and infinity."""
+
+    def check(array: np.ndarray) -> None:
+        if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
+            bad = np.argwhere(~np.isfinite(array))
+            where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
+            cure = "Remove or impute missing values, or leave them out with numpyro.handlers.mask."
+            fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
+
+    when_known(check, value)
 
 
 def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
-    """Return ``value`` as floats that are greater than zero wherever they are known."""
+    """Return ``value`` as floats that are greater than zero."""
+
+    def check(array: np.ndarray) -> None:
+        if not np.all(array > 0):
+            got = f"{float(array.min()):.6g}" if array.size else "an empty array"
+            cure = "Give it a prior with positive support, such as LogNormal, or pass its absolute value."
+            fail(argument, f"positive{shapes}", got, cure)
+
     array = check_floating(argument, value)
-    concrete = known(array)
-    if concrete is not None and not np.all(concrete > 0):
-        cure = "Give it a prior with positive support, such as LogNormal, or pass its absolute value."
-        fail(argument, f"positive{shapes}", f"{float(concrete.min()):.6g}" if concrete.size else "an empty array", cure)
+    when_known(check, array)
     return array
 
 
 def check_nonnegative(argument: str, value: ArrayLike) -> Array:
-    """Return ``value`` as floats that are not less than zero wherever they are known."""
+    """Return ``value`` as floats that are not less than zero."""
+
+    def check(array: np.ndarray) -> None:
+        if not np.all(array >= 0):
+            fail(argument, "zero or positive", f"{float(array.min()):.6g}", "Pass 0 to switch it off.")
+
     array = check_floating(argument, value)
-    concrete = known(array)
-    if concrete is not None and not np.all(concrete >= 0):
-        fail(argument, "zero or positive", f"{float(concrete.min()):.6g}", "Pass 0 to switch it off.")
+    when_known(check, array)
     return array
 
 
@@ -136,12 +180,15 @@ def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...
     if not matches or any(want not in (None, have) for want, have in zip(wanted, array.shape, strict=True)):
         text = f"of shape {wanted}".replace("None", "M")
         fail(argument, text, f"shape {array.shape}", "Pass a full square matrix, one for each output.")
-    concrete = known(array)
-    cure = "Pass jnp.linalg.cholesky(S)." if positive else f"Pass jnp.tril({argument})."
-    if concrete is not None and np.any(np.triu(concrete, 1) != 0):
-        fail(argument, "lower triangular", "non-zero entries above the diagonal", cure)
-    if concrete is not None and positive and not np.all(np.diagonal(concrete, axis1=-2, axis2=-1) > 0):
-        fail(argument, "a factor with a positive diagonal", "an entry <= 0", cure)
+
+    def check(triangle: np.ndarray) -> None:
+        cure = "Pass jnp.linalg.cholesky(S)." if positive else f"Pass jnp.tril({argument})."
+        if np.any(np.triu(triangle, 1) != 0):
+            fail(argument, "lower triangular", "non-zero entries above the diagonal", cure)
+        if positive and not np.all(np.diagonal(triangle, axis1=-2, axis2=-1) > 0):
+            fail(argument, "a factor with a positive diagonal", "an entry <= 0", cure)
+
+    when_known(check, array)
     return array
 
 

@@ -21,6 +21,7 @@ from numpyro.distributions.kl import kl_divergence
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Point, check_belief
+from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
@@ -49,6 +50,17 @@ def standard_normal(shape: tuple[int, ...], dtype: np.dtype, event_dim: int) -> 
     """Independent standard normals of a shape, whose last ``event_dim`` axes are the event."""
     scalar = dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype))
     return scalar.expand(shape).to_event(event_dim)
+
+
+@one_program
+def _standard_log_density(whitened: Array) -> Array:
+    """``log N(v; 0, I)`` over the last axis."""
+    return jnp.sum(-0.5 * (whitened**2 + math.log(2 * math.pi)), axis=-1)
+
+
+@one_program
+def _divergence(belief: AbstractBelief, basis: AbstractBasis) -> Array:
+    return belief.kl(basis)
 
 
 class InducingPrior(dist.Distribution):
@@ -93,9 +105,8 @@ class InducingPrior(dist.Distribution):
     def log_prob(self, value: AbstractBelief | ArrayLike, intermediates: object = None) -> Array:  # noqa: ARG002
         process = self.process(value)
         if isinstance(process, AbstractBelief):
-            return -process.kl(self.basis)
-        axes = tuple(range(-self.event_dim, 0))
-        return jnp.sum(-0.5 * (process.v**2 + math.log(2 * math.pi)), axis=axes)
+            return -_divergence(process, self.basis)
+        return _standard_log_density(process.v.reshape(*process.v.shape[: process.v.ndim - self.event_dim], -1))
 
     def process(self, value: AbstractBelief | ArrayLike) -> AbstractBelief | Point:
         """The process given a value of this site: a belief, or a point, which may have batch axes on its left."""
@@ -184,6 +195,11 @@ def unwrap(fn: Any) -> Any:
     return fn
 
 
+@one_program
+def _of_normal(loc: Array, scale: Array) -> Latent:
+    return Latent(*jnp.broadcast_arrays(loc, scale**2))
+
+
 def latents(f: object) -> Latent:
     """Moments of the latent functions at the data, read off what `observe` was given.
 
@@ -191,7 +207,7 @@ def latents(f: object) -> Latent:
     ``covariance`` is ``(..., C, C)`` where the functions are correlated, else None.
     """
     if isinstance(f, dist.Normal):
-        return Latent(*jnp.broadcast_arrays(f.loc, f.scale**2))
+        return _of_normal(f.loc, f.scale)
     if isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
         return latents(f.base_dist)
     if isinstance(f, dist.MultivariateNormal):
@@ -203,6 +219,11 @@ def latents(f: object) -> Latent:
     required = "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions"
     cure = "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs)."
     fail("f", required, f"a {type(f).__name__}", cure, TypeError)
+
+
+@one_program
+def _expected(likelihood: Likelihood, y: Array, mean: Array, variance: Array, covariance: Array | None) -> Array:
+    return likelihood.expected_log_prob(y, mean, variance, covariance=covariance)
 
 
 class Observation(dist.Distribution):
@@ -263,8 +284,7 @@ class Observation(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
-        mean, variance, covariance = self.latent
-        return self.sum_outputs(self.likelihood.expected_log_prob(value, mean, variance, covariance=covariance))
+        return self.sum_outputs(_expected(self.likelihood, value, *self.latent))
 
     def predictive_log_prob(self, value: Array) -> Array:
         """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""

@@ -20,11 +20,11 @@ from numpyro_gp.checks import check_count, check_key, check_level, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws
 from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.gp import recorded_processes
+from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import bind
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]

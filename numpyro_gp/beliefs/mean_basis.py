@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis
 from numpyro_gp.beliefs.coupled import check_mean
-from numpyro_gp.checks import check_points, check_triangle, fail, known
+from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
 
 __all__ = [
@@ -105,12 +105,14 @@ def check_columns(columns: ArrayLike | None, size: int) -> Int[Array, " J"] | No
         fail("columns", "a vector of whole numbers", f"dtype {array.dtype}, shape {array.shape}", cure)
     if not 0 < array.shape[0] <= size:
         fail("columns", f"1 to {size} indices, one for each sampled row of the mean basis", array.shape[0], cure)
-    concrete = known(array)
-    if concrete is not None:
-        if concrete.min() < 0 or concrete.max() >= size:
-            fail("columns", f"indices from 0 to {size - 1}", f"{concrete.min()} to {concrete.max()}", cure)
-        if len(np.unique(concrete)) != len(concrete):
+
+    def check(indices: np.ndarray) -> None:
+        if indices.min() < 0 or indices.max() >= size:
+            fail("columns", f"indices from 0 to {size - 1}", f"{indices.min()} to {indices.max()}", cure)
+        if len(np.unique(indices)) != len(indices):
             fail("columns", "drawn without replacement", "a repeated index", cure)
+
+    when_known(check, array)
     return array
 
 

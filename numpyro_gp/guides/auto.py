@@ -1,6 +1,5 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -16,8 +15,11 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates, shared_plates
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent
+from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
+from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
+from numpyro_gp.guides.setup import in_one_program, is_set_up_here, is_traced
+from numpyro_gp.guides.validation import Validated
 from numpyro_gp.sites import Belief, Site, Trace, role, standard_normal, unwrap
 
 __all__ = ["AutoGP"]
@@ -69,7 +71,7 @@ class AutoGP(AutoGuide):
         if not callable(model):
             got = f"a {type(model).__name__}"
             fail("model", "a NumPyro model function", got, "Pass the function itself.", TypeError)
-        self.recipes = _check_recipes(recipes)
+        self.recipes = check_recipes(recipes)
         if not callable(rest):
             fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself, e.g. rest=AutoNormal.", TypeError)
         self.rest_factory = rest
@@ -92,11 +94,12 @@ class AutoGP(AutoGuide):
         self._record_plates(args, kwargs)
         mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
         if set(latent) - mine:
-            blocked = handlers.block(_Fixed(self.model, mine), hide_fn=_NotOfRest(mine))
-            self.rest = self.rest_factory(blocked)
+            self._remainder = Remainder(self.model, mine)
+            self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
 
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
-        with handlers.block(), handlers.seed(rng_seed=numpyro.prng_key()):
+        key = numpyro.prng_key()
+        with handlers.block(), Validated() if is_set_up_here() else nullcontext(), handlers.seed(rng_seed=key):
             return handlers.trace(self.model).get_trace(*args, **kwargs)
 
     def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -138,8 +141,12 @@ class AutoGP(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
-        is_new = self.prototype_trace is None
-        if is_new:
+        if is_traced():
+            return self._sample_sites(args, kwargs)
+        return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
+
+    def _sample_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
@@ -147,7 +154,7 @@ class AutoGP(AutoGuide):
         plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
         if self.rest is not None:
-            result.update(self._call_rest(plates, *args, **kwargs))
+            result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
         for name, site in {name: values.get(name, site) for name, site in self._mine().items()}.items():
             with ExitStack() as stack:
                 for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
@@ -156,17 +163,10 @@ class AutoGP(AutoGuide):
                 result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
         _list_in_order(name for name, site in self.prototype_trace.items() if _is_latent(site))
         if is_new:
-            self.prototype_trace = {
-                name: {key: jax.tree.map(_without_tracer, site[key]) for key in KEPT}
-                for name, site in self.prototype_trace.items()
-                if _is_latent(site)
-            }
+            latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
+            keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
+            self.prototype_trace = {n: {k: jax.tree.map(keep, site[k]) for k in KEPT} for n, site in latent.items()}
         return result
-
-    def _call_rest(self, plates: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
-        """Run the autoguide of the other sites with this guide's plates, so that minibatches agree."""
-        with shared_plates(self.rest, plates) if isinstance(self.rest, AutoGuide) else nullcontext():
-            return self.rest(*args, **kwargs)
 
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
@@ -274,7 +274,7 @@ class AutoGP(AutoGuide):
         """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
         params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
-        result = {} if self.rest is None else self._rest_quantiles(params, levels)
+        result = {} if self.rest is None else quantiles_of_rest(self.rest, params, levels)
         for name, fn in self._distributions(params, args, kwargs).items():
             mean, scale = self._moments(name, fn)
             steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
@@ -290,33 +290,6 @@ class AutoGP(AutoGuide):
         basis = unwrap(self.prototype_trace[name]["fn"]).basis
         return None if _is_shapes(basis) else basis
 
-    def _rest_quantiles(self, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
-        if type(self.rest).quantiles is not AutoGuide.quantiles:
-            return dict(self.rest.quantiles(params, levels))
-        if not isinstance(self.rest, AutoDelta):
-            name = type(self.rest).__name__
-            fail("rest", "an autoguide with quantiles, such as AutoNormal", name, "Take them of sample_posterior.")
-        # A point mass has one value at every level.
-        return {
-            name: jnp.broadcast_to(value, levels.shape + jnp.shape(value))
-            for name, value in self.rest.median(params).items()
-        }
-
-
-class _Fixed:
-    """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
-
-    def __init__(self, model: Callable[..., object], sites: set[str]) -> None:
-        self.model, self.sites = model, frozenset(sites)
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
-
-    def _zero(self, site: Any) -> Array | None:
-        if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
-            return jnp.zeros(site["fn"].shape(), getattr(unwrap(site["fn"]), "dtype", None))
-        return None
-
 
 class _Fitted(dict[str, Any]):
     """Parameters by name; one that is missing is refused: the guide would answer with what it starts at."""
@@ -328,19 +301,6 @@ class _Fitted(dict[str, Any]):
     def of_site(self, site: Site) -> Any:
         """The value of a ``param`` site, for ``handlers.substitute``."""
         return self[site["name"]] if site["type"] == "param" else None
-
-
-class _NotOfRest:
-    """Whether the autoguide of the other sites is not to see a message: one of these sites, or a deterministic one.
-
-    NumPyro's guides run the model again for its deterministic sites, at each draw, and need its arguments for that.
-    """
-
-    def __init__(self, sites: set[str]) -> None:
-        self.sites = frozenset(sites)
-
-    def __call__(self, site: Site) -> bool:
-        return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
 def _list_in_order(names: Iterable[str]) -> None:
@@ -387,27 +347,3 @@ def _standard_normal(site: Any) -> dist.Distribution:
     in_plates = {frame.dim for frame in site["cond_indep_stack"]}
     batch = [1 if -i in in_plates else size for i, size in zip(range(len(fn.batch_shape), 0, -1), fn.batch_shape)]
     return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
-
-
-def _takes_a_site(recipe: Callable[..., object]) -> bool:
-    """Whether ``recipe(name, prior)`` is a call that it takes; a factory is not."""
-    try:
-        inspect.signature(recipe).bind("name", None)
-    except TypeError:
-        return False
-    except ValueError:  # no signature to read
-        return True
-    return True
-
-
-def _check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
-    if recipes is None:
-        return {}
-    if not isinstance(recipes, Mapping):
-        got = f"a {type(recipes).__name__}"
-        fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
-    for name, recipe in recipes.items():
-        if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
-            cure = "Call the factory: ngp.guides.coupled()."
-            fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
-    return dict(recipes)

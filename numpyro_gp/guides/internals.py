@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import random
-from numpyro.handlers import seed, trace
+from numpyro.handlers import block, seed, trace
 from numpyro.infer import RenyiELBO
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import _NumPyroOptim
@@ -25,6 +27,7 @@ __all__ = [
     "NumPyroOptimiser",
     "SteinHooks",
     "active_handlers",
+    "is_validated",
     "declared_parameters",
     "keys_of_elbo_particles",
     "key_of_stein_step",
@@ -33,6 +36,7 @@ __all__ = [
     "model_and_guide_keys",
     "set_plates",
     "shared_plates",
+    "starts_well",
 ]
 
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
@@ -89,6 +93,19 @@ def shared_plates(guide: AutoGuide, plates: Mapping[str, object]) -> Iterator[No
         yield
     finally:
         del guide._create_plates
+
+
+def starts_well(guide: AutoGuide) -> Array:
+    """Whether the log density that an autoguide was set up with, and its gradient, are finite where it starts."""
+    with block():
+        value, slope = jax.value_and_grad(guide._potential_fn)(guide._init_locs)
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in (value, *jax.tree.leaves(slope))]
+    return jnp.all(jnp.stack(finite))
+
+
+def is_validated(fn: object) -> bool:
+    """Whether NumPyro is to check the parameters and values of a distribution."""
+    return bool(getattr(fn, "_validate_args", False))
 
 
 def mask_of(fn: object) -> Any:

@@ -5,6 +5,7 @@ A recipe is any callable ``recipe(name, prior) -> belief``, where ``prior`` is t
 a NumPyro distribution, for sites that are not Gaussian processes.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +23,16 @@ from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.sites import InducingPrior
 
-__all__ = ["LocalPrior", "Recipe", "coupled", "free_latent", "identity_factor", "mean_field", "start_scale"]
+__all__ = [
+    "LocalPrior",
+    "Recipe",
+    "check_recipes",
+    "coupled",
+    "free_latent",
+    "identity_factor",
+    "mean_field",
+    "start_scale",
+]
 
 Recipe = Callable[[str, Any], Any]
 
@@ -118,3 +128,28 @@ def _free_latent(name: str, prior: LocalPrior, *, scale: float) -> dist.Distribu
     start = jnp.full(shape, scale, dtype)
     spread = numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive, event_dim=1)
     return dist.Normal(loc, spread).to_event(1)
+
+
+def _takes_a_site(recipe: Callable[..., object]) -> bool:
+    """Whether ``recipe(name, prior)`` is a call that it takes; a factory is not."""
+    try:
+        inspect.signature(recipe).bind("name", None)
+    except TypeError:
+        return False
+    except ValueError:  # no signature to read
+        return True
+    return True
+
+
+def check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
+    """Return recipes by the names of their sites; refuse what is none, such as a factory that was not called."""
+    if recipes is None:
+        return {}
+    if not isinstance(recipes, Mapping):
+        got = f"a {type(recipes).__name__}"
+        fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
+    for name, recipe in recipes.items():
+        if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
+            cure = "Call the factory: ngp.guides.coupled()."
+            fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
+    return dict(recipes)

@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.checks import check_positive, fail, known
+from numpyro_gp.checks import check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, positive_scalar
 from numpyro_gp.kernels.nonstationary import Coregion
 
@@ -41,9 +41,12 @@ class ZeroMeanCategory(Kernel):
         weights = check_positive("probabilities", self.probabilities)
         if weights.ndim != 1 or weights.shape[0] < 2:
             fail("probabilities", "of shape (C,) for two or more categories", f"shape {weights.shape}", "One a level.")
-        total = known(jnp.sum(weights))
-        if total is not None and abs(float(total) - 1) > 1e-4:
-            fail("probabilities", "a distribution that sums to 1", f"a sum of {float(total):.6g}", "Divide by the sum.")
+
+        def check(values: np.ndarray) -> None:
+            if abs(float(total := values.sum()) - 1) > 1e-4:
+                fail("probabilities", "a distribution that sums to 1", f"a sum of {total:.6g}", "Divide by the sum.")
+
+        when_known(check, weights)
         store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)
 
     def quadrature(self) -> tuple[Float[Array, " C"], Float[Array, " C"]]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known
+from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import (
     Kernel,
     inner_products,
@@ -255,11 +255,14 @@ class Coregion(Kernel):
             cure = "Choose the column of codes with kernel.on(column)."
             fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
         column, count = X[:, 0], self.weights.shape[0]
-        values = known(column)
-        if values is not None and not np.all((values == np.round(values)) & (values >= 0) & (values < count)):
-            bad = values[(values != np.round(values)) | (values < 0) | (values >= count)][0]
-            cure = "Number the categories from 0, and give weights one row for each."
-            fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{bad:.6g}", cure)
+
+        def check(values: np.ndarray) -> None:
+            wrong = (values != np.round(values)) | (values < 0) | (values >= count)
+            if np.any(wrong):
+                cure = "Number the categories from 0, and give weights one row for each."
+                fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
+
+        when_known(check, column)
         valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
         return jnp.where(valid, column, 0).astype(int), valid
 

@@ -15,7 +15,7 @@ from jax.scipy.special import erf
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_floating, check_points, fail, known
+from numpyro_gp.checks import check_count, check_floating, check_points, fail, when_known
 from numpyro_gp.kernels.base import Kernel, _require_axes, per_input, positive_per_input
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
 
@@ -64,9 +64,12 @@ class Uniform:
 
     def __post_init__(self) -> None:
         low, high = _finite("low", self.low), _finite("high", self.high)
-        first, last = known(low), known(high)
-        if first is not None and last is not None and not np.all(first < last):
-            fail("high", "greater than low", f"low={first.tolist()}, high={last.tolist()}", "Swap the two ends.")
+
+        def check(first: np.ndarray, last: np.ndarray) -> None:
+            if not np.all(first < last):
+                fail("high", "greater than low", f"low={first.tolist()}, high={last.tolist()}", "Swap the two ends.")
+
+        when_known(check, low, high)
         store(self, low=low, high=high)
 
     def column(self, index: int) -> "Uniform":

@@ -18,7 +18,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_count, check_finite, fail, known
+from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
@@ -141,9 +141,12 @@ class Likelihood(abc.ABC):
 def check_each_target(y: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str) -> None:
     """Refuse known targets that are not finite, or not right; say the first that is wrong."""
     check_finite("obs", y)
-    values = known(y)
-    if values is not None and not (right := is_right(values)).all():
-        fail("obs", required, f"{float(values[~right].ravel()[0]):.6g}", cure)
+
+    def check(values: np.ndarray) -> None:
+        if not (right := is_right(values)).all():
+            fail("obs", required, f"{float(values[~right].ravel()[0]):.6g}", cure)
+
+    when_known(check, y)
 
 
 def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -8,7 +8,7 @@ from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
-from numpyro_gp.checks import check_choice, check_floating, check_positive, fail, known
+from numpyro_gp.checks import check_choice, check_floating, check_positive, fail, when_known
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.continuous import mean_of_link
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
@@ -114,10 +114,13 @@ class Ordinal(Likelihood):
         if cutpoints.ndim == 0 or cutpoints.shape[-1] < 1:
             cure = "One cutpoint separates two classes."
             fail("cutpoints", "an array of shape (..., K) with K >= 1", f"shape {cutpoints.shape}", cure)
-        values = known(cutpoints)
-        if values is not None and not np.all(np.diff(values, axis=-1) > 0):
-            cure = "Sort them, or sample them with an OrderedTransform."
-            fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
+
+        def check(values: np.ndarray) -> None:
+            if not np.all(np.diff(values, axis=-1) > 0):
+                cure = "Sort them, or sample them with an OrderedTransform."
+                fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
+
+        when_known(check, cutpoints)
         check_positive("scale", self.scale)
         store(self, cutpoints=cutpoints)
 

@@ -10,7 +10,7 @@ from jax.scipy.special import log_ndtr, logsumexp, ndtr
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_count, check_floating, fail, known
+from numpyro_gp.checks import check_count, check_floating, fail, when_known
 from numpyro_gp.likelihoods.base import Latent, Likelihood, latent_factor, like
 from numpyro_gp.likelihoods.classes import check_labels
 from numpyro_gp.linalg import small_cholesky
@@ -38,9 +38,12 @@ class RobustMax(Likelihood):
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, minimum=2)
-        epsilon = known(check_floating("epsilon", self.epsilon))
-        if epsilon is not None and not np.all((epsilon > 0) & (epsilon < 1)):
-            fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "The usual choice is 1e-3.")
+
+        def check(epsilon: np.ndarray) -> None:
+            if not np.all((epsilon > 0) & (epsilon < 1)):
+                fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "The usual choice is 1e-3.")
+
+        when_known(check, check_floating("epsilon", self.epsilon))
 
     @property
     def num_latent(self) -> int:

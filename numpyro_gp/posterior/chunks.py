@@ -10,8 +10,8 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.posterior.programs import as_function, kept, traced
 from numpyro_gp.posterior.staging import split
+from numpyro_gp.primitives.programs import as_function, kept, traced
 
 __all__ = ["Chunks", "padded", "predict_chunks"]
 

@@ -17,8 +17,8 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise
-from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.tracing import Values, abstract_trace, is_same, run_model
+from numpyro_gp.primitives.programs import run
 from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call, is_data

@@ -11,9 +11,9 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_key, check_points, fail, known
-from numpyro_gp.posterior.programs import run
 from numpyro_gp.posterior.tracing import new_data_plates, process_at
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw
+from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import Call
 
 __all__ = ["AskedFunctions", "Functions", "posterior_functions"]

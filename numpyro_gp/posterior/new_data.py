@@ -1,6 +1,6 @@
 """A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +10,6 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.programs import keeper, run, traced
 from numpyro_gp.posterior.rows import find_rows
 from numpyro_gp.posterior.tracing import (
     abstract_trace,
@@ -21,8 +20,10 @@ from numpyro_gp.posterior.tracing import (
     process_at,
     trace_at,
 )
+from numpyro_gp.primitives.programs import run, traced
 from numpyro_gp.sites import Observation, unwrap
 from numpyro_gp.training.calls import Call, row_arrays
+from numpyro_gp.training.programs import fingerprint, keep_program
 
 __all__ = ["draw_functions", "predict_conditioned", "predict_rows"]
 
@@ -116,3 +117,23 @@ def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | N
     every = lambda source, draws, *rest: jax.lax.map(lambda draw: one(source, draw, *rest), draws)  # noqa: E731
     draws = (jax.random.split(check_key("key", key), index.size), jnp.asarray(index))
     return run(every, posterior.source, draws, check_points("X", X, leading=True), call.arrays)
+
+
+def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable[[], Any]], Any]:
+    """``keep(name, build)``: what a model was traced for, not traced again while all that it is made of is the same.
+
+    That is the model, the guide, the options, and the shapes and types of draws and data; see `fingerprint`.
+    """
+    arrays, structure = jax.tree.flatten((posterior.source, call.arrays))
+    shapes = tuple((jnp.shape(x), jnp.result_type(x), getattr(x, "weak_type", False)) for x in arrays)
+    names = tuple(call.arguments)
+    made_of = fingerprint(posterior.model, posterior.guide, call.rest.fixed, names, options)
+    key = made_of, call.rest.structure, structure, shapes, jnp.result_type(float)
+    store = keep_program(posterior.model, key, lambda _: {})
+
+    def keep(name: str, build: Callable[[], Any]) -> Any:
+        if name not in store:
+            store[name] = build()
+        return store[name]
+
+    return keep

@@ -1,12 +1,11 @@
 """``additive_gp``: a sum of Gaussian processes as one sample site, with its components kept apart."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.additive_optimum import check_components
 from numpyro_gp.beliefs.base import AbstractBelief, Point
@@ -19,7 +18,7 @@ from numpyro_gp.primitives.gp import GaussianProcess, open_process, record
 __all__ = ["AdditiveGP", "additive_gp"]
 
 
-@dataclasses.dataclass(frozen=True)
+@value_type(static=("name", "outputs", "columns"))
 class AdditiveGP(GaussianProcess):
     """A sum of Gaussian processes in a model: called, the predictor, and each component."""
 

@@ -14,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import (
     AbstractBasis,
     AbstractBelief,
@@ -27,6 +27,7 @@ from numpyro_gp.beliefs.base import (
     output_axes,
     positive,
 )
+from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_array, check_count, check_points, fail, known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.batch import batch_size
@@ -86,7 +87,7 @@ def recorded_processes() -> Iterator[dict[str, "GaussianProcess"]]:
         _recorded.reset(token)
 
 
-@dataclasses.dataclass(frozen=True)
+@value_type(static=("name", "outputs", "columns"))
 class GaussianProcess:
     """A Gaussian process in a model: call it at inputs to get its marginal distribution there.
 
@@ -132,7 +133,7 @@ class GaussianProcess:
         inputs = check_points("X", X, self.columns, leading=True)
         if isinstance(self.basis, Basis) and inputs is self.basis.inducing:
             return self.at_inducing()
-        return self._normal(*self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns)))
+        return self._normal(inputs)
 
     def at(self, output: ArrayLike, X: ArrayLike) -> dist.Normal:
         """Marginals at rows ``X`` ``(N, D)`` of one output each, ``output`` ``(N,)``: batch shape ``(N,)``.
@@ -172,11 +173,11 @@ class GaussianProcess:
         if not isinstance(self.basis, Basis):
             cure = "Call the process at the inputs: f(X)."
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
-        basis = dataclasses.replace(self.basis, at_inducing=True)
-        return self._normal(*self._marginals(basis.inducing, basis, basis.inducing))
+        return self._normal(None)
 
-    def _normal(self, mean: Array, variance: Array) -> dist.Distribution:
-        normal = dist.Normal(mean, jnp.sqrt(variance))
+    def _normal(self, inputs: Array | None) -> dist.Distribution:
+        mean, scale = _moments(self, inputs)
+        normal = dist.Normal(mean, scale)
         return normal if self.outputs is None else normal.to_event(1)
 
     def joint(self, X: ArrayLike) -> dist.MultivariateNormal:
@@ -207,8 +208,8 @@ class GaussianProcess:
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
         noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if len(batch) == 1 or all(size == 1 for size in batch[:-1]):
-            mean, variance = self._marginals(inputs, self.basis, inputs.reshape(-1, self.columns))
-            return mean + jnp.sqrt(variance) * noise
+            mean, scale = _moments(self, inputs)
+            return mean + scale * noise
         return self._mean_at(inputs) + self._joint_draw(inputs, noise)
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
@@ -247,19 +248,6 @@ class GaussianProcess:
     def _mean_at(self, inputs: Array) -> Array:
         """Mean function at the inputs, with the axes of the result: ``(..., N)`` or ``(..., N, P)``."""
         return mean_at(self.mean, inputs, self.outputs, self.basis.dtype)
-
-    def _marginals(self, inputs: Array, basis: AbstractBasis, rows: Array) -> Marginals:
-        """Mean and variance ``(..., N)`` or ``(..., N, P)`` at inputs with these rows, mean function included."""
-        batch = inputs.shape[:-1]
-        if isinstance(self.process, Point) and self.process.v.ndim > 1 + (self.outputs is not None):
-            mean, variance = self._batched_point(self.process, basis, rows, batch)
-        else:
-            mean, variance = self.process.marginals(basis, rows)
-            shape = mean.shape[:-1] + batch
-            mean, variance = mean.reshape(shape), variance.reshape(shape)
-            if self.outputs is not None:
-                mean, variance = jnp.moveaxis(mean, 0, -1), jnp.moveaxis(variance, 0, -1)
-        return Marginals(jnp.broadcast_to(self._mean_at(inputs), mean.shape) + mean, variance)
 
     def _batched_point(self, point: Point, basis: AbstractBasis, rows: Array, batch: tuple[int, ...]) -> Marginals:
         """Whitened values in a plate: their batch axes broadcast against those of the inputs."""
@@ -302,11 +290,36 @@ class GaussianProcess:
         return jnp.moveaxis(drawn, -1, 0).reshape(*left, data, *event)
 
 
+@one_program
+def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
+    """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs, mean function included.
+
+    None stands for the inducing inputs themselves: inside a program an array is told by its place, not by identity.
+    """
+    basis, inputs = f.basis, at
+    if inputs is None:
+        assert isinstance(f.basis, Basis)
+        basis, inputs = dataclasses.replace(f.basis, at_inducing=True), f.basis.inducing
+    batch, rows = inputs.shape[:-1], inputs if inputs.ndim == 2 else inputs.reshape(-1, f.columns)
+    if isinstance(f.process, Point) and f.process.v.ndim > 1 + (f.outputs is not None):
+        mean, variance = f._batched_point(f.process, basis, rows, batch)
+    else:
+        mean, variance = f.process.marginals(basis, rows)
+        shape = mean.shape[:-1] + batch
+        mean, variance = mean.reshape(shape), variance.reshape(shape)
+        if f.outputs is not None:
+            mean, variance = jnp.moveaxis(mean, 0, -1), jnp.moveaxis(variance, 0, -1)
+    return jnp.broadcast_to(f._mean_at(inputs), mean.shape) + mean, jnp.sqrt(variance)
+
+
+_build = one_program(Basis.build)
+
+
 def _build_basis(kernel: Kernel, points: Array, outputs: int | None, jitter: float | None) -> Basis | OutputsBasis:
     """One factorisation, or one for each output that has a kernel or inducing inputs of its own."""
     batch, own = batch_size(kernel), points.shape[0] if points.ndim > 2 else None
     if batch is None and own is None:
-        return Basis.build(kernel, points, jitter)
+        return _build(kernel, points, jitter)
     if batch not in (None, outputs):
         cure = "For a batch over groups move it into outputs, or call gp once for each."
         fail("outputs", f"{batch}, as the batch of kernels has a leading axis of {batch}", outputs, cure)

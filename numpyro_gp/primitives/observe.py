@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_array, fail, known
+from numpyro_gp.checks import check_array, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.gp import check_name
 from numpyro_gp.sites import Observation, Site
@@ -94,8 +94,11 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     if len(set(tails)) > 1 or too_many or (wanted and data.ndim == 0):
         cure = "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate."
         fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
-    concrete = known(data)
-    if concrete is not None and concrete.dtype.kind == "f" and np.isnan(concrete).any():
-        cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
-        fail(f"obs of site {name!r}", "free of NaN", f"{np.isnan(concrete).sum()} NaN of {data.size}", cure)
+
+    def check(values: np.ndarray) -> None:
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
+            fail(f"obs of site {name!r}", "free of NaN", f"{np.isnan(values).sum()} NaN of {values.size}", cure)
+
+    when_known(check, data)
     return data

@@ -32,7 +32,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_floating, check_points, fail, known
+from numpyro_gp.checks import check_floating, check_points, fail, when_known
 
 __all__ = ["lengthscale_prior", "noise_prior", "variance_prior"]
 
@@ -94,9 +94,11 @@ def _log_scale(y: ArrayLike | None) -> float | Array:
 
 def _scales(argument: str, columns: Array, cure: str) -> Array:
     """Standard deviation of each column, ``(D,)``."""
-    concrete = known(columns)
-    if concrete is not None:
-        constant = np.flatnonzero(concrete.max(axis=0) == concrete.min(axis=0)).tolist()
+
+    def check(values: np.ndarray) -> None:
+        constant = np.flatnonzero(values.max(axis=0) == values.min(axis=0)).tolist()
         if constant:
             fail(argument, "of values that differ, in every column", f"equal values in columns {constant}", cure)
+
+    when_known(check, columns)
     return jnp.std(columns, axis=0)

@@ -1,15 +1,17 @@
 """Where particles start: near a point, such as a MAP, or at given values; and whether they have fixed coordinates."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from numpyro.handlers import seed, trace
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import check_finite, check_nonnegative, fail, known
+from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 
 __all__ = ["Around", "check_start", "check_supports", "starting_values"]
 
@@ -57,14 +59,18 @@ def starting_values(
     for number, site in enumerate(sorted(given)):
         values[site] = _checked(site, given[site], drawn[site], near)
         free = transforms[site].inv(values[site])
-        outside = known(~jnp.isfinite(free.reshape(free.shape[0], -1)).all(axis=1))
-        if outside is not None and outside.any():
-            wrong = f"{values[site][jnp.argmax(outside)]} at particle {jnp.argmax(outside)}"
-            fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
+        when_known(functools.partial(_check_inside, site), values[site], free)
         if near:
             noise = random.normal(random.fold_in(key, number), free.shape, free.dtype)
             values[site] = transforms[site](free + jnp.asarray(start.scale, free.dtype) * noise)
     return values
+
+
+def _check_inside(site: str, value: np.ndarray, free: np.ndarray) -> None:
+    outside = ~np.isfinite(free.reshape(free.shape[0], -1)).all(axis=1)
+    if outside.any():
+        wrong = f"{value[outside.argmax()]} at particle {outside.argmax()}"
+        fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
 
 
 def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
@@ -93,7 +99,11 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
         return
     one, other = (jax.jit(bounds)(own) for own in random.split(key))
     for name in one:
-        moved = [known(jnp.any(a != b)) for a, b in zip(one[name], other[name], strict=True)]
-        if any(x is not None and bool(x) for x in moved):
-            cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
-            fail(f"site {name!r}", "of one fixed support", "a support that depends on another site", cure)
+        for pair in zip(one[name], other[name], strict=True):
+            when_known(functools.partial(_check_fixed, name), *pair)
+
+
+def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
+    if np.any(bound != other):
+        cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
+        fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)

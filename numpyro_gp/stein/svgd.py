@@ -27,6 +27,7 @@ from numpyro_gp.guides.internals import (
     key_of_stein_step,
     model_and_guide_keys,
 )
+from numpyro_gp.guides.setup import in_one_program, is_traced
 from numpyro_gp.stein.direction import Forces, average, forces, healthy_particles, mark_faults
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
@@ -119,6 +120,12 @@ class SVGD(SteinHooks):
 
     def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
+        if is_traced():
+            return self._init(rng_key, args, kwargs)
+        state: SteinVIState = in_one_program(lambda: self._init(rng_key, args, kwargs), self)
+        return state
+
+    def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
         starter = copy.copy(self)
         if not isinstance(self.kernel_fn, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
@@ -129,12 +136,12 @@ class SVGD(SteinHooks):
         return state
 
     def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
-        """Draws from the prior, or the values asked for; compiled as one: else each operation would compile alone."""
+        """Draws from the prior, or the values asked for."""
 
         def draw(key: Array) -> dict[str, Array]:
             return {name: site["value"] for name, site in declared_parameters(guide, key, args, kwargs).items()}
 
-        params = jax.jit(lambda key: jax.vmap(draw)(random.split(key, self.num_stein_particles)))(key)
+        params = jax.vmap(draw)(random.split(key, self.num_stein_particles))
         if self.init_particles is None:
             return params
         declared = declared_parameters(guide, key, args, kwargs)

@@ -9,7 +9,7 @@ from numpyro.contrib.einstein import ASVGD, SteinVI
 from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.guides.internals import key_of_stein_step, keys_of_elbo_particles
+from numpyro_gp.guides.internals import SteinHooks, key_of_stein_step, keys_of_elbo_particles
 
 __all__ = ["Family", "Particle", "family"]
 
@@ -27,11 +27,13 @@ class Family(NamedTuple):
 
     ``loss_name`` is what ``update`` returns beside the state, ``loss_is_gradient`` whether that is the norm of a
     gradient; ``particles(engine, state)`` are those of the step that starts at ``state``, None where nobody can say.
+    ``can_be_traced``: ``init`` keeps nothing that it computes but in the guide and in attributes of the engine.
     """
 
     loss_name: str
     loss_is_gradient: bool
     particles: Callable[[Any, Any], list[Particle]] | None
+    can_be_traced: bool = False
 
 
 @singledispatch
@@ -42,12 +44,17 @@ def family(engine: object) -> Family:  # noqa: ARG001
 
 @family.register
 def _(engine: SVI) -> Family:  # noqa: ARG001
-    return Family("loss", False, _elbo_particles)
+    return Family("loss", False, _elbo_particles, can_be_traced=True)
 
 
 @family.register
 def _(engine: SteinVI) -> Family:  # noqa: ARG001
     return Family("Stein force", True, _stein_particles)
+
+
+@family.register
+def _(engine: SteinHooks) -> Family:  # noqa: ARG001
+    return Family("Stein force", True, _stein_particles, can_be_traced=True)
 
 
 @family.register

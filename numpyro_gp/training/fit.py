@@ -6,7 +6,6 @@ repeated run gives the same bits, and nothing compiles twice.
 """
 
 import functools
-import inspect
 import os
 import sys
 import time
@@ -29,13 +28,13 @@ from numpyro_gp.training.checkpoints import (
     FitResult,
     Position,
     check_checkpoint,
-    is_key,
     starting_position,
     write_checkpoint,
 )
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite, explain, standstill
 from numpyro_gp.training.programs import fingerprint, keep_program
+from numpyro_gp.training.start import REMEDY, argument_names, initial_state, look_at_start, parts_of
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
@@ -43,12 +42,6 @@ RESERVED_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "r
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
-# What the program of an engine has built in.
-PARTS = ("model", "guide", "loss", "optim", "kernel_fn", "static_kwargs")
-REMEDY = (
-    "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
-    "or priors that keep the parameters away from zero and infinity."
-)
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -154,11 +147,11 @@ def fit(
     check_call(svi_or_stein, args, kwargs)
     path = check_checkpoint(checkpoint, resume)
     arrays, merge = split_arguments(args, kwargs)
-    state = initial_state(key, svi_or_stein, num_steps, init_params, *merge(arrays))
-    check_natural_steps(getattr(svi_or_stein, "optim", None), svi_or_stein.get_params(state))
+    state = initial_state(key, svi_or_stein, num_steps, init_params, arrays, merge)
     position = starting_position(svi_or_stein, state, path, resume)
-    start = svi_or_stein.get_params(position.state)
-    watch = bool(all_finite(start))
+    start, is_finite = look_at_start(svi_or_stein, position.state)
+    check_natural_steps(getattr(svi_or_stein, "optim", None), start)
+    watch = is_finite
     job = Job(svi_or_stein, arrays, merge, kept_loop(svi_or_stein, merge, size, watch), path, num_steps)
     pace = Pace(size, chunk_size is None, checkpoint_every)
     label = family(svi_or_stein).loss_name
@@ -276,42 +269,12 @@ def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         bind(model, args, {**kwargs, **(getattr(engine, "static_kwargs", None) or {})})
 
 
-def argument_names(function: Any) -> tuple[str, ...]:
-    """Names of the arguments of a callable, none where it has no signature."""
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return ()
-
-
 # ----------------------------------------------------------------------------------------- the loop
-
-
-def initial_state(key: Array, engine: Any, num_steps: int, init_params: Any, args: tuple, kwargs: dict) -> Any:
-    """``engine.init``, with Python numbers in the state made into arrays of a definite type."""
-    names, options = argument_names(engine.init), {}
-    if init_params is not None:
-        if "init_params" not in names:
-            cure = "Set starting values in the guide (init_loc_fn) instead."
-            fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
-        options["init_params"] = init_params
-    horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
-    try:
-        state = engine.init(key, *horizon, *args, **options, **kwargs)
-    except (ValueError, RuntimeError) as error:
-        # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
-        if "got invalid" in str(error) or "Cannot find valid initial parameters" in str(error):
-            error.add_note(f"The model is not finite at its initial values, before step 0. {REMEDY}")
-        raise
-    return jax.tree.map(
-        lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
-    )
 
 
 def kept_loop(engine: object, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
     """The compiled loop of an engine: the one of an earlier fit, where nothing that it has built in has changed."""
-    parts = {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)} or vars(engine)
-    key = fingerprint(parts, merge.fixed, size, watch), merge.structure
+    key = fingerprint(parts_of(engine), merge.fixed, size, watch), merge.structure
     return keep_program(engine, key, lambda engine: compiled_loop(engine, merge, size, watch))
 
 

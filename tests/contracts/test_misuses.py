@@ -20,7 +20,9 @@ PACKAGE = Path(numpyro_gp.__file__).parent
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"NonFiniteLoss", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised.
-NO_MISUSES |= {"TypeError in posterior/programs.py"}
+NO_MISUSES |= {"TypeError in primitives/programs.py", "UnfitStart"}
+# NumPyro's own words, as it says them where values are known.
+NO_MISUSES |= {"ValueError in guides/validation.py"}
 
 
 @pytest.mark.parametrize("row", TABLE)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.posterior.programs import as_function, traced
 from numpyro_gp.posterior.staging import split
+from numpyro_gp.primitives.programs import as_function, traced
 
 
 def names(program):

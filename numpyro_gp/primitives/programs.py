@@ -1,10 +1,8 @@
 """Programs that are compiled once: kept by what they compute, so that no change of a model can be missed.
 
 The key of a compiled program is the traced program itself: its operations with their parameters, the shapes and types
-of all its values, and the numbers written in it. Predictions are not even traced again (`keeper`) where model, guide
-and shapes are those of an earlier call; elsewhere a model is traced at every call, which costs no compilation. A
-closure, a global number, a method or the precision that changed gives another program. Arrays that the model closes
-over, parameters, draws, random keys and data are arguments.
+of all its values, and the numbers written in it. A closure, a global number, a method or the precision that changed
+gives another program. Arrays that the function closes over, parameters, draws, random keys and data are arguments.
 """
 
 from collections import OrderedDict
@@ -12,19 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-from numpyro_gp.training.calls import Call
-from numpyro_gp.training.programs import fingerprint, keep_program
-
-__all__ = ["as_function", "keeper", "kept", "run", "traced"]
+__all__ = ["as_function", "kept", "replaced", "run", "traced"]
 
 # How many programs are kept: the oldest leave first.
 SIZE = 128
 # Rules for derivatives: a forward program does the same whatever they are, and some are new objects at each trace.
-RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd"})
+RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd", "out_trees"})
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
 
@@ -38,21 +32,24 @@ def traced(function: Callable[..., object], *arguments: object) -> tuple[Jaxpr, 
     empty = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in inputs]
     count = len(closed.consts)
     flat = jax.make_jaxpr(lambda *values: _evaluate(closed.jaxpr, values[:count], values[count:]))(*empty)
-    program = flat.jaxpr.replace(constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
+    program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
     return program, [*flat.consts, *closed.consts], jax.tree.structure(shapes)
 
 
 def _evaluate(program: Jaxpr, constants: Any, arguments: Any) -> list[Any]:
     known = dict(zip(program.constvars + program.invars, (*constants, *arguments), strict=True))
-    read = lambda atom: atom.val if isinstance(atom, Literal) else known[atom]  # noqa: E731
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else known[atom]
+
     for equation in program.eqns:
         if equation.primitive.name in ("jit", "pjit"):
             inner = equation.params["jaxpr"]
             results = _evaluate(inner.jaxpr, inner.consts, [read(atom) for atom in equation.invars])
         else:
             inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
-            alone = dict(constvars=[], invars=inputs, outvars=equation.outvars, eqns=[equation])
-            results = as_function(program.replace(**alone, effects=equation.effects))(*map(read, inputs))
+            alone: Any = dict(constvars=[], invars=inputs, outvars=equation.outvars, eqns=[equation])
+            results = as_function(replaced(program, **alone, effects=equation.effects))(*map(read, inputs))
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in program.outvars]
 
@@ -70,26 +67,6 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
     return _programs[key]
 
 
-def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable[[], Any]], Any]:
-    """``keep(name, build)``: what a model was traced for, not traced again while all that it is made of is the same.
-
-    That is the model, the guide, the options, and the shapes and types of draws and data; see `fingerprint`.
-    """
-    arrays, structure = jax.tree.flatten((posterior.source, call.arrays))
-    shapes = tuple((jnp.shape(x), jnp.result_type(x), getattr(x, "weak_type", False)) for x in arrays)
-    names = tuple(call.arguments)
-    made_of = fingerprint(posterior.model, posterior.guide, call.rest.fixed, names, options)
-    key = made_of, call.rest.structure, structure, shapes, jnp.result_type(float)
-    store = keep_program(posterior.model, key, lambda _: {})
-
-    def keep(name: str, build: Callable[[], Any]) -> Any:
-        if name not in store:
-            store[name] = build()
-        return store[name]
-
-    return keep
-
-
 def run(function: Callable[..., object], *arguments: object) -> Any:
     """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same."""
     program, constants, structure = traced(function, *arguments)
@@ -97,9 +74,16 @@ def run(function: Callable[..., object], *arguments: object) -> Any:
     return jax.tree.unflatten(structure, compiled(*constants, *jax.tree.leaves(arguments)))
 
 
+def replaced(program: Any, **parts: object) -> Jaxpr:
+    """A program with other parts."""
+    new: Jaxpr = program.replace(**parts)
+    return new
+
+
 def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
     """A program of no constants as a function of its inputs."""
-    return jaxpr_as_fun(ClosedJaxpr(program, []))
+    function: Callable[..., list[Any]] = jaxpr_as_fun(ClosedJaxpr(program, []))
+    return function
 
 
 def _signature(program: Jaxpr) -> tuple[Any, ...]:

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.posterior import programs
-from numpyro_gp.posterior.programs import as_function, run, traced
+from numpyro_gp.primitives import programs
+from numpyro_gp.primitives.programs import as_function, run, traced
 
 
 def test_inner_programs_are_written_out_with_their_constants():

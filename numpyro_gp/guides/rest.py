@@ -1,0 +1,97 @@
+"""The autoguide of all sites that are no Gaussian process: what it sees of the model, and what it is asked."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import jax.numpy as jnp
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoDelta, AutoGuide
+from numpyro.primitives import Messenger
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail, when_known
+from numpyro_gp.guides.internals import shared_plates, starts_well
+from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
+from numpyro_gp.sites import Site, role, unwrap
+
+__all__ = ["NotOfRest", "Remainder", "call_rest", "quantiles_of_rest"]
+
+
+class Remainder:
+    """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
+
+    def __init__(self, model: Callable[..., object], sites: set[str]) -> None:
+        self.model, self.sites, self.has_data = model, frozenset(sites), True
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        with nullcontext() if self.has_data else _DataMasked():
+            return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
+
+    @contextmanager
+    def without_data(self) -> Iterator[None]:
+        """Run the model with all data masked inside the block."""
+        self.has_data = False
+        try:
+            yield
+        finally:
+            self.has_data = True
+
+    def _zero(self, site: Any) -> Array | None:
+        if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
+            return jnp.zeros(site["fn"].shape(), getattr(unwrap(site["fn"]), "dtype", None))
+        return None
+
+
+class NotOfRest:
+    """Whether the autoguide of the other sites is not to see a message: one of these sites, or a deterministic one.
+
+    NumPyro's guides run the model again for its deterministic sites, at each draw, and need its arguments for that.
+    """
+
+    def __init__(self, sites: set[str]) -> None:
+        self.sites = frozenset(sites)
+
+    def __call__(self, site: Site) -> bool:
+        return site.get("name") in self.sites or site.get("type") == "deterministic"
+
+
+class _DataMasked(Messenger):
+    """Leaves no terms of data: an autoguide in search of a finite start then compiles no gradient of them."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["is_observed"]:
+            msg["fn"] = msg["fn"].mask(False)
+
+
+def _check_start(is_finite: Any) -> None:
+    """Have NumPyro search for a start where the first one is not finite."""
+    if not is_finite:
+        raise UnfitStart
+
+
+def call_rest(
+    rest: Any, remainder: Remainder, plates: Mapping[str, object], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
+    if not isinstance(rest, AutoGuide):
+        return dict(rest(*args, **kwargs))
+    is_checked_here = rest.prototype_trace is None and is_set_up_here()
+    with shared_plates(rest, plates), remainder.without_data() if is_checked_here else nullcontext():
+        result: dict[str, Any] = rest(*args, **kwargs)
+    if is_checked_here:
+        when_known(_check_start, starts_well(rest))
+    return result
+
+
+def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
+    """Quantiles of the other sites, levels on the first axis."""
+    if type(rest).quantiles is not AutoGuide.quantiles:
+        return dict(rest.quantiles(params, levels))
+    if not isinstance(rest, AutoDelta):
+        name = type(rest).__name__
+        fail("rest", "an autoguide with quantiles, such as AutoNormal", name, "Take them of sample_posterior.")
+    # A point mass has one value at every level.
+    return {
+        name: jnp.broadcast_to(value, levels.shape + jnp.shape(value)) for name, value in rest.median(params).items()
+    }

@@ -1,0 +1,40 @@
+"""The autoguide of the sites that are no Gaussian process: its search for a start, and its quantiles."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
+
+import numpyro_gp as ngp
+
+X = jnp.linspace(-1.0, 1.0, 6)[:, None]
+Y = jnp.sin(3.0 * X[:, 0])
+
+
+def engine_of(rest, model):
+    return SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest), optax.adam(0.01), Trace_ELBO())
+
+
+def test_a_start_that_is_not_finite_goes_to_the_search_of_numpyro():
+    """A density that is NaN at the median of the prior and finite elsewhere: NumPyro draws until it is finite."""
+
+    def hole(y):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.factor("hole", jnp.where(jnp.abs(x) < 0.3, jnp.nan, 0.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[::2])
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    rest = functools.partial(AutoDelta, init_loc_fn=numpyro.infer.init_to_uniform)
+    in_it = numpyro.infer.init_to_value(values={"x": 0.0})
+    for seed in range(8):
+        svi = engine_of(rest, hole)
+        params = svi.get_params(svi.init(jax.random.key(seed), Y))
+        assert abs(params["x_auto_loc"]) >= 0.3
+    with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
+        engine_of(functools.partial(AutoDelta, init_loc_fn=in_it), hole).init(jax.random.key(3), Y)

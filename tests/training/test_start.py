@@ -1,0 +1,90 @@
+"""Where fits start: few programs for the first, none for the next, which starts as a new engine would."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
+
+import numpyro_gp as ngp
+from tests.programs import counted
+
+KEY = jax.random.key(3)
+X = jnp.linspace(-1.0, 1.0, 6)[:, None]
+Y = jnp.sin(3.0 * X[:, 0])
+
+
+def model(X, y=None, *, Z):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+def engine_of(rest=AutoDelta, model=model):
+    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest)
+    return SVI(model, guide, optax.adam(0.01), Trace_ELBO())
+
+
+def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
+    """With the README's model: 277 and 285 before."""
+    svi = engine_of()
+    with counted() as programs:
+        svi.init(KEY, X, Y, Z=X[::2])
+    assert programs.count <= 40
+    svi, keys = engine_of(), [jax.random.key(n) for n in range(2)]
+    with counted() as programs:
+        ngp.fit(keys[0], svi, 1, X, Y, Z=X[::2], progress=False)
+    assert programs.count <= 6 + 1  # the last is the loop
+    other = Y + 1.0
+    with counted() as programs:
+        for key, data in ((keys[0], Y), (keys[1], Y), (keys[1], other)):
+            ngp.fit(key, svi, 1, X, data, Z=X[::2], progress=False)
+    assert programs.count == 0
+
+
+def test_particles_start_in_few_programs():
+    svgd = ngp.stein.SVGD(model, optax.adam(0.01), ngp.stein.RBF(), 3)
+    with counted() as programs:
+        first = ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False)
+    assert programs.count <= 8
+    with counted() as programs:
+        second = ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False)
+    assert programs.count == 0
+    np.testing.assert_array_equal(first.losses, second.losses)
+
+
+def test_a_second_fit_starts_from_its_own_key_and_data():
+    """As a new engine would: `init_to_uniform` draws with the key; the start of ``level`` is the mean of the data."""
+
+    def simple(y):
+        numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        level = numpyro.param("level", lambda key: jnp.mean(y))
+        numpyro.sample("y", dist.Normal(level, 1.0).expand(y.shape).to_event(1), obs=y)
+
+    def engine():
+        guide = AutoDelta(simple, init_loc_fn=numpyro.infer.init_to_uniform)
+        return SVI(simple, guide, optax.sgd(0.0), Trace_ELBO())
+
+    used = engine()
+    for seed, data in ((0, Y), (1, Y), (1, Y + 2.0)):
+        key = jax.random.key(seed)
+        start = ngp.fit(key, used, 1, data, progress=False).params
+        fresh = ngp.fit(key, engine(), 1, data, progress=False).params
+        np.testing.assert_allclose(start["scale_auto_loc"], fresh["scale_auto_loc"], rtol=1e-12)
+        np.testing.assert_allclose(start["level"], jnp.mean(data), rtol=1e-12)
+
+
+def test_data_that_a_second_fit_must_refuse_are_refused():
+    svi = engine_of()
+    ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)
+    with pytest.raises(ValueError, match="free of NaN"):
+        ngp.fit(KEY, svi, 1, X, Y.at[2].set(jnp.nan), Z=X[::2], progress=False)
+    with pytest.raises(ValueError, match="X must be finite"):
+        ngp.fit(KEY, svi, 1, X.at[2].set(jnp.inf), Y, Z=X[::2], progress=False)
+    ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)  # the guide is as it was
