@@ -16,6 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
+from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
 from numpyro_gp.guides.setup import in_one_program, is_set_up_here, is_traced
@@ -151,7 +152,8 @@ class AutoGP(AutoGuide):
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
         self._resize_plates(args, kwargs)
-        plates = make_plates(self, args, kwargs)
+        with keyed_rows():
+            plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
         if self.rest is not None:
             result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
