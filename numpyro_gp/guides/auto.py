@@ -334,9 +334,16 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
-    """Frames of the plates around latent sites, and the full sizes of all plates."""
-    frames = {f.name: f for site in trace.values() if _is_latent(site) for f in site["cond_indep_stack"]}
-    return frames, {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+    """Frames of the plates around latent sites and of minibatches, and the full sizes of all plates.
+
+    A minibatch without latent sites is opened too, for its rows: the model replays those of the guide (`keyed_rows`).
+    """
+    sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+    stacks = [(_is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
+    frames = {
+        f.name: f for is_latent, stack in stacks for f in stack if is_latent or f.size != sizes.get(f.name, f.size)
+    }
+    return frames, sizes
 
 
 def _is_latent(site: Site) -> bool:
