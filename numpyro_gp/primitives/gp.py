@@ -164,19 +164,21 @@ class GaussianProcess:
         shift = jnp.take_along_axis(self._mean_at(inputs), codes[:, None], axis=1)
         return dist.Normal((mean + shift)[:, 0], jnp.sqrt(variance[:, 0]))
 
-    def at_inducing(self) -> dist.Distribution:
-        """``u = L v`` at the inducing inputs themselves, for a full Gaussian process: ``f = gp("f", kernel, X)``.
+    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:
+        """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
 
-        The jitter is part of the kernel here, ``u ~ N(0, k(X, X) + eps I)`` with ``L L^T = k(X, X) + eps I``, as in a
-        model written by hand. So a point of whitened values *is* the function: no Gram matrix of new inputs, no
-        inverse, no variance that is left over and no quadrature. With a belief the marginals are those of ``u``.
-        ``f(X)`` differs by that jitter: there ``f`` is what ``u`` is a noisy copy of. Of a process that `gp_regression`
-        conditions on its data, it is ``f(X)`` at them.
+        For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``. ``f(X)`` at the very array
+        that was passed as inducing inputs does the same; two arguments of a compiled function are two arrays there.
+
+        ``with_jitter``: ``u = L v`` in its place, ``u ~ N(0, k(X, X) + eps I)`` with the jitter in the kernel, as in a
+        model written by hand. A point of whitened values then *is* the function: no inverse, no variance that is left
+        over and no quadrature. With a belief the marginals are those of ``u``. Of a process that `gp_regression`
+        conditions on its data, where the noise stands for the jitter, it is ``f(X)`` at them.
         """
         if not isinstance(self.basis, Basis):
             cure = "Call the process at the inputs: f(X)."
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
-        if self.noise is not None:  # which stands where the jitter does
+        if not with_jitter or self.noise is not None:
             return self._normal(None)
         noisy = dataclasses.replace(self, basis=dataclasses.replace(self.basis, is_noisy=True))
         if not isinstance(self.process, Point):
@@ -372,7 +374,7 @@ def gp(
         as `kernels.stack` or ``jax.vmap`` of its constructor makes it.
     inducing : array (M, D)
         Inducing inputs ``Z``. For a full Gaussian process pass the data ``X`` and call ``f.at_inducing()``, which is
-        a product ``L v`` and no more. With ``outputs=P`` also ``(P, M, D)``: those of each output.
+        ``f(X)`` without a second Gram matrix. With ``outputs=P`` also ``(P, M, D)``: those of each output.
     mean : callable, number or None
         Mean function ``X -> (..., N)``; None is zero.
     outputs : int, optional

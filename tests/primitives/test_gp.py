@@ -1,5 +1,7 @@
 """The gp primitive: predictions from points and beliefs, draws, shapes, NumPyro's handlers, bad input."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,13 +110,15 @@ def test_mean_functions(rng):
 
 
 def at_own_inputs(value, **options):
-    """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; then by name."""
+    """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; with the jitter."""
     Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
     kernel = ngp.kernels.Matern52(1.3, 0.7)
-    named = lambda Z: moments(process(value, kernel, Z, jitter=1e-2, **options).at_inducing())  # noqa: E731
-    called = lambda Z, X: moments(process(value, kernel, Z, jitter=1e-2, **options)(X))  # noqa: E731
-    called = [called(Z, Z), jax.jit(lambda Z: called(Z, Z))(Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
-    return called, [named(Z), jax.jit(named)(Z)], np.asarray(kernel.matrix(Z)) + 1.3e-2 * np.eye(5)
+    at = functools.partial(process, value, kernel, jitter=1e-2, **options)
+    called, named = (lambda Z, X: moments(at(Z)(X))), (lambda Z: moments(at(Z).at_inducing()))
+    noisy = lambda Z: moments(at(Z).at_inducing(with_jitter=True))  # noqa: E731
+    same = [called(Z, Z), jax.jit(lambda Z: called(Z, Z))(Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
+    same += [named(Z), jax.jit(named)(Z)]
+    return same, [noisy(Z), jax.jit(noisy)(Z)], np.asarray(kernel.matrix(Z)) + 1.3e-2 * np.eye(5)
 
 
 def moments(f):
@@ -171,7 +175,7 @@ def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
         scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
         f = ngp.gp("f", ngp.kernels.RBF(1.3, scale), X, jitter=1e-4)
         with numpyro.plate("data", 6):
-            ngp.observe("y", f.at_inducing(), ngp.likelihoods.Bernoulli(), obs=y)
+            ngp.observe("y", f.at_inducing(with_jitter=True), ngp.likelihoods.Bernoulli(), obs=y)
 
     def hand():
         scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
