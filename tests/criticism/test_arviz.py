@@ -165,7 +165,8 @@ def test_leave_one_out_agrees_with_the_closed_form():
     for posterior in (svi_posterior(known), nuts_posterior(known, 2000)):
         data = posterior.to_arviz(jax.random.key(2), PROBLEM.X, PROBLEM.y, num_samples=2000)
         found = loo(data)
-        assert found.is_reliable, found.pareto_k
+        # Of 20 values of k, each estimated with an error of about 0.1, one may lie above the limit.
+        assert (found.pareto_k < 0.7).sum() >= 19, found.pareto_k
         assert abs(found.elpd - exact.sum()) < 0.6
         assert abs(found.elpd - exact.sum()) < found.standard_error
         np.testing.assert_allclose(found.pointwise, exact, atol=0.35)
