@@ -46,8 +46,6 @@ ATOMS = (
     np.dtype,
     jax.Array,
 )
-# A program that runs once is not worth optimising.
-RUN_ONCE = {"xla_backend_optimization_level": 0}
 EAGER = jax.core.get_opaque_trace_state()  # where nothing is traced, as when this file is imported
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
@@ -124,7 +122,7 @@ def _compiled(function: Callable[[], Any], inputs: Sequence[Array], watched: tup
 
     closed = jax.make_jaxpr(traced)()
     program = replaced(closed.jaxpr, constvars=[], invars=closed.jaxpr.constvars)
-    run = kept(program, "set-up", lambda: jax.jit(as_function(program), compiler_options=RUN_ONCE))
+    run = kept(program, "set-up", lambda: jax.jit(as_function(program)))
     result, waiting, found = left
     again = _again(run, closed.consts, inputs, (result, waiting), list(found))
     values = dict(zip(found, run(*closed.consts), strict=True))

@@ -155,8 +155,7 @@ def _exact(kernel: Kernel, inputs: Array, noise: Array, loc: Array, jitter: floa
 
     def condition(residuals: Array) -> tuple[Basis, Point]:
         # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
-        jitter = jnp.asarray(added + noise, covariance.dtype)
-        basis = Basis(kernel, inputs, *factorise(covariance), jitter, covariance)
+        basis = Basis(kernel, inputs, *factorise(covariance), jnp.asarray(added + noise, covariance.dtype))
         return basis, Point(basis.inverse @ residuals)
 
     return ExactMarginal(loc, covariance), condition
