@@ -6,7 +6,7 @@ operation is then a program of its own, a hundred for one Gaussian process.
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ def one_program(function: Function) -> Function:
             when_known(check, *values)
         return outcome.result
 
-    return call  # type: ignore[return-value]
+    return cast("Function", call)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -215,10 +215,13 @@ class CallableLikelihood(Likelihood):
             return
         zeros = jnp.zeros(values.shape + ((self.num_latent,) if self.num_latent > 1 else ()))
         support = self.conditional(zeros).support
-        inside = known(support(jnp.asarray(values)))
-        if inside is not None and not np.all(inside):
-            wrong = np.broadcast_to(values, inside.shape)[~inside].ravel()[0]
-            fail("obs", f"in the support {support} of the likelihood", wrong, "Correct the data or the likelihood.")
+
+        def check(inside: np.ndarray) -> None:
+            if not np.all(inside):
+                wrong = np.broadcast_to(values, inside.shape)[~inside].ravel()[0]
+                fail("obs", f"in the support {support} of the likelihood", wrong, "Correct the data or the likelihood.")
+
+        when_known(check, support(jnp.asarray(values)))
 
     def _points(self, latent: Latent) -> tuple[Array, Array]:
         """Latent values ``(K, ...)`` and their weights ``(K, 1, ...)``."""

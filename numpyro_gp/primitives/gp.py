@@ -28,7 +28,7 @@ from numpyro_gp.beliefs.base import (
     positive,
 )
 from numpyro_gp.beliefs.eager import one_program
-from numpyro_gp.checks import check_array, check_count, check_points, fail, known
+from numpyro_gp.checks import check_array, check_count, check_points, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.batch import batch_size
 from numpyro_gp.linalg import default_jitter, small_cholesky
@@ -144,13 +144,16 @@ class GaussianProcess:
         if self.outputs is None:
             fail("the process", "one with outputs, to choose from", "one without", "Call f(X).", TypeError)
         inputs, codes = check_points("X", X, self.columns), check_array("output", output)
-        values, cure = known(codes), "Number the outputs from 0."
+        cure = "Number the outputs from 0."
         if codes.shape != inputs.shape[:1] or not jnp.issubdtype(codes.dtype, jnp.integer):
             got = f"dtype {codes.dtype}, shape {codes.shape}"
             fail("output", f"whole numbers of shape {inputs.shape[:1]}, one for each row of X", got, cure)
-        if values is not None and not np.all((values >= 0) & (values < self.outputs)):
-            got = f"{values.min()} to {values.max()}"
-            fail("output", f"from 0 to {self.outputs - 1}", got, cure)
+
+        def check(values: np.ndarray, count: int = self.outputs) -> None:
+            if not np.all((values >= 0) & (values < count)):
+                fail("output", f"from 0 to {count - 1}", f"{values.min()} to {values.max()}", cure)
+
+        when_known(check, codes)
         axes = output_axes(self.process)
         own = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[codes], self.process, axes)
         basis, is_own = self.basis, None

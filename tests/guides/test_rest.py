@@ -6,19 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-
-X = jnp.linspace(-1.0, 1.0, 6)[:, None]
-Y = jnp.sin(3.0 * X[:, 0])
-
-
-def engine_of(rest, model):
-    return SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest), optax.adam(0.01), Trace_ELBO())
+from tests.oracles.engines import INPUTS as X
+from tests.oracles.engines import TARGETS as Y
+from tests.oracles.engines import belief_engine
 
 
 def test_a_start_that_is_not_finite_goes_to_the_search_of_numpyro():
@@ -33,8 +27,8 @@ def test_a_start_that_is_not_finite_goes_to_the_search_of_numpyro():
     rest = functools.partial(AutoDelta, init_loc_fn=numpyro.infer.init_to_uniform)
     in_it = numpyro.infer.init_to_value(values={"x": 0.0})
     for seed in range(8):
-        svi = engine_of(rest, hole)
+        svi = belief_engine(rest, hole)
         params = svi.get_params(svi.init(jax.random.key(seed), Y))
         assert abs(params["x_auto_loc"]) >= 0.3
     with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
-        engine_of(functools.partial(AutoDelta, init_loc_fn=in_it), hole).init(jax.random.key(3), Y)
+        belief_engine(functools.partial(AutoDelta, init_loc_fn=in_it), hole).init(jax.random.key(3), Y)

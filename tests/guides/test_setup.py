@@ -16,23 +16,11 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNo
 import numpyro_gp as ngp
 from numpyro_gp.checks import when_known
 from numpyro_gp.guides.setup import UnfitStart, in_one_program, is_set_up_here, is_traced, set_up, swapped, try_out
+from tests.oracles.engines import INPUTS as X
+from tests.oracles.engines import TARGETS as Y
+from tests.oracles.engines import belief_engine, regression
 
 KEY = jax.random.key(3)
-X = jnp.linspace(-1.0, 1.0, 6)[:, None]
-Y = jnp.sin(3.0 * X[:, 0])
-
-
-def model(X, y=None, *, Z):
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
-    f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale), Z)
-    with numpyro.plate("data", len(X)):
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
-
-
-def engine_of(rest=AutoDelta, model=model):
-    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest)
-    return SVI(model, guide, optax.adam(0.01), Trace_ELBO())
 
 
 def tracers(thing):
@@ -58,7 +46,7 @@ def test_a_start_equals_an_eager_one(rest, monkeypatch):
     for is_eager in (False, True):
         if is_eager:
             monkeypatch.setattr("numpyro_gp.guides.auto.in_one_program", lambda function, *owners: function())
-        svi = engine_of(rest)
+        svi = belief_engine(rest)
         params = svi.get_params(svi.init(KEY, X, Y, Z=X[::2]))
         assert not tracers((svi, vars(svi), vars(svi.guide), vars(svi.guide.rest)))
         draws = svi.guide.sample_posterior(jax.random.key(1), params, X, Y, Z=X[::2])
@@ -68,13 +56,13 @@ def test_a_start_equals_an_eager_one(rest, monkeypatch):
 
 
 def test_no_tracer_is_left_in_guides_that_are_lists_or_in_handlers_around():
-    guide = AutoGuideList(model)
-    guide.append(AutoNormal(handlers.block(model, hide=["f", "noise"])))
-    guide.append(AutoDelta(handlers.block(model, expose=["f", "noise"])))
-    svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
+    guide = AutoGuideList(regression)
+    guide.append(AutoNormal(handlers.block(regression, hide=["f", "noise"])))
+    guide.append(AutoDelta(handlers.block(regression, expose=["f", "noise"])))
+    svi = SVI(regression, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
     result = ngp.fit(KEY, svi, 2, X, Y, Z=X[::2], progress=False)
     with handlers.trace() as trace, handlers.seed(rng_seed=0):
-        engine_of().guide(X, Y, Z=X[::2])
+        belief_engine().guide(X, Y, Z=X[::2])
     assert {"f", "noise", "lengthscale"} < set(trace)
     assert not tracers((vars(svi), vars(guide), [vars(part) for part in guide], trace, result))
 
@@ -86,7 +74,16 @@ def test_a_value_of_the_prior_that_a_kernel_refuses_is_refused_after_the_program
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
 
     with pytest.raises(ValueError, match="variance must be positive, but got -"):
-        engine_of(model=negative).init(KEY, X, Y, Z=X[::2])
+        belief_engine(model=negative).init(KEY, X, Y, Z=X[::2])
+
+
+def test_data_outside_of_the_support_of_a_function_are_refused_in_a_fit():
+    def counts(X, y, *, Z):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+        ngp.observe("y", f(X), lambda f: dist.Poisson(jnp.exp(f)), obs=y)
+
+    with pytest.raises(ValueError, match=r"obs must be in the support .* of the likelihood, but got -1"):
+        ngp.fit(KEY, belief_engine(model=counts), 1, X, jnp.array([1.0, 0, 2, -1, 3, 0]), Z=X[::2], progress=False)
 
 
 def test_code_that_needs_a_value_runs_eagerly():
@@ -150,7 +147,7 @@ def test_again_takes_other_inputs_and_checks_them():
 
 
 def test_a_trial_refuses_and_changes_nothing():
-    svi, missing = engine_of(), Y * jnp.nan
+    svi, missing = belief_engine(), Y * jnp.nan
     try_out(lambda: svi.init(KEY, X, Y, Z=X[::2]), svi)
     assert svi.guide.prototype_trace is None
     with pytest.raises(ValueError, match="free of NaN"):

@@ -8,6 +8,9 @@ import numpyro.distributions as dist
 import optax
 from numpyro.distributions import constraints
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
+
+import numpyro_gp as ngp
 
 
 def key():
@@ -61,3 +64,21 @@ def same(left, right):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+# A regression like the README's, small.
+INPUTS = jnp.linspace(-1.0, 1.0, 6)[:, None]
+TARGETS = jnp.sin(3.0 * INPUTS[:, 0])
+
+
+def regression(X, y=None, *, Z):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+def belief_engine(rest=AutoDelta, model=regression):
+    """SVI with a coupled belief at the site ``f`` and an autoguide of the rest."""
+    return SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest), optax.adam(0.01), Trace_ELBO())

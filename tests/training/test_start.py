@@ -11,33 +11,21 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
+from tests.oracles.engines import INPUTS as X
+from tests.oracles.engines import TARGETS as Y
+from tests.oracles.engines import belief_engine, regression
 from tests.programs import counted
 
 KEY = jax.random.key(3)
-X = jnp.linspace(-1.0, 1.0, 6)[:, None]
-Y = jnp.sin(3.0 * X[:, 0])
-
-
-def model(X, y=None, *, Z):
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
-    f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale), Z)
-    with numpyro.plate("data", len(X)):
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
-
-
-def engine_of(rest=AutoDelta, model=model):
-    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest)
-    return SVI(model, guide, optax.adam(0.01), Trace_ELBO())
 
 
 def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
     """With the README's model: 277 and 285 before."""
-    svi = engine_of()
+    svi = belief_engine()
     with counted() as programs:
         svi.init(KEY, X, Y, Z=X[::2])
     assert programs.count <= 40
-    svi, keys = engine_of(), [jax.random.key(n) for n in range(2)]
+    svi, keys = belief_engine(), [jax.random.key(n) for n in range(2)]
     with counted() as programs:
         ngp.fit(keys[0], svi, 1, X, Y, Z=X[::2], progress=False)
     assert programs.count <= 6 + 1  # the last is the loop
@@ -49,7 +37,7 @@ def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
 
 
 def test_particles_start_in_few_programs():
-    svgd = ngp.stein.SVGD(model, optax.adam(0.01), ngp.stein.RBF(), 3)
+    svgd = ngp.stein.SVGD(regression, optax.adam(0.01), ngp.stein.RBF(), 3)
     with counted() as programs:
         first = ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False)
     assert programs.count <= 8
@@ -81,7 +69,7 @@ def test_a_second_fit_starts_from_its_own_key_and_data():
 
 
 def test_data_that_a_second_fit_must_refuse_are_refused():
-    svi = engine_of()
+    svi = belief_engine()
     ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)
     with pytest.raises(ValueError, match="free of NaN"):
         ngp.fit(KEY, svi, 1, X, Y.at[2].set(jnp.nan), Z=X[::2], progress=False)
