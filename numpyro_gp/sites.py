@@ -28,6 +28,7 @@ from numpyro_gp.likelihoods.base import Latent, latent_factor
 
 __all__ = [
     "Belief",
+    "Certain",
     "InducingPrior",
     "Observation",
     "Site",
@@ -61,6 +62,13 @@ def _standard_log_density(whitened: Array) -> Array:
 @one_program
 def _divergence(belief: AbstractBelief, basis: AbstractBasis) -> Array:
     return belief.kl(basis)
+
+
+class Certain(dist.Normal):
+    """Normal distributions of variance zero: values that are known, so that nothing is left to integrate."""
+
+    def __init__(self, values: ArrayLike) -> None:
+        super().__init__(values, jnp.zeros_like(values), validate_args=False)
 
 
 class InducingPrior(dist.Distribution):
@@ -234,7 +242,7 @@ class Observation(dist.Distribution):
     """
 
     pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood", "seen")
-    pytree_aux_fields = ("several",)
+    pytree_aux_fields = ("several", "is_certain")
     has_rsample = False
 
     def __init__(self, f: object, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
@@ -242,6 +250,8 @@ class Observation(dist.Distribution):
         self.seen: Array | None = None
         self.likelihood = likelihood
         self.several = likelihood.num_latent != 1
+        parts = f if isinstance(f, (tuple, list)) else [f]
+        self.is_certain = all(isinstance(unwrap(part), Certain) for part in parts)
         # A Normal is one function; all others have their functions, or their outputs, on the last axis.
         axes = 0 if isinstance(f, dist.Normal) else 1
         shape = self.mean_latent.shape
@@ -284,6 +294,8 @@ class Observation(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
+        if self.is_certain:
+            return self.sum_outputs(self.likelihood.log_prob(value, self.mean_latent))
         return self.sum_outputs(_expected(self.likelihood, value, *self.latent))
 
     def predictive_log_prob(self, value: Array) -> Array:

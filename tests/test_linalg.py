@@ -14,6 +14,8 @@ from numpyro_gp.linalg import (
     half_log_det,
     inverse_factor,
     jittered,
+    lower_product,
+    outer_square,
     small_cholesky,
     solve_lower,
 )
@@ -134,6 +136,32 @@ def test_gaussian_log_density_and_its_gradient(rng):
 
     np.testing.assert_allclose(jax.grad(along)(0.0), (dense(1e-5) - dense(-1e-5)) / 2e-5, rtol=1e-7)
     np.testing.assert_allclose(jax.hessian(along)(0.0), (dense(1e-3) - 2 * dense(0.0) + dense(-1e-3)) / 1e-6, rtol=1e-4)
+
+
+def test_a_product_with_a_factor_and_its_derivatives(rng):
+    """``L v`` with a derivative in ``K`` of its own, against JAX's of the factorisation; a running sum that holds the
+    whole of the last term is off by 1e-2."""
+    matrix, direction, other = (jnp.asarray(positive_definite(rng, 6)) for _ in range(3))
+    v, weights = jnp.asarray(rng.normal(size=6)), jnp.asarray(rng.normal(size=6))
+
+    def at(t, product):
+        return jnp.sum(jnp.sin(product(matrix + 0.1 * (t[0] * direction + t[1] * other), v + t[1] * weights)) * weights)
+
+    own = lambda t: at(t, lambda K, v: lower_product(K, v, *factorise(K)))  # noqa: E731
+    plain = lambda t: at(t, lambda K, v: jnp.linalg.cholesky(K) @ v)  # noqa: E731
+    t = jnp.array([0.2, -0.1])
+    for derivative in (lambda f: f, jax.grad, jax.jacfwd, jax.hessian):
+        found, wanted = (jax.jit(derivative(f))(t) for f in (own, plain))
+        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
+    lanes = jax.jit(jax.vmap(jax.grad(own)))(jnp.stack([t, 2 * t]))
+    np.testing.assert_allclose(lanes[0], jax.grad(plain)(t), rtol=1e-10)
+
+
+def test_a_square_and_its_derivative(rng):
+    root, weights = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 3))
+    np.testing.assert_allclose(outer_square(jnp.asarray(root)), root @ np.swapaxes(root, 1, 2), rtol=1e-14)
+    slope = jax.grad(lambda C: jnp.sum(outer_square(C) * weights))(jnp.asarray(root))
+    np.testing.assert_allclose(slope, (weights + np.swapaxes(weights, 1, 2)) @ root, rtol=1e-12)
 
 
 def test_float32_stays_float32(rng):

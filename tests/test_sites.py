@@ -5,6 +5,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions.kl import kl_divergence
@@ -12,7 +13,8 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.sites import InducingPrior, Observation, latents
+from numpyro_gp.quadrature import HERMITE_NODES
+from numpyro_gp.sites import Certain, InducingPrior, Observation, latents
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
 
@@ -128,3 +130,39 @@ def test_several_outputs_with_a_scalar_likelihood_are_one_event(rng):
     y = jnp.zeros((4, 3))
     alone = Observation(dist.Normal(f.base_dist.loc, 0.5), ngp.likelihoods.Gaussian(0.2)).log_prob(y)
     np.testing.assert_allclose(seen.log_prob(y), alone.sum(-1), rtol=1e-13)
+
+
+SEEN = [
+    (ngp.likelihoods.Gaussian(0.3), np.array([0.1, -2.0, 9.0])),
+    (ngp.likelihoods.StudentT(4.0, 0.3), np.array([0.1, -2.0, 9.0])),
+    (ngp.likelihoods.Bernoulli(), np.array([0, 1, 1])),
+    (ngp.likelihoods.Bernoulli("probit"), np.array([1, 0, 1])),
+    (ngp.likelihoods.Poisson(), np.array([0, 3, 7])),
+    (ngp.likelihoods.Gamma(2.0), np.array([0.1, 2.0, 9.0])),
+    (ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.5])), np.array([0, 1, 2])),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SEEN, ids=lambda x: type(x).__name__)
+def test_values_that_are_known_are_scored_without_quadrature(likelihood, y):
+    """``log p(y | f)``, which is the limit of the expectation at variance zero; far in the tails too."""
+    f = jnp.array([-6.0, 0.3, 7.0])
+    seen = Observation(Certain(f), likelihood)
+    wanted = Observation(dist.Normal(f, 1e-9), likelihood).log_prob(jnp.asarray(y))
+    np.testing.assert_allclose(jax.jit(seen.log_prob)(jnp.asarray(y)), wanted, rtol=1e-7, atol=1e-9)
+    program = str(jax.make_jaxpr(seen.log_prob)(jnp.asarray(y)))
+    assert f"3,{HERMITE_NODES}]" not in program
+    again = jax.jit(lambda one: one)(seen)
+    assert again.is_certain
+
+
+def test_known_values_of_several_functions_and_in_float32():
+    f = jnp.array([[0.1, 2.0, -1.0], [3.0, 0.0, 0.5]], jnp.float32)
+    seen = Observation(Certain(f).to_event(1), ngp.likelihoods.Softmax(3)).log_prob(jnp.array([1, 2]))
+    np.testing.assert_allclose(seen, jax.nn.log_softmax(f)[jnp.arange(2), jnp.array([1, 2])], rtol=1e-6)
+    assert Observation(Certain(f[0]), ngp.likelihoods.Gaussian(0.5)).log_prob(np.zeros(3)).dtype == jnp.float32
+
+
+def test_known_values_pass_numpyros_own_validation():
+    with numpyro.validation_enabled():
+        assert Certain(jnp.ones(2)).variance.tolist() == [0.0, 0.0]

@@ -25,6 +25,7 @@ __all__ = [
     "AbstractBasis",
     "AbstractBelief",
     "Basis",
+    "Cross",
     "Joint",
     "Marginals",
     "OutputsBasis",
@@ -47,6 +48,14 @@ class Joint(NamedTuple):
 
     mean: Float[Array, "*batch N"]
     covariance: Float[Array, "*batch N N"]
+
+
+class Cross(NamedTuple):
+    """What features are made of, ``A = W k(Z, X)``, and the matrix that ``W`` is the inverse factor of."""
+
+    inverse: Float[Array, "M M"]
+    gram: Float[Array, "M M"]
+    values: Float[Array, "M N"]
 
 
 def positive(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "*batch N"]:
@@ -75,6 +84,10 @@ class AbstractBasis(abc.ABC):
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         """``A = L^-1 k(Z, X)`` (mathematics.md section 1.2)."""
 
+    def cross(self, X: Float[Array, "N D"]) -> Cross | None:  # noqa: ARG002
+        """The two parts of `features`, for forms that never make them; None where they have no such parts."""
+        return None
+
     @abc.abstractmethod
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Prior variance ``k(x_n, x_n)``."""
@@ -88,7 +101,7 @@ class AbstractBasis(abc.ABC):
         """The site with white noise for its process, and inputs at which that is the whitened values."""
 
 
-@value_type(static=("at_inducing",))
+@value_type(static=("at_inducing", "is_noisy"))
 class Basis(AbstractBasis):
     """Inducing points of one GP with the single factorisation that a step makes of them.
 
@@ -103,8 +116,13 @@ class Basis(AbstractBasis):
     jitter : Array () or (M,)
         ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3). For
         `gp_regression` at its data it is the variance of their noise.
+    gram : Array (M, M)
+        ``k(Z, Z) + eps I`` itself, which derivatives of `whitened_marginals` are taken in.
     at_inducing : bool
-        Whether `features` of ``inducing`` itself are read off the factor, as `GaussianProcess.at_inducing` asks.
+        Whether `features` of ``inducing`` itself are read off the factor.
+    is_noisy : bool
+        Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
+        `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
     """
 
     kernel: Kernel
@@ -112,13 +130,15 @@ class Basis(AbstractBasis):
     factor: Array
     inverse: Array
     jitter: Array
+    gram: Array
     at_inducing: bool = False
+    is_noisy: bool = False
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
         """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal."""
         matrix, amount = jittered(kernel.matrix(inducing), jitter)
-        return cls(kernel, inducing, *factorise(matrix), amount)
+        return cls(kernel, inducing, *factorise(matrix), amount, matrix)
 
     @property
     def size(self) -> int:
@@ -131,11 +151,19 @@ class Basis(AbstractBasis):
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
         if self.at_inducing and X is self.inducing:
-            return self.factor.T - self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
+            change = 0.0 if self.is_noisy else self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
+            return self.factor.T - change
         return self.inverse @ self.kernel.matrix(self.inducing, X)
 
+    def cross(self, X: Float[Array, "N D"]) -> Cross | None:
+        """None at the inducing points themselves, whose features are read off the factor."""
+        if self.at_inducing and X is self.inducing:
+            return None
+        return Cross(self.inverse, self.gram, self.kernel.matrix(self.inducing, X))
+
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.kernel.diagonal(X)
+        variance = self.kernel.diagonal(X)
+        return variance + self.jitter if self.is_noisy and X is self.inducing else variance
 
     def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.kernel.matrix(X)
@@ -147,7 +175,7 @@ class Basis(AbstractBasis):
     def white_at(self, labels: Float[Array, "M D"]) -> "Basis":
         """White noise with inducing inputs ``labels``: ``L = I``, no jitter, and so ``f(labels) = v``."""
         eye = jnp.eye(self.size, dtype=self.dtype)
-        return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype))
+        return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype), eye)
 
 
 @value_type()

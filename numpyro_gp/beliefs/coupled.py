@@ -1,15 +1,18 @@
 """Gaussian beliefs over the whitened values of the site's own inducing points (mathematics.md section 3.1)."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 
-__all__ = ["Coupled", "MeanField", "check_mean", "joint_covariance", "marginal_variance"]
+__all__ = ["Coupled", "MeanField", "Moments", "check_mean", "joint_covariance"]
 
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:
@@ -20,16 +23,6 @@ def check_mean(argument: str, mean: ArrayLike) -> Array:
     return array
 
 
-def marginal_variance(
-    features: Float[Array, "M N"], prior: Float[Array, " N"], factor: Float[Array, "*batch M M"]
-) -> Float[Array, "*batch N"]:
-    """``k_nn - |A_n|^2 + |C^T A_n|^2``, kept above rounding error."""
-    rooted = jnp.swapaxes(factor, -1, -2) @ features
-    spread = jnp.sum(rooted**2, axis=-2)
-    rest = prior - jnp.sum(features**2, axis=0)
-    return positive(jnp.broadcast_to(rest, spread.shape) + spread, prior)
-
-
 def joint_covariance(
     features: Float[Array, "M N"], prior: Float[Array, "N N"], factor: Float[Array, "*batch M M"]
 ) -> Float[Array, "*batch N N"]:
@@ -37,6 +30,13 @@ def joint_covariance(
     rooted = jnp.swapaxes(factor, -1, -2) @ features
     spread = jnp.swapaxes(rooted, -1, -2) @ rooted
     return jnp.broadcast_to(prior - features.T @ features, spread.shape) + spread
+
+
+class Moments(NamedTuple):
+    """``S = C C^T`` and ``sum_i log C_ii``, where they are not made of ``C``: derivatives then pass it by."""
+
+    covariance: Float[Array, "*batch M M"]
+    half_log_det: Float[Array, "*batch"]
 
 
 @value_type()
@@ -49,6 +49,8 @@ class Coupled(AbstractBelief):
         Whitened mean ``m``; the mean of ``u = f(Z)`` is ``L m``.
     scale_tril : Array (M, M) or (P, M, M)
         Whitened lower factor ``C`` with a positive diagonal.
+    moments : Moments, optional
+        Set by recipes that hold ``S = C C^T`` by itself; it changes no value.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class Coupled(AbstractBelief):
 
     mean: ArrayField
     scale_tril: ArrayField
+    moments: Moments | None = None
 
     def __post_init__(self) -> None:
         mean = check_mean("mean", self.mean)
@@ -74,8 +77,8 @@ class Coupled(AbstractBelief):
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``."""
-        features = basis.features(X)
-        return Marginals(self.mean @ features, marginal_variance(features, basis.diagonal(X), self.scale_tril))
+        covariance = None if self.moments is None else self.moments.covariance
+        return whitened_marginals(basis, X, self.mean, self.scale_tril, covariance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
@@ -84,7 +87,10 @@ class Coupled(AbstractBelief):
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
-        return self.whitened().kl()
+        if self.moments is None:
+            return self.whitened().kl()
+        spread = jnp.sum(jnp.trace(self.moments.covariance, axis1=-2, axis2=-1)) - self.mean.size
+        return 0.5 * (jnp.sum(self.mean**2) + spread) - jnp.sum(self.moments.half_log_det)
 
 
 @value_type()

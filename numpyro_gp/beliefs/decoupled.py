@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
+from numpyro_gp.beliefs.coupled import joint_covariance
+from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
@@ -165,22 +166,18 @@ class Hybrid(AbstractBelief):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return self.mean
 
-    def _mean(self, site: Basis, features: Float[Array, "M N"], X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return self.a @ site.kernel.matrix(self.Z_gamma, X) + self.mean @ features
-
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
         site = single(self, basis)
-        features = site.features(X)
-        variance = marginal_variance(features, site.diagonal(X), self.scale_tril)
-        return Marginals(self._mean(site, features, X), variance)
+        mean, variance = whitened_marginals(site, X, self.mean, self.scale_tril)
+        return Marginals(self.a @ site.kernel.matrix(self.Z_gamma, X) + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
         features = site.features(X)
         covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
-        return Joint(self._mean(site, features, X), covariance)
+        return Joint(self.a @ site.kernel.matrix(self.Z_gamma, X) + self.mean @ features, covariance)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m + R a|^2) / 2 + kl(C)``."""
@@ -237,20 +234,16 @@ class Orthogonal(AbstractBelief):
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)
 
-    def _mean(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "*batch N"]:
-        t = projected(site, self.Z_gamma, self.a)
-        return self.a @ cross + (self.mean - t) @ features
-
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,gamma a + A^T (m - R a)`` and the variance of `Coupled`."""
         site = single(self, basis)
-        features = site.features(X)
         cross = site.kernel.matrix(self.Z_gamma, X)
-        variance = marginal_variance(features, site.diagonal(X), self.scale_tril)
+        remaining = self.mean - projected(site, self.Z_gamma, self.a)
+        mean, variance = whitened_marginals(site, X, remaining, self.scale_tril)
         if self.probe is not None and self.probe.of_data:
-            residual = self._residual(site, features, cross)
+            residual = self._residual(site, site.features(X), cross)
             variance = variance + jnp.einsum("gn,...gn->...n", residual, self.probe.covariance @ residual)
-        return Marginals(self._mean(site, features, cross), variance)
+        return Marginals(self.a @ cross + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
@@ -261,7 +254,8 @@ class Orthogonal(AbstractBelief):
         if self.probe is not None and self.probe.of_data:
             residual = self._residual(site, features, cross)
             covariance = covariance + residual.T @ self.probe.covariance @ residual
-        return Joint(self._mean(site, features, cross), covariance)
+        mean = self.a @ cross + (self.mean - projected(site, self.Z_gamma, self.a)) @ features
+        return Joint(mean, covariance)
 
     def _residual(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "G N"]:
         """``F = K_gamma,X - R^T A``, as a constant."""

@@ -5,8 +5,9 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, positive
-from numpyro_gp.beliefs.coupled import joint_covariance, marginal_variance
+from numpyro_gp.beliefs.coupled import joint_covariance
 from numpyro_gp.beliefs.decoupled import inverse_covariance
+from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
@@ -100,7 +101,7 @@ class DecoupledLayer(AbstractBelief):
         site = single(self, basis)
         mean, prior = self._mean(site, X), site.diagonal(X)
         if self.B_tril is None:
-            return Marginals(mean, marginal_variance(site.features(X), prior, self._factor))
+            return Marginals(mean, whitened_marginals(site, X, self.whitened_mean, self._factor).variance)
         full = jnp.broadcast_to(prior, mean.shape)
         return Marginals(mean, positive(full - jnp.sum(self._reduction(site, X) ** 2, axis=-2), full))
 

@@ -9,6 +9,9 @@ gives the sites that are not named to NumPyro's own autoguides. The functions he
 - latent inputs of each datum (`latent_inputs`): `free_latent`, `amortised` by a network (`encoder`, `flax_network`,
   `equinox_network`).
 
+- minibatches: `keyed_rows` draws the rows of every plate at the cost of the batch, in a guide of your own too;
+  `permuted_rows` hands out the parts of a random order, for epochs.
+
 ``natural=True`` stores natural parameters, which need `ngp.optim.natural_gradient`. A recipe of your own is any
 function ``recipe(name, prior)`` that declares its parameters with ``numpyro.param(f"{name}/...", start)`` and returns a
 belief (`ngp.beliefs`), or a NumPyro distribution for a site of another kind; ``prior`` is the site's prior in the
@@ -20,6 +23,7 @@ from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, fla
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.layer import decoupled_layer
+from numpyro_gp.guides.minibatches import keyed_rows, permuted_rows
 from numpyro_gp.guides.recipes import coupled, free_latent, mean_field
 
 __all__ = [
@@ -36,7 +40,9 @@ __all__ = [
     "block_low_rank",
     "coupled",
     "free_latent",
+    "keyed_rows",
     "mean_field",
+    "permuted_rows",
     "structured",
 ]
 

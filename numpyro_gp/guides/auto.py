@@ -16,6 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
+from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
 from numpyro_gp.guides.setup import in_one_program, is_set_up_here, is_traced
@@ -151,7 +152,8 @@ class AutoGP(AutoGuide):
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
         self._resize_plates(args, kwargs)
-        plates = make_plates(self, args, kwargs)
+        with keyed_rows():
+            plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
         if self.rest is not None:
             result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
@@ -332,9 +334,16 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
-    """Frames of the plates around latent sites, and the full sizes of all plates."""
-    frames = {f.name: f for site in trace.values() if _is_latent(site) for f in site["cond_indep_stack"]}
-    return frames, {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+    """Frames of the plates around latent sites and of minibatches, and the full sizes of all plates.
+
+    A minibatch without latent sites is opened too, for its rows: the model replays those of the guide (`keyed_rows`).
+    """
+    sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+    stacks = [(_is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
+    frames = {
+        f.name: f for is_latent, stack in stacks for f in stack if is_latent or f.size != sizes.get(f.name, f.size)
+    }
+    return frames, sizes
 
 
 def _is_latent(site: Site) -> bool:

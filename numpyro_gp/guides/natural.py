@@ -6,14 +6,24 @@ natural parameters is the ordinary gradient in the expectation parameters ``(m, 
 optimiser that takes plain gradient steps therefore takes natural-gradient steps (mathematics.md section 3.2).
 """
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpyro
+from jax.custom_derivatives import SymbolicZero
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.linalg import factorise
+from numpyro_gp.linalg import factorise, half_log_det, outer_square
 
-__all__ = ["is_natural", "natural_param", "natural_to_mean", "symmetric_gradient"]
+__all__ = [
+    "Expectations",
+    "is_natural",
+    "natural_expectations",
+    "natural_param",
+    "natural_to_mean",
+    "symmetric_gradient",
+]
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -41,15 +51,25 @@ def _factors(shift: Array, precision: Array) -> tuple[Array, Array, Array]:
     return root @ (root.T @ shift), root, _flip(factor.T)
 
 
+class Expectations(NamedTuple):
+    """What natural parameters say: mean, lower factor, covariance and ``sum_i log C_ii``."""
+
+    mean: Array
+    scale_tril: Array
+    covariance: Array
+    half_log_det: Array
+
+
 @jax.custom_vjp
-def _natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
+def _expectations(shift: Array, precision: Array) -> Expectations:
     mean, root, _ = _factors(shift, precision)
-    return mean, root
+    return Expectations(mean, root, outer_square(root), half_log_det(root))
 
 
-def _forward(shift: Array, precision: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
-    mean, root, root_inverse = _factors(shift, precision)
-    return (mean, root), (mean, root, root_inverse)
+def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
+    mean, root, root_inverse = _factors(shift.value, precision.value)
+    found = Expectations(mean, root, outer_square(root), half_log_det(root))
+    return found, (mean, root, root_inverse, precision.value)
 
 
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
@@ -59,15 +79,36 @@ def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Ar
     return root_inverse.T @ (0.5 * (lower + lower.T)) @ root_inverse
 
 
-def _backward(residuals: tuple[Array, Array, Array], cotangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Gradients in the expectation parameters: ``dm - 2 dS m`` for the shift, ``-2 dS`` for the precision."""
-    mean, root, root_inverse = residuals
-    d_mean, d_root = cotangents
-    d_covariance = symmetric_gradient(root, root_inverse, d_root)
-    return d_mean - 2 * d_covariance @ mean, -2 * d_covariance
+def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:
+    """Gradients in the expectation parameters: ``dm - 2 dS m`` for the shift, ``-2 dS`` for the precision.
+
+    What asked for ``S`` and its log determinant gives ``dS`` itself; only what asked for ``C`` costs three products.
+    """
+    mean, root, root_inverse, precision = residuals
+    d_mean, d_root, d_spread, d_log = cotangents
+    d_covariance = jnp.zeros_like(precision)
+    if not isinstance(d_root, SymbolicZero):
+        d_covariance = d_covariance + symmetric_gradient(root, root_inverse, d_root)
+    if not isinstance(d_spread, SymbolicZero):
+        d_covariance = d_covariance + 0.5 * (d_spread + d_spread.T)
+    if not isinstance(d_log, SymbolicZero):
+        d_covariance = d_covariance + 0.5 * d_log * precision
+    own = jnp.zeros_like(mean) if isinstance(d_mean, SymbolicZero) else d_mean
+    return own - 2 * d_covariance @ mean, -2 * d_covariance
 
 
-_natural_to_mean.defvjp(_forward, _backward)
+_expectations.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def natural_expectations(shift: Array, precision: Array) -> Expectations:
+    """`natural_to_mean` with the covariance and its log determinant, whose gradients need no factor.
+
+    Parameters
+    ----------
+    shift : Array (M,) or (P, M)
+    precision : Array (M, M) or (P, M, M)
+    """
+    return _expectations(shift, precision) if shift.ndim == 1 else jax.vmap(_expectations)(shift, precision)
 
 
 def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
@@ -85,4 +126,5 @@ def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
     scale_tril : Array, like ``precision``
         Lower triangular with a positive diagonal.
     """
-    return _natural_to_mean(shift, precision) if shift.ndim == 1 else jax.vmap(_natural_to_mean)(shift, precision)
+    found = natural_expectations(shift, precision)
+    return found.mean, found.scale_tril

@@ -18,9 +18,10 @@ from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs import Coupled, MeanField
+from numpyro_gp.beliefs.coupled import Moments
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_param, natural_to_mean
+from numpyro_gp.guides.natural import natural_expectations, natural_param
 from numpyro_gp.sites import InducingPrior
 
 __all__ = [
@@ -100,7 +101,8 @@ def _coupled(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike |
 def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
     shift = natural_param(name, "shift", _start_mean(name, prior, mean) / scale**2)
     start = identity_factor(prior.event_shape, scale**-2, prior.dtype)
-    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", start)))
+    found = natural_expectations(shift, natural_param(name, "precision", start))
+    return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.half_log_det))
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:

@@ -56,6 +56,14 @@ class Likelihood(abc.ABC):
         """``E_{N(f; mean, variance)} log p(y | f)`` of each datum: the likelihood's term of a bound."""
         return self._expected(*self._aligned(y, mean, variance, covariance))
 
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, in the precision of ``f``."""
+        values, target = jnp.asarray(f), jnp.asarray(y)
+        if jnp.issubdtype(target.dtype, jnp.floating):
+            target = target.astype(values.dtype)
+        found: Array = self.conditional(values).log_prob(target)
+        return found
+
     def predictive_log_prob(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
     ) -> Array:

@@ -31,10 +31,10 @@ from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_array, check_count, check_points, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.batch import batch_size
-from numpyro_gp.linalg import default_jitter, small_cholesky
+from numpyro_gp.linalg import default_jitter, lower_product, small_cholesky
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
-from numpyro_gp.sites import InducingPrior, standard_normal
+from numpyro_gp.sites import Certain, InducingPrior, standard_normal
 
 __all__ = ["GaussianProcess", "check_name", "gp", "open_process", "open_site", "record", "recorded_processes"]
 
@@ -132,7 +132,7 @@ class GaussianProcess:
         """
         inputs = check_points("X", X, self.columns, leading=True)
         if isinstance(self.basis, Basis) and inputs is self.basis.inducing:
-            return self.at_inducing()
+            return self._normal(None)
         return self._normal(inputs)
 
     def at(self, output: ArrayLike, X: ArrayLike) -> dist.Normal:
@@ -167,16 +167,30 @@ class GaussianProcess:
         shift = jnp.take_along_axis(self._mean_at(inputs), codes[:, None], axis=1)
         return dist.Normal((mean + shift)[:, 0], jnp.sqrt(variance[:, 0]))
 
-    def at_inducing(self) -> dist.Distribution:
+    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:
         """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
 
         For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``. ``f(X)`` at the very array
         that was passed as inducing inputs does the same; two arguments of a compiled function are two arrays there.
+
+        ``with_jitter``: ``u = L v`` in its place, ``u ~ N(0, k(X, X) + eps I)`` with the jitter in the kernel, as in a
+        model written by hand. A point of whitened values then *is* the function: no inverse, no variance that is left
+        over and no quadrature. With a belief the marginals are those of ``u``. Of a process that `gp_regression`
+        conditions on its data, where the noise stands for the jitter, it is ``f(X)`` at them.
         """
         if not isinstance(self.basis, Basis):
             cure = "Call the process at the inputs: f(X)."
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
-        return self._normal(None)
+        if not with_jitter or self.noise is not None:
+            return self._normal(None)
+        noisy = dataclasses.replace(self, basis=dataclasses.replace(self.basis, is_noisy=True))
+        if not isinstance(self.process, Point):
+            return noisy._normal(None)
+        if self.process.v.ndim == 1:
+            values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
+            return Certain(self._mean_at(self.basis.inducing) + values)
+        certain = Certain(_moments(noisy, None)[0])
+        return certain if self.outputs is None else certain.to_event(1)
 
     def _normal(self, inputs: Array | None) -> dist.Distribution:
         mean, scale = _moments(self, inputs)

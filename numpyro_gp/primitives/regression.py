@@ -155,7 +155,8 @@ def _exact(kernel: Kernel, inputs: Array, noise: Array, loc: Array, jitter: floa
 
     def condition(residuals: Array) -> tuple[Basis, Point]:
         # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
-        basis = Basis(kernel, inputs, *factorise(covariance), jnp.asarray(added + noise, covariance.dtype))
+        jitter = jnp.asarray(added + noise, covariance.dtype)
+        basis = Basis(kernel, inputs, *factorise(covariance), jitter, covariance)
         return basis, Point(basis.inverse @ residuals)
 
     return ExactMarginal(loc, covariance), condition

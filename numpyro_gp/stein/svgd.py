@@ -27,6 +27,7 @@ from numpyro_gp.guides.internals import (
     key_of_stein_step,
     model_and_guide_keys,
 )
+from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.setup import in_one_program, is_traced
 from numpyro_gp.stein.direction import Forces, average, forces, healthy_particles, mark_faults
 from numpyro_gp.stein.kernels import RBF, Kernel
@@ -178,9 +179,9 @@ class SVGD(SteinHooks):
         """Log density of one particle in unconstrained coordinates, log-Jacobian included."""
         model_key, guide_key = model_and_guide_keys(rng_key)
         params = self.constrain_fn({**free, **shared})
-        values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
-        model = replay(seed(self.model, model_key), values)
-        density, _ = log_density(model, args, kwargs, params)
+        with keyed_rows():
+            values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
+            density, _ = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
         # Whole arrays, never scaled: a site in a subsampled plate is still all there.
         jacobians = (
             jnp.sum(self.particle_transforms[name].log_abs_det_jacobian(value, params[name]))

@@ -49,7 +49,11 @@ def test_start_is_as_narrow_as_asked(covariance):
 
 
 def test_deep_model_learns_a_step():
-    """Two decoupled layers on a step function: the loss falls far below that of the start."""
+    """Two decoupled layers on a step function: the loss falls far below that of the start.
+
+    Adam at a constant 0.05 is chaotic here: two runs whose gradients agree to 1e-11 part after forty steps, and one key
+    in six ends on a spike of loss 60 to 110. With steps that die out all of twelve keys end between 36 and 48.
+    """
     X = jnp.linspace(-1, 1, 40)[:, None]
     y = jnp.sign(X[:, 0]) + 0.01 * jnp.cos(30 * X[:, 0])
     first, last = initial_layers(X, X[::8], widths=[1])
@@ -62,9 +66,10 @@ def test_deep_model_learns_a_step():
             ngp.observe("y", outer(hidden), ngp.likelihoods.Gaussian(0.2), obs=y)
 
     layers = {"inner": decoupled_layer(X[::4], scale=first.scale), "outer": decoupled_layer(X[::4])}
-    svi = SVI(model, ngp.AutoGP(model, layers), optax.adam(0.05), Trace_ELBO())
+    steps = optax.cosine_decay_schedule(0.05, 150)
+    svi = SVI(model, ngp.AutoGP(model, layers), optax.adam(steps), Trace_ELBO())
     result = svi.run(jax.random.key(0), 150, X, y, progress_bar=False)
-    assert result.losses[-20:].mean() < 0.5 * result.losses[0]
+    assert result.losses[-20:].mean() < 0.1 * result.losses[0]
     prediction = ngp.Posterior.from_svi(model, svi.guide, result.params).predict(jax.random.key(1), X, num_samples=20)
     assert jnp.sqrt(jnp.mean((prediction.mean - y) ** 2)) < 0.5, "the sample standard deviation of y is 1"
 

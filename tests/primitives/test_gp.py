@@ -1,5 +1,7 @@
 """The gp primitive: predictions from points and beliefs, draws, shapes, NumPyro's handlers, bad input."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,33 +110,90 @@ def test_mean_functions(rng):
 
 
 def at_own_inputs(value, **options):
-    """A process at its inducing inputs, by name and called there: eager, compiled with Z = X closed over, and apart."""
+    """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; with the jitter."""
     Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
     kernel = ngp.kernels.Matern52(1.3, 0.7)
-    named = lambda Z: moments(process(value, kernel, Z, jitter=1e-2, **options).at_inducing())  # noqa: E731
-    called = lambda Z, X: moments(process(value, kernel, Z, jitter=1e-2, **options)(X))  # noqa: E731
-    return [named(Z), jax.jit(named)(Z), called(Z, Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
+    at = functools.partial(process, value, kernel, jitter=1e-2, **options)
+    called, named = (lambda Z, X: moments(at(Z)(X))), (lambda Z: moments(at(Z).at_inducing()))
+    noisy = lambda Z: moments(at(Z).at_inducing(with_jitter=True))  # noqa: E731
+    same = [called(Z, Z), jax.jit(lambda Z: called(Z, Z))(Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
+    same += [named(Z), jax.jit(named)(Z)]
+    return same, [noisy(Z), jax.jit(noisy)(Z)], np.asarray(kernel.matrix(Z)) + 1.3e-2 * np.eye(5)
 
 
 def moments(f):
     return jnp.stack([f.mean, f.variance])
 
 
-@pytest.mark.parametrize(
-    ("value", "options"),
-    [
-        (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
-        (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
-        (jnp.arange(15.0).reshape(3, 1, 5), {}),  # whitened values that stand in a plate
-        (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
-        (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
-    ],
-)
-def test_at_inducing_is_the_process_called_there(value, options):
+POINTS = [
+    (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
+    (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
+    (jnp.arange(15.0).reshape(3, 1, 5), {}),  # whitened values that stand in a plate
+]
+BELIEFS = [
+    (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+    (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+]
+
+
+@pytest.mark.parametrize(("value", "options"), POINTS + BELIEFS)
+def test_a_process_called_at_its_inducing_inputs_is_the_same_however_they_come(value, options):
     """With a jitter of 1e-2, a variance of eps in the place of eps - eps^2 (K + eps I)^-1 is off by 1e-4 and more."""
-    first, *others = at_own_inputs(value, **options)
+    (first, *others), _, _ = at_own_inputs(value, **options)
     for other in others:
         np.testing.assert_allclose(other, first, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("value", "options"), POINTS)
+def test_a_point_at_inducing_is_known_and_has_the_jitter_in_its_kernel(value, options):
+    """``u = L v`` of ``K + eps I``, with the mean; f(Z) is off by 1e-2, a factor transposed by 1."""
+    _, named, gram = at_own_inputs(value, **options)
+    values = np.asarray(value) @ np.linalg.cholesky(gram).T
+    values = values[:, 0] if values.ndim == 3 else values.T
+    if "mean" in options:
+        values = values + np.random.default_rng(0).normal(size=(5, 2))[:, 0]
+    for mean, variance in named:
+        np.testing.assert_allclose(mean, values, atol=1e-12)
+        np.testing.assert_array_equal(variance, np.zeros_like(values))
+
+
+def test_a_belief_at_inducing_is_that_of_noisy_values():
+    """``L S L^T`` on the diagonal, of ``K + eps I``: without the jitter it is off by 1e-3 and more."""
+    _, named, gram = at_own_inputs(*BELIEFS[0][:1])
+    factor = np.linalg.cholesky(gram)
+    for mean, variance in named:
+        np.testing.assert_allclose(mean, factor @ np.arange(5.0), atol=1e-12)
+        np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
+
+
+def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
+    """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""
+    rng = np.random.default_rng(0)
+    X, y, v = jnp.asarray(rng.normal(size=(6, 2))), jnp.asarray(rng.integers(0, 2, 6)), jnp.asarray(rng.normal(size=6))
+
+    def model():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.3, scale), X, jitter=1e-4)
+        with numpyro.plate("data", 6):
+            ngp.observe("y", f.at_inducing(with_jitter=True), ngp.likelihoods.Bernoulli(), obs=y)
+
+    def hand():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
+        squares = jnp.sum((X[:, None] - X[None]) ** 2, axis=-1)
+        gram = 1.3 * jnp.exp(-0.5 * squares / scale**2) + 1.3e-4 * jnp.eye(6)
+        with numpyro.plate("data", 6):
+            numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
+
+    def density(model, at):
+        return log_density(model, (), {}, {"lengthscale": at[0], "f": at[1]})[0]
+
+    at = (jnp.array(0.8), v)
+    found, wanted = (jax.jit(jax.value_and_grad(lambda at, m=m: density(m, at)))(at) for m in (model, hand))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    found, wanted = (jax.jit(jax.hessian(lambda x, m=m: density(m, (x, v))))(at[0]) for m in (model, hand))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_at_inducing_calls_no_kernel_again():

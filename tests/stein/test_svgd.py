@@ -154,14 +154,15 @@ def test_resume_equals_uninterrupted():
     def engine():
         return SVGD(gp_model, numpyro.optim.Adagrad(0.2), PerSite(), 3)
 
+    # Loops of 8, 5 and 3 steps are three programs, and rounding grows with the steps; a forgotten state is off by 1e-2.
     whole = engine().run(KEY, 8, X, LABELS, batch=6, progress_bar=False)
     first = engine()
     half = first.run(KEY, 5, X, LABELS, batch=6, progress_bar=False)
     for svgd in (first, engine()):  # the same object, and one that has seen nothing
         rest = svgd.run(jax.random.key(99), 3, X, LABELS, batch=6, progress_bar=False, init_state=half.state)
         for name, value in whole.params.items():
-            np.testing.assert_allclose(rest.params[name], value, rtol=1e-10)
-        np.testing.assert_allclose(rest.losses, whole.losses[5:], rtol=1e-10)
+            np.testing.assert_allclose(rest.params[name], value, rtol=1e-6)
+        np.testing.assert_allclose(rest.losses, whole.losses[5:], rtol=1e-6)
 
 
 def test_same_key_same_particles_and_another_key_others():

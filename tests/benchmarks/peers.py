@@ -1,0 +1,149 @@
+"""The same work by others; a function raises ImportError where its library is not installed."""
+
+from contextlib import nullcontext
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.contrib import einstein
+
+from tests.benchmarks import work
+from tests.benchmarks.clock import Party
+
+
+def by_hand(X, y):
+    """The latent classification of `work.latent` as one writes it in NumPyro, jitter in the kernel."""
+    lengthscale, variance = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in ("lengthscale", "variance"))
+    v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([X.shape[0]]).to_event(1))
+    scaled = X / lengthscale
+    norms = jnp.sum(scaled**2, axis=1)
+    squares = jnp.maximum(norms[:, None] + norms[None, :] - 2 * scaled @ scaled.T, 1e-12)
+    z = jnp.sqrt(5 * squares)
+    gram = variance * (1 + z + z**2 / 3) * jnp.exp(-z) + 1e-6 * variance * jnp.eye(X.shape[0], dtype=X.dtype)
+    with numpyro.plate("data", X.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
+
+
+def leapfrog_by_hand():
+    return work.leapfrog(by_hand, "NumPyro by hand")
+
+
+def leapfrog_tinygp():
+    from tinygp import GaussianProcess, kernels
+
+    def model(X, y):
+        lengthscale, variance = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in ("lengthscale", "variance"))
+        process = GaussianProcess(variance * kernels.Matern52(lengthscale), X, diag=1e-6 * variance)
+        f = numpyro.sample("f", process.numpyro_dist())
+        with numpyro.plate("data", X.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=f), obs=y)
+
+    return work.leapfrog(model, "tinygp")
+
+
+def particles_numpyro():
+    return work.particles(by_hand, einstein.SVGD, einstein.RBFKernel, "NumPyro")
+
+
+def rows_of_numpyro():
+    return work.minibatch("NumPyro", nullcontext)
+
+
+def _gpytorch(size, dtype, natural):
+    import gpytorch
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(getattr(torch, dtype))
+    kind = "NaturalVariationalDistribution" if natural else "CholeskyVariationalDistribution"
+    X, y = map(torch.as_tensor, work.regression(dtype))
+
+    class Model(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            belief = getattr(gpytorch.variational, kind)(size)
+            super().__init__(gpytorch.variational.VariationalStrategy(self, X[:size].clone(), belief))
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.MaternKernel(2.5, ard_num_dims=work.COLUMNS)
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    return gpytorch, torch, Model(), X, y
+
+
+def step_gpytorch(size, dtype, natural):
+    gpytorch, torch, model, X, y = _gpytorch(size, dtype, natural)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, work.ROWS)
+    own = [p for name, p in model.named_parameters() if "variational_distribution" in name] if natural else []
+    rest = [p for p in [*model.parameters(), *likelihood.parameters()] if not any(p is q for q in own)]
+    optimisers = [torch.optim.Adam(rest, 1e-2)]
+    if natural:
+        optimisers.append(gpytorch.optim.NGD(own, num_data=work.ROWS, lr=0.1))
+
+    def call():
+        rows = torch.randperm(work.ROWS)[: work.BATCH]
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+        (-bound(model(X[rows]), y[rows])).backward()
+        for optimiser in optimisers:
+            optimiser.step()
+
+    return Party("GPyTorch", call)
+
+
+def prediction_gpytorch(size, dtype, rows=100_000):
+    _, torch, model, _, _ = _gpytorch(size, dtype, False)
+    model.eval()
+    new = torch.as_tensor(np.random.default_rng(1).normal(size=(rows, work.COLUMNS)).astype(dtype))
+
+    def call():
+        with torch.no_grad():
+            for part in new.split(8192):
+                found = model(part)
+                found.mean, found.variance  # noqa: B018
+
+    return Party("GPyTorch", call)
+
+
+def _gpflow(size, dtype):
+    import gpflow
+    import tensorflow as tf
+
+    gpflow.config.set_default_float(getattr(np, dtype))
+    gpflow.config.set_default_jitter(1e-6 if dtype == "float64" else 1e-4)
+    X, y = work.regression(dtype)
+    kernel = gpflow.kernels.Matern52(lengthscales=np.ones(work.COLUMNS))
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    return gpflow, tf, gpflow.models.SVGP(kernel, likelihood, X[:size].copy(), num_data=work.ROWS), X, y
+
+
+def step_gpflow(size, dtype, natural):
+    gpflow, tf, model, X, y = _gpflow(size, dtype)
+    if natural:
+        gpflow.set_trainable(model.q_mu, False)
+        gpflow.set_trainable(model.q_sqrt, False)
+    adam, steps = tf.keras.optimizers.Adam(1e-2), gpflow.optimizers.NaturalGradient(0.1)
+    batches = tf.data.Dataset.from_tensor_slices((X, y[:, None])).repeat().shuffle(work.ROWS).batch(work.BATCH)
+    loss = model.training_loss_closure(iter(batches), compile=False)
+
+    @tf.function
+    def both():
+        if natural:
+            steps.minimize(loss, [(model.q_mu, model.q_sqrt)])
+        with tf.GradientTape() as tape:
+            value = loss()
+        variables = model.trainable_variables
+        adam.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+        return value
+
+    return Party("GPflow", lambda: float(both()))
+
+
+def prediction_gpflow(size, dtype, rows=100_000):
+    _, tf, model, _, _ = _gpflow(size, dtype)
+    new = np.random.default_rng(1).normal(size=(rows, work.COLUMNS)).astype(dtype)
+    predict = tf.function(model.predict_f)
+    parts = np.array_split(new, rows // 8192 + 1)
+    return Party("GPflow", lambda: [part.numpy() for x in parts for part in predict(x)])
