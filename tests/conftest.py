@@ -1,13 +1,15 @@
 """Settings of every test: float64, no implicit rank promotion, quick compilation; warnings are errors (pyproject.toml)."""
 
+import gc
 import os
 import sys
 from pathlib import Path
 
-# Tests compile thousands of small programs that run for microseconds: optimise them as little as possible. Benchmarks
-# (pytest -m benchmark) time what users get.
+# Tests compile thousands of small programs that run for microseconds: optimise them as little as possible. The older
+# code generator takes half of the time of the emitters. Benchmarks (pytest -m benchmark) time what users get.
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 if "benchmark" not in sys.argv:
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    os.environ.setdefault("XLA_FLAGS", QUICK)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # XLA names tuning preferences of this very machine as missing features whenever it reads a kept program.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,6 +33,9 @@ if "benchmark" not in sys.argv:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# JAX keeps millions of objects alive: looking through them for garbage is a tenth of the suite's time.
+gc.freeze()
+gc.set_threshold(100_000, 50, 1000)
 
 
 @pytest.fixture
