@@ -257,6 +257,8 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
 def _common_scale(scales: dict[str, Any]) -> Any:
     """``N / N_b``, which all local sites share; it multiplies the logarithm and not the weights inside it."""
     numbers = list(scales.values())
+    if all(number is numbers[0] for number in numbers):
+        return numbers[0]
     traced = [name for name, scale in scales.items() if isinstance(scale, jax.core.Tracer)]
     if traced or any(float(number) != float(numbers[0]) for number in numbers):
         got = f"{dict.fromkeys(traced, 'a traced value') or scales}"

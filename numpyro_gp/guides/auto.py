@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
@@ -100,7 +101,8 @@ class AutoGP(AutoGuide):
 
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         key = numpyro.prng_key()
-        with handlers.block(), Validated() if is_set_up_here() else nullcontext(), handlers.seed(rng_seed=key):
+        checks = Validated() if is_set_up_here() else nullcontext()
+        with handlers.block(), given_rows_again(), checks, handlers.seed(rng_seed=key):
             return handlers.trace(self.model).get_trace(*args, **kwargs)
 
     def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail, when_known
+from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import shared_plates, starts_well
 from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
 from numpyro_gp.sites import Site, role, unwrap
@@ -25,7 +26,7 @@ class Remainder:
         self.model, self.sites, self.has_data = model, frozenset(sites), True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        with nullcontext() if self.has_data else _DataMasked():
+        with given_rows_again(), nullcontext() if self.has_data else _DataMasked():
             return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
 
     @contextmanager

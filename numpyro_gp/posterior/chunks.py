@@ -58,6 +58,7 @@ def predict_chunks(
     rows: Mapping[Any, Any],
     chunk_size: int,
     keep: Callable[[str, Callable[[], Any]], Any] = lambda name, build: build(),  # noqa: ARG005
+    first: int | None = None,
 ) -> Chunks:
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
@@ -77,11 +78,14 @@ def predict_chunks(
     chunk_size : int
     keep : callable
         See `keeper`; by default the function is traced at every call.
+    first : int, optional
+        For rows that are themselves a part of more: how many come before. All chunks then have the same size.
     """
     total = next(iter(rows.values())).shape[0]
-    size = min(chunk_size, total)
+    size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
     starts = range(0, total, size)
-    parts = [({name: padded(row, start, size) for name, row in rows.items()}, np.int32(start)) for start in starts]
+    cut = lambda start: {name: padded(row, start, size) for name, row in rows.items()}  # noqa: E731
+    parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws
 
     def build() -> tuple[Programs, list[Any], Any]:

@@ -1,12 +1,12 @@
 """A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, is_array
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
@@ -22,10 +22,11 @@ from numpyro_gp.posterior.tracing import (
 )
 from numpyro_gp.primitives.programs import run, traced
 from numpyro_gp.sites import Observation, unwrap
-from numpyro_gp.training.calls import Call, row_arrays
+from numpyro_gp.training.batches import check_like_first, layout_of, with_batch
+from numpyro_gp.training.calls import Call, bind, row_arrays
 from numpyro_gp.training.programs import fingerprint, keep_program
 
-__all__ = ["draw_functions", "predict_conditioned", "predict_rows"]
+__all__ = ["draw_functions", "predict_conditioned", "predict_rows", "predict_stream"]
 
 
 def predict_rows(
@@ -36,8 +37,12 @@ def predict_rows(
     site: str | None,
     num_samples: int | None,
     chunk_size: int,
+    first: int | None = None,
 ) -> Prediction:
-    """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`."""
+    """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`.
+
+    ``first``: of rows that are a part of more, how many come before.
+    """
     key = check_key("key", key)
     check_count("chunk_size", chunk_size)
     cut = row_arrays(call, rows)
@@ -72,8 +77,30 @@ def predict_rows(
         cut = keep("rows", lambda: find_rows(program, call.arrays, call.owners, known, size))
     numbered = dict(enumerate(call.arrays))
     rest = {number: numbered.pop(number) for number in set(numbered) - cut}
-    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size, keep)
-    return Prediction(chunks, chunks.sizes, key)
+    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size, keep, first)
+    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key)
+
+
+def predict_stream(
+    posterior: Any,
+    key: Array,
+    stream: Iterator[Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    chunk_size: int,
+    **options: Any,
+) -> Iterator[Prediction]:
+    """Predict the rows of a stream, a chunk at a time, by one program and under the same draws of the posterior."""
+    start, first = 0, None
+    for number, chunk in enumerate(stream):
+        name = f"chunks[{number}]"
+        layout = layout_of(name, chunk := (chunk,) if is_array(chunk) else chunk)
+        first = first or layout
+        check_like_first(name, layout, first)
+        call = bind(posterior.model, *with_batch(name, chunk, args, kwargs))
+        rows = tuple(chunk) if isinstance(chunk, dict) else tuple(call.arguments)[: len(chunk)]
+        yield predict_rows(posterior, key, call, rows, chunk_size=min(chunk_size, first.rows), first=start, **options)
+        start += layout.rows
 
 
 def predict_conditioned(

@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_finite, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
 from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
-from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows
+from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows, predict_stream
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, check_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
@@ -116,23 +116,30 @@ class Posterior:
         """Number of stored draws; None where draws can be made at will."""
         return self.source.num_draws
 
+    @overload
+    def predict(self, key: Array, chunks: Iterator[Any], /, *args: Any, **kwargs: Any) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, key: Array, *args: Any, **kwargs: Any) -> Prediction: ...
+
     def predict(
         self,
         key: Array,
-        *args: object,
+        *args: Any,
         num_samples: int | None = None,
         chunk_size: int = 8192,
         rows: Sequence[str] | None = None,
         site: str | None = None,
-        **kwargs: object,
-    ) -> Prediction:
+        **kwargs: Any,
+    ) -> Prediction | Iterator[Prediction]:
         """Predict the data of the model called with these arguments and without its observations.
 
         Parameters
         ----------
         key : PRNG key
         *args, **kwargs
-            Arguments of the model, with new inputs and no data.
+            Arguments of the model, with new inputs and no data. If the first is an iterator, of arrays or of batches
+            as `ngp.fit` takes them, so is what comes back: a prediction for each, made when it is asked for.
         num_samples : int, optional
             Draws in the mixture; all stored draws, or 100 (1 where nothing is random).
         chunk_size : int
@@ -144,8 +151,11 @@ class Posterior:
 
         Returns
         -------
-        Prediction
+        Prediction, or an iterator of them
         """
+        if args and isinstance(args[0], Iterator):
+            options = {"site": site, "num_samples": num_samples}
+            return predict_stream(self, key, args[0], args[1:], kwargs, chunk_size, **options)
         call = bind(self.model, args, kwargs)
         return predict_rows(self, key, call, rows, site, num_samples, chunk_size)
 

@@ -39,6 +39,13 @@ class Position(NamedTuple):
     def steps(self) -> int:
         return sum(len(chunk) for chunk in self.chunks)
 
+    def after(self, state: Any, losses: np.ndarray) -> "Position":
+        """The position after some more steps."""
+        chunks = self.chunks
+        while chunks and len(chunks[-1]) <= len(losses):  # few pieces, and none is copied often
+            losses, chunks = np.concatenate([chunks[-1], losses]), chunks[:-1]
+        return Position(state, (*chunks, losses))
+
 
 def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
     """The path to write to; refuse one that cannot be written, or that would overwrite another run."""

@@ -1,7 +1,6 @@
 """What is wrong with a run: why a step failed, by running guide and model once more, and fits that never started."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ from numpyro.infer.util import compute_log_probs
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.guides.internals import model_and_guide_keys
+from numpyro_gp.training.batches import Data
 from numpyro_gp.training.checkpoints import is_key
 from numpyro_gp.training.engines import Particle, family
 
@@ -30,7 +30,7 @@ def all_finite(tree: object) -> Array:
 
 
 def explain(
-    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], merge: Callable
+    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], data: Data
 ) -> tuple[str, tuple[str, ...]]:
     """Why the step from ``state`` failed: a sentence, and the names of the sites at fault in model order."""
     finite_loss = bool(np.isfinite(loss))
@@ -47,7 +47,7 @@ def explain(
         return reason, ()
     try:
         gradients = finite_loss or kind.loss_is_gradient
-        faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, merge, gradients)
+        faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, data, gradients)
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
@@ -99,7 +99,7 @@ def not_finite(params: object) -> list[str]:
 
 
 def faulty_sites(
-    engine: Any, particles: list[Particle], arrays: list[Array], merge: Callable, gradients: bool
+    engine: Any, particles: list[Particle], arrays: list[Array], data: Data, gradients: bool
 ) -> tuple[list[tuple[str, str]], str]:
     """Run guide and model once more for the particles of the failed step and look at every site.
 
@@ -109,13 +109,13 @@ def faulty_sites(
     order: list[str] = []
 
     def terms(free: dict, mutable: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
-        args, kwargs = merge(arrays)
-        kwargs = {**kwargs, **engine.static_kwargs}
-        params = {**constrain(free), **mutable}
-        model_key, guide_key = model_and_guide_keys(key)
-        guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)
-        model = replay(seed(engine.model, model_key), guide_trace)
-        model_terms, model_trace = compute_log_probs(model, args, kwargs, params)
+        with data.opened(arrays) as (args, kwargs):
+            kwargs = {**kwargs, **engine.static_kwargs}
+            params = {**constrain(free), **mutable}
+            model_key, guide_key = model_and_guide_keys(key)
+            guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)
+            model = replay(seed(engine.model, model_key), guide_trace)
+            model_terms, model_trace = compute_log_probs(model, args, kwargs, params)
         sites = {**model_trace, **{name: site for name, site in guide_trace.items() if name not in model_trace}}
         sites = {name: site for name, site in sites.items() if site["type"] in ("sample", "deterministic")}
         order[:] = sites

@@ -20,9 +20,10 @@ import numpy as np
 import tqdm
 from jax import lax
 
-from numpyro_gp.arrays import Array, Merge
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.training.batches import Data, Stream, Whole, check_guide, data_part
 from numpyro_gp.training.calls import bind, split_arguments
 from numpyro_gp.training.checkpoints import (
     FitResult,
@@ -38,7 +39,7 @@ from numpyro_gp.training.start import REMEDY, argument_names, initial_state, loo
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
-RESERVED_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params")
+RESERVED_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params", "batches")
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
@@ -76,6 +77,8 @@ def fit(
     checkpoint_every: float = 30.0,
     resume: bool | str | os.PathLike | FitResult = False,
     init_params: dict[str, Any] | None = None,
+    batches: Any = None,
+    num_data: int | None = None,
     **kwargs: Any,
 ) -> FitResult:
     """Run an inference engine for ``num_steps`` steps on ``model(*args, **kwargs)``.
@@ -106,8 +109,19 @@ def fit(
         :class:`FitResult` continues from it. The numbers are those of an uninterrupted run.
     init_params
         Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``).
+    batches : iterable, or callable ``step -> iterable``
+        One batch for each step, in place of data that are too large: a tuple of arrays, the model's first arguments,
+        or a dictionary of arrays. NumPy arrays (memory maps too) are copied to the device while the step before
+        runs. The model is called with the batch, ``plate("data", len(X))``, and each of its terms counts
+        ``num_data / len(X)`` times; later batches may be shorter than the first, and none longer. An iterator
+        is at step k at its k-th batch (one more may have been taken from it when a fit is interrupted). Any other
+        iterable is gone through again when it ends. A callable is told how many steps a resumed fit has done, and
+        returns the batches from there on.
+    num_data : int
+        With ``batches``, the number N of all data; given to a model that has an argument of this name, whose plate may
+        then be ``plate("data", num_data, subsample_size=len(X))``.
     *args, **kwargs
-        What the model takes. A model with an argument named like one of the six above is refused.
+        What the model takes. A model with an argument named like one of those above is refused, but for ``num_data``.
 
     Returns
     -------
@@ -121,6 +135,9 @@ def fit(
         is not finite. Names the step and the site; carries the result of the steps before it.
     FitInterrupted
         At Ctrl-C; a ``KeyboardInterrupt`` with the result so far.
+    Exception
+        What ``batches`` raise, or a device, and errors for batches that end or differ from the first: with the result
+        of the steps before in ``error.result``, and in the checkpoint.
 
     Warns
     -----
@@ -144,15 +161,17 @@ def fit(
     key = check_key("key", key)
     check_engine(svi_or_stein)
     check_nonnegative("checkpoint_every", checkpoint_every)
-    check_call(svi_or_stein, args, kwargs)
     path = check_checkpoint(checkpoint, resume)
-    arrays, merge = split_arguments(args, kwargs)
-    state = initial_state(key, svi_or_stein, num_steps, init_params, arrays, merge)
+    feed, data = feed_of(svi_or_stein, batches, num_data, args, kwargs)
+    state = initial_state(key, svi_or_stein, num_steps, init_params, feed.arrays(), data)
+    check_guide(svi_or_stein, data, feed.arrays())
     position = starting_position(svi_or_stein, state, path, resume)
+    feed.start(position.steps)
     start, is_finite = look_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     watch = is_finite
-    job = Job(svi_or_stein, arrays, merge, kept_loop(svi_or_stein, merge, size, watch), path, num_steps)
+    size = size if batches is None else 1
+    job = Job(svi_or_stein, feed, data, kept_loop(svi_or_stein, data, size, watch), path, num_steps)
     pace = Pace(size, chunk_size is None, checkpoint_every)
     label = family(svi_or_stein).loss_name
     done = min(position.steps, num_steps)
@@ -161,8 +180,8 @@ def fit(
         position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
     result = keep(job, position)
     if failure is not None:
-        loss, after = failure
-        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, merge)
+        loss, after, arrays = failure
+        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, data)
         message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
         raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
     if is_new and (message := standstill(start, result.params, position.losses)):
@@ -177,8 +196,8 @@ class Job(NamedTuple):
     """What does not change during a run."""
 
     engine: Any
-    arrays: list[Array]
-    merge: Callable
+    feed: Stream | Whole
+    data: Data
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
@@ -205,17 +224,20 @@ class Pace(NamedTuple):
 def run_chunks(
     job: Job, position: Position, pace: Pace, describe_loss: Callable, bar: Any
 ) -> tuple[Position, tuple | None]:
-    """Run until the last step or the first bad one; the failure is that step's loss and the state after it."""
+    """Run until the last step or the first bad one; the failure is its loss, the state after it and its data."""
     length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
     try:
         while position.steps < job.num_steps:
             started, wanted = time.monotonic(), min(length, job.num_steps - position.steps)
-            count, state, losses, healthy = job.advance(position.state, wanted, job.arrays)
+            arrays = job.feed.arrays()
+            count, state, losses, healthy = job.advance(position.state, wanted, arrays)
+            if position.steps + wanted < job.num_steps:
+                job.feed.prefetch()
             losses = np.asarray(losses)[: int(count)]
             if not healthy:  # once more from the same state, one step less
-                good = job.advance(position.state, len(losses) - 1, job.arrays)[1]
-                return Position(good, (*position.chunks, losses[:-1])), (losses[-1], state)
-            position = Position(state, (*position.chunks, losses))
+                good = job.advance(position.state, len(losses) - 1, arrays)[1]
+                return position.after(good, losses[:-1]), (losses[-1], state, arrays)
+            position = position.after(state, losses)
             bar.set_postfix_str(describe_loss(f"{losses[-1]:.5g}"), refresh=False)
             bar.update(len(losses))
             if time.monotonic() - saved_at >= pace.checkpoint_every:
@@ -225,6 +247,11 @@ def run_chunks(
     except KeyboardInterrupt:
         message = f"Interrupted after {position.steps} of {job.num_steps} steps, kept {job.place}."
         raise FitInterrupted(message, keep(job, position)) from None
+    except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept
+        if position.steps and not hasattr(error, "result"):
+            error.result = keep(job, position)
+            error.add_note(f"After {position.steps} of {job.num_steps} steps, kept {job.place}.")
+        raise
     return position, None
 
 
@@ -262,6 +289,22 @@ def check_engine(engine: object) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
+def feed_of(
+    engine: Any, batches: Any, num_data: int | None, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Stream | Whole, Data]:
+    """Where the arrays of each step come from, and how the model is called with them."""
+    if num_data is not None and (batches is None or "num_data" in argument_names(getattr(engine, "model", None))):
+        kwargs = {**kwargs, "num_data": num_data}
+    if batches is None:
+        check_call(engine, args, kwargs)
+        arrays, merge = split_arguments(args, kwargs)
+        return Whole(arrays), Data(merge)
+    stream = Stream(batches, args, kwargs)
+    args, kwargs, _ = stream.merge(stream.arrays())
+    check_call(engine, args, kwargs)
+    return stream, Data(stream.merge, data_part(engine, args, kwargs, stream.rows, num_data))
+
+
 def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse arguments that the engine's model would refuse."""
     model = getattr(engine, "model", None)
@@ -272,13 +315,13 @@ def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 # ----------------------------------------------------------------------------------------- the loop
 
 
-def kept_loop(engine: object, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
+def kept_loop(engine: object, data: Data, size: int, watch: bool) -> Callable[..., tuple]:
     """The compiled loop of an engine: the one of an earlier fit, where nothing that it has built in has changed."""
-    key = fingerprint(parts_of(engine), merge.fixed, size, watch), merge.structure
-    return keep_program(engine, key, lambda engine: compiled_loop(engine, merge, size, watch))
+    key = fingerprint(parts_of(engine), size, watch), data.made_of
+    return keep_program(engine, key, lambda engine: compiled_loop(engine, data, size, watch))
 
 
-def compiled_loop(engine: Any, merge: Merge, size: int, watch: bool) -> Callable[..., tuple]:
+def compiled_loop(engine: Any, data: Data, size: int, watch: bool) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
     The caller keeps the state it passes in (it is not donated), because a failure is answered by
@@ -287,8 +330,8 @@ def compiled_loop(engine: Any, merge: Merge, size: int, watch: bool) -> Callable
 
     @jax.jit  # called for its types and then in the loop, and traced once for both
     def step(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
-        args, kwargs = merge(arrays)
-        return engine.update(state, *args, **kwargs)
+        with data.opened(arrays) as (args, kwargs):
+            return engine.update(state, *args, **kwargs)
 
     @jax.jit
     def advance(state: Any, length: int, arrays: list[Array]) -> tuple:

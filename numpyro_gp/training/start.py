@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from numpyro_gp.arrays import Array, Merge
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.setup import set_up, try_out
 from numpyro_gp.primitives.programs import run
+from numpyro_gp.training.batches import Data
 from numpyro_gp.training.checkpoints import is_key
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite
@@ -41,14 +42,14 @@ def argument_names(function: Any) -> tuple[str, ...]:
 
 
 def initial_state(
-    key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, arrays: list[Array], merge: Merge
+    key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, arrays: list[Array], data: Data
 ) -> Any:
     """``engine.init``, with Python numbers in the state made into arrays of a definite type.
 
     A second call for the same engine, with data of the same shapes, compiles nothing. The guide stays as the first
     call left it; the state is what it would be for a new one.
     """
-    names, (args, kwargs) = argument_names(engine.init), merge(arrays)
+    names = argument_names(engine.init)
     options = {} if init_params is None else {"init_params": init_params}
     if options and "init_params" not in names:
         cure = "Set starting values in the guide (init_loc_fn) instead."
@@ -56,7 +57,8 @@ def initial_state(
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
 
     def start() -> Any:
-        state = engine.init(key, *horizon, *args, **options, **kwargs)
+        with data.opened(arrays) as (args, kwargs):
+            state = engine.init(key, *horizon, *args, **options, **kwargs)
         return jax.tree.map(
             lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
         )
@@ -64,7 +66,7 @@ def initial_state(
     try:
         if not family(engine).can_be_traced:
             return start()
-        return kept_start(start, engine, [key, *arrays], (merge, horizon, options))
+        return kept_start(start, engine, [key, *arrays], (data, horizon, options))
     except (ValueError, RuntimeError) as error:
         # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
         if "got invalid" in str(error) or "Cannot find valid initial parameters" in str(error):
@@ -72,13 +74,13 @@ def initial_state(
         raise
 
 
-def kept_start(start: Callable[[], Any], engine: Any, inputs: list[Array], made_of: tuple[Merge, Any, Any]) -> Any:
+def kept_start(start: Callable[[], Any], engine: Any, inputs: list[Array], made_of: tuple[Data, Any, Any]) -> Any:
     """``start()`` by the program of the last call for this engine, or by one that the next call will find."""
-    merge, horizon, options = made_of
+    data, horizon, options = made_of
     shapes = tuple((array.shape, array.dtype, getattr(array, "weak_type", False)) for array in inputs)
 
     def store() -> dict[str, Any]:
-        key = fingerprint(parts_of(engine), merge.fixed, horizon, options), merge.structure, shapes
+        key = fingerprint(parts_of(engine), horizon, options), data.made_of, shapes
         kept: dict[str, Any] = keep_program(engine, key, lambda _: {})
         return kept
 

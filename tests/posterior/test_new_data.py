@@ -117,3 +117,49 @@ def test_a_prediction_is_compiled_once():
     SCALE["noise"] = 0.75
     np.testing.assert_allclose(first.predict(key, X).variance - before.variance, 1.0 - 0.75**2, rtol=1e-9)
     np.testing.assert_allclose(first.predict(key, X, shift=0.5).variance - before.variance, 1.25**2 - 0.75**2)
+
+
+def offset_model(X, offset, y=None):
+    """A second array with rows, and noise of each datum of its own."""
+    f = ngp.gp("f", kernel_of(CASE), CASE["Z"])
+    with numpyro.plate("data", X.shape[0]):
+        values = f.draw("noise", X)
+        ngp.observe("y", dist.Normal(values + offset, 0.1), ngp.likelihoods.Gaussian(0.2), obs=y)
+
+
+@pytest.mark.parametrize("as_batch", [lambda X, t: (X, t), lambda X, t: {"X": X, "offset": t}], ids=["tuple", "dict"])
+def test_an_iterator_of_chunks_gives_one_of_predictions(as_batch):
+    """The numbers of all rows in one call, the noise of each datum included; the last chunk is shorter."""
+    X, key = np.asarray(CASE["X"]), jax.random.key(0)
+    offset = np.linspace(0.0, 1.0, len(X))
+    posterior = ngp.Posterior.from_mcmc(offset_model, {"f": jnp.arange(15.0).reshape(3, 5) / 15})
+    size = len(X) // 2 + 1
+    whole = posterior.predict(key, X, offset, chunk_size=size, rows=["X", "offset"])
+    asked = []
+
+    def chunks():
+        for start in range(0, len(X), size):
+            asked.append(start)
+            yield as_batch(X[start : start + size], offset[start : start + size])
+
+    predictions = posterior.predict(key, chunks())
+    assert asked == []
+    found = list(predictions)
+    assert [len(one.mean) for one in found] == [size, len(X) - size]
+    np.testing.assert_array_equal(np.concatenate([one.mean for one in found]), whole.mean)
+    np.testing.assert_array_equal(np.concatenate([one.variance for one in found]), whole.variance)
+    draws = [one.sample(4) for one in found]
+    assert not np.array_equal(draws[0][:, 0] - found[0].mean[0], draws[1][:, 0] - found[1].mean[0])
+
+
+def test_chunks_of_an_iterator_share_programs_and_are_checked():
+    X, key = np.asarray(CASE["X"]), jax.random.key(0)
+    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.zeros((3, 5)), "noise": jnp.ones(3)})
+    list(posterior.predict(key, iter([X[:4], X[:4]])))
+    with counted() as seen:
+        assert len(list(posterior.predict(key, iter([X[:4], X[1:5], X[2:6]])))) == 3
+    assert seen.count == 0
+    with pytest.raises(TypeError, match=r"chunks\[1\]\[0\] must be of float64 .* but got float32"):
+        list(posterior.predict(key, iter([X[:4], X[:4].astype(np.float32)])))
+    with pytest.raises(ValueError, match=r"chunks\[0\] must be free of arguments that are given beside it"):
+        list(posterior.predict(key, iter([{"X": X}]), X=X))
