@@ -210,3 +210,11 @@ def test_readme_links_point_at_files():
 def test_ci_runs_the_test_command_of_the_readme():
     command = next(line for line in readme().splitlines() if "pytest" in line and "pip install" in line)
     assert command.strip() in (ROOT / ".ci" / "run").read_text()
+
+
+def test_ci_runs_what_the_first_stage_leaves_out():
+    """All but benchmarks: the two stages are the two halves of one condition."""
+    (first,) = re.findall(r"-m '(.*?)'", (ROOT / "pyproject.toml").read_text().split("addopts")[1].split("\n")[0])
+    (second,) = re.findall(r"pytest -q -n auto -m \"(.*?)\"", (ROOT / ".ci" / "run").read_text())
+    assert first == f"not (benchmark or {second})"
+    assert f'-m "{second}"' in readme()

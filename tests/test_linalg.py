@@ -70,6 +70,7 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_repair():
     assert jnp.isnan(factorise(jnp.array([[1.0, 2.0], [2.0, 1.0]]))[1]).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["reverse", "forward"])
 def test_derivative_of_the_factorisation(rng, mode):
     base, direction = positive_definite(rng, 5), rng.normal(size=(5, 5))
@@ -99,6 +100,7 @@ def test_gradient_of_the_factorisation_is_symmetric(rng):
     np.testing.assert_allclose(gradient, gradient.T, atol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, 2, 5, 16, 17])
 def test_small_factors(rng, size):
     matrix = positive_definite(rng, size, (3, 2))

@@ -47,6 +47,7 @@ def test_file_is_short_and_documented(name):
     assert "from numpyro_gp" not in text  # public names only
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_recommended_engine_improves_from_a_finite_prior(name):
     module, data = load(name)

@@ -182,6 +182,7 @@ def test_one_sample_of_a_deep_model(case):
     np.testing.assert_allclose(-loss, case["vi_given_eps_sampled"], atol=TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("iw_deep"))
 def test_noise_in_a_hand_written_guide_is_ignored(case):
     """Its value 3 and its density, which would change the bound by more than 1, enter nowhere."""
@@ -342,6 +343,7 @@ def single_precision():
         jax.config.update("jax_enable_x64", True)
 
 
+@pytest.mark.long
 def test_float32_without_x64():
     """NumPyro's Normal draws in the default precision, so a float32 run is one without x64."""
     with single_precision():

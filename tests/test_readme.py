@@ -4,10 +4,12 @@ import re
 from pathlib import Path
 
 import jax
+import pytest
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_the_first_program_runs(capsys):
     code = re.search(r"```python\n(.*?)```", README, re.S).group(1)
     names: dict = {}

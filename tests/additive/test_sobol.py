@@ -25,6 +25,7 @@ def process_of(case, dtype=jnp.float64, jitter=0.0):
     return process(belief, *additive_of(case, zero_mean=True, dtype=dtype), jitter=jitter)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("sobol"))
 def test_plug_in_and_expected(case):
     """Sixteen nodes over the whole interval, without a break at each kink, are off by 1e-5 (Matern-1/2)."""
@@ -92,6 +93,7 @@ def test_float32_at_long_lengthscales():
     np.testing.assert_allclose(found[jnp.float32][1], found[jnp.float64][1], rtol=5e-3, atol=1e-6)
 
 
+@pytest.mark.long
 def test_categories_and_gaussian_measures_against_brute_force(rng):
     """Sums over levels and a dense grid of normal quantiles, typed in NumPy."""
     p = np.array([0.2, 0.5, 0.3])

@@ -19,6 +19,7 @@ def optimum_of(case, form, noise=None):
     return additive_optimum(kernels, inducing, case["X"], case["y"], noise, form=form, jitter=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["structured", "full"])
 @pytest.mark.parametrize("case", cases("additive"))
 def test_the_optimum_is_the_oracles(case, form):

@@ -103,6 +103,7 @@ def summary(belief, basis):
     return weight, mean, variance + joint.covariance[..., 0, :], kl
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inducing", [Z3, jnp.stack([Z3, Z3 + 0.3])], ids=["shared", "own"])
 @pytest.mark.parametrize("name", OF_TWO)
 def test_a_batch_is_a_loop_over_its_members(name, inducing):

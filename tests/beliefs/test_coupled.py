@@ -29,6 +29,7 @@ def test_marginals_joint_and_kl(case):
     assert abs(float(belief.kl(basis)) - 0.5 * case["kl"]) > 100 * TOLERANCE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("svgp"))
 def test_float32_stays_close(case):
     basis = basis_of(case, jitter=1e-5, dtype=jnp.float32)

@@ -48,6 +48,7 @@ def test_marginals_joint_and_kl(name, build, case):
     np.testing.assert_allclose(belief.kl(basis), case["kl"], atol=TOLERANCE * max(1, case["kl"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
 def test_bounds(name, build, case):
     basis, belief, X = basis_of(case, "Z_beta"), build(case), jnp.asarray(case["X"])
@@ -83,6 +84,7 @@ def test_column_sampling_is_the_residual_form(case):
     assert abs(float(got) - case["kl_columns_plain"]) > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, 2, 5])
 def test_column_sampling_is_unbiased_and_so_are_its_gradients(number):
     """Mean over every index set, not a sample of them; a rival scale |J|/M is off by far more."""
@@ -185,6 +187,7 @@ def test_a_gamma_point_on_an_inducing_point_adds_nothing():
     np.testing.assert_allclose(belief.marginals(basis, X).mean, coupled.marginals(basis, X).mean, atol=1e-10)
 
 
+@pytest.mark.long
 def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
     case = cases("orthogonal")[1]
     basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])

@@ -103,6 +103,7 @@ def deep_beliefs(case):
     return {"inner": layer(0, lambda a: a), "outer": layer(1, lambda a: a[0])}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("deep"))
 def test_two_decoupled_layers(case):
     """Forward pass, bound and predictive density at the oracle's noise; a sample of the last layer would be random."""

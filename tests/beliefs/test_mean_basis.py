@@ -33,6 +33,7 @@ def test_norms_and_projection(points):
     np.testing.assert_allclose(sampled, 3 * np.sum(a[:, J] * (a @ residual)[:, J]), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_the_residual_form_varies_far_less_than_the_plain_form(rng):
     """The example of mathematics.md section 4.6: 200 points in 2-D, 20 rows; ratio about ten there, at least four."""
     gamma, beta = rng.uniform(-1, 1, (200, 1)), np.linspace(-1, 1, 15)[:, None]

@@ -23,6 +23,7 @@ def objective(belief, basis, X, y, noise):
     return expected - belief.kl(basis)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("orthogonal"))
 def test_orthogonal_optimum(case):
     kernel, noise = kernel_of(case), case["noise"]
@@ -74,6 +75,7 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
                     np.testing.assert_allclose(getattr(slopes, name), 0.0, atol=1e-7)
 
 
+@pytest.mark.long
 def test_mean_is_that_of_the_exact_process_when_the_bases_cover_the_data():
     problem = regression(size=12)
     beta, gamma = problem.X[::3], jnp.delete(problem.X, jnp.arange(0, 12, 3), axis=0)
@@ -88,6 +90,7 @@ def test_mean_is_that_of_the_exact_process_when_the_bases_cover_the_data():
     np.testing.assert_allclose(full, problem.evidence, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_repeated_points_and_float32_stay_finite():
     problem = regression(size=12)
     X, y = problem.X.astype(jnp.float32), problem.y.astype(jnp.float32)

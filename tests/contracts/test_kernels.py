@@ -137,6 +137,7 @@ def test_vmap_over_hyper_parameters_equals_a_loop(name):
         np.testing.assert_allclose(one, evaluate(changed, X1, X2)[0], rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.long
 @EVERY
 def test_gradient_agrees_with_finite_differences(name):
     kernel = REGISTRY[name]()

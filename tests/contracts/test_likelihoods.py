@@ -84,6 +84,7 @@ def test_jensen_orders_the_two_quantities(entry):
     assert (np.asarray(gap) > 0).all()
 
 
+@pytest.mark.long
 @every_likelihood
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_zero_variance_is_the_conditional_with_finite_derivatives(entry, quantity):
@@ -135,6 +136,7 @@ def test_log_concave_likelihoods_have_nonnegative_precision(entry):
                 assert (np.asarray(precision) >= 0).all()
 
 
+@pytest.mark.long
 @every_likelihood
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_jit_vmap_broadcasting_and_eager_agree(entry, quantity):
@@ -147,6 +149,7 @@ def test_jit_vmap_broadcasting_and_eager_agree(entry, quantity):
     assert_allclose(table, [compiled, compiled], rtol=1e-10)
 
 
+@pytest.mark.long
 @every_likelihood
 def test_float32_keeps_its_dtype_and_stays_close(entry):
     y, single = np.array(entry.targets), [part.astype(np.float32) for part in (MEAN, VARIANCE)]

@@ -37,6 +37,7 @@ def plan() -> Plan:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(COUNT))
 def test_models_keep_the_relations(number):
     """Fails with the relation that is broken and the description of the model that breaks it."""

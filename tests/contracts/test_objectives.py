@@ -93,6 +93,7 @@ def gradients(names, params, model, recipes, y):
     return jax.jit(lambda params: {name: gradient(name, params) for name in names})(params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_objective_has_the_gradient_of_trace_elbo(name):
     """A gradient that is stopped at the belief is zero in its parameters, and those here are above 1e-3."""

@@ -87,6 +87,7 @@ def containers():
     return {n: p.to_arviz(key, PROBLEM.X, PROBLEM.y, num_samples=120) for n, p in posteriors.items()}
 
 
+@pytest.mark.long
 def test_groups_dimensions_and_attributes(containers):
     """Named dimensions, coordinates of the plate, and what the draws are."""
     sizes = {"svi": (1, 120), "mcmc": (2, 60), "stein": (1, 30)}
@@ -108,6 +109,7 @@ def test_groups_dimensions_and_attributes(containers):
     assert stats_of["energy"].shape == (2, 60)
 
 
+@pytest.mark.long
 def test_chains_stay_in_their_order():
     """Draws of two chains must not be mixed: chain 1 is the first half of NumPyro's flat draws."""
     posterior = nuts_posterior(model, 10, num_chains=2)
@@ -155,6 +157,7 @@ def test_energy_and_comparison(containers):
     assert set(table.index) == {"NUTS", "SVI"}
 
 
+@pytest.mark.long
 def test_leave_one_out_agrees_with_the_closed_form():
     """SVI and NUTS against ``mu_n = y_n - [K^-1 y]_n / [K^-1]_nn``: sums within 0.6, of which the in-sample density,
     with no datum left out, misses by more than 2; pointwise within 0.35 (Monte Carlo error of 2000 draws)."""
@@ -243,6 +246,7 @@ def test_either_generation_is_called_with_its_own_arguments(monkeypatch):
     assert set(kwargs) == {"posterior", "coords", "dims", "posterior_attrs", "attrs"}
 
 
+@pytest.mark.long
 def test_importing_the_library_does_not_import_arviz():
     import subprocess
     import sys

@@ -69,6 +69,7 @@ def table(posteriors):
     return compare(posteriors, KEY, X_TEST, y=Y_TEST, train=(X, Y), seconds={"SVI": 1.5, "NUTS": 20.0})
 
 
+@pytest.mark.long
 def test_scores_are_those_of_the_prediction(posteriors, table):
     """Typed out for the draws: a mean of log densities instead of the log of the mean would differ by 0.05."""
     prediction = posteriors["NUTS"].predict(KEY, X_TEST)
@@ -100,6 +101,7 @@ def test_hyper_parameters_time_and_chains(table):
     assert table["SVI"]["noise"].error == 0.0
 
 
+@pytest.mark.long
 def test_leave_one_out_stands_where_it_is_valid(posteriors, table):
     assert "LOO per datum" not in table["SVGD"]
     assert any("SVGD: particles are no independent draws" in note for note in table.notes)
@@ -210,6 +212,7 @@ def test_bad_input(posteriors, call, error, message):
         call(posteriors)
 
 
+@pytest.mark.long
 def test_counts_are_scored():
     """Draws of counts are whole numbers: the 5 % and 95 % quantiles of Poisson(1) are 0 and 3."""
     normal = dist.Normal(jnp.zeros((1, 4)), jnp.full((1, 4), 1e-3))

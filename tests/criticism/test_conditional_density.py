@@ -40,6 +40,7 @@ def moments(inputs):
     return A.T @ CASE["m"], CASE["variance"] - (A**2).sum(0) + np.einsum("mn,mk,kn->n", A, CASE["S"], A)
 
 
+@pytest.mark.long
 def test_resampled_latent_inputs_have_the_posterior_moments():
     """Against a grid over w; q(w) itself is off by more than 6 standard errors for some datum."""
     found = latent_posterior(jax.random.key(0), model, guide, {}, CASE["X"], CASE["y"], num_samples=200, num_draws=2000)

@@ -33,6 +33,7 @@ def optimum():
     return guide, svi.get_params(state), -float(svi.evaluate(state, X, PROBLEM.y))
 
 
+@pytest.mark.long
 def test_weights_at_the_optimum_are_the_bound_itself():
     """One natural step is exact: every weight is the bound, for the bound is tight (mathematics.md section 8)."""
     guide, params, bound = optimum()
@@ -42,6 +43,7 @@ def test_weights_at_the_optimum_are_the_bound_itself():
     assert found.verdict == "good"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scale", "verdict"), [(1.0, "good"), (0.5, "poor")])
 def test_a_posterior_that_is_too_narrow_is_found_out(scale, verdict):
     """Half the scale in 6 dimensions: the weights have infinite variance."""
@@ -58,6 +60,7 @@ def test_a_posterior_that_is_too_narrow_is_found_out(scale, verdict):
     assert f"k = {found.pareto_k:.2f} from 4000 draws" in str(found)
 
 
+@pytest.mark.long
 def test_weights_of_a_users_belief():
     """Those of the belief it equals, one by one; a belief that says more than its whitened values is refused."""
 
@@ -76,6 +79,7 @@ def test_weights_of_a_users_belief():
             weights(belief)
 
 
+@pytest.mark.long
 def test_density_of_whitened_values(rng):
     """Against SciPy, at the moments of `draw_whitened`."""
     v, factor = rng.normal(size=3), np.tril(rng.normal(size=(3, 3)), -1) + np.diag(rng.uniform(0.5, 1, 3))
@@ -106,6 +110,7 @@ def exact_fit(bias=0.0, narrow=1.0):
     return fit
 
 
+@pytest.mark.long
 def test_exact_inference_passes_and_wrong_inference_fails():
     run = lambda fit, **k: sbc(jax.random.key(0), conjugate, fit=fit, num_simulations=200, **k)  # noqa: E731
     good = run(exact_fit())

@@ -238,6 +238,7 @@ def test_counts_are_data():
     np.testing.assert_allclose(metrics.mae(jnp.asarray([0.5, 3.0]), np.asarray([1, 2])).value, 0.75)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_jit_equals_eager_and_the_type_follows_the_inputs(rng, dtype):
     mean, y = (jnp.asarray(rng.uniform(size=8), dtype) for _ in range(2))

@@ -61,6 +61,7 @@ def bound(belief, basis, case, likelihood, y):
     return seen - belief.kl(basis)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("additive"))
 @pytest.mark.parametrize("kind", ["structured", "block_low_rank"])
 def test_a_plain_step_on_the_mean_is_the_natural_step(case, kind):

@@ -70,6 +70,7 @@ def train(recipe, steps=3):
     return start, svi.get_params(state)
 
 
+@pytest.mark.long
 def test_encoder_trains():
     start, end = train(amortised())
     names = [name for name in start if name.startswith("w/encoder/")]

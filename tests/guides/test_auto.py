@@ -52,6 +52,7 @@ def started(guide, objective=None, fn=model, **kwargs):
     return svi, svi.init(jax.random.key(0), X, Y, **kwargs)
 
 
+@pytest.mark.long
 def test_every_objective_gives_the_same_bound():
     """The belief makes the bound deterministic: one or five particles, with or without analytic KLs."""
     values = []
@@ -71,6 +72,7 @@ def model_with_a_site_in_a_plate(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rest", [AutoDelta, AutoNormal])
 def test_a_site_in_a_plate_has_the_gradient_of_trace_elbo_under_enumeration(rest):
     """TraceEnum_ELBO makes plates of funsor's class, which the autoguide of the rest must take."""
@@ -106,6 +108,7 @@ def test_any_autoguide_takes_the_rest(rest):
     assert draws["f"].shape == (*shape, 5)
 
 
+@pytest.mark.long
 def test_answers_of_an_autoguide():
     svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.5, mean=jnp.arange(5.0))}, rest=AutoNormal))
     params, guide = svi.get_params(state), svi.guide
@@ -126,6 +129,7 @@ def test_predictive_of_numpyro_works_with_the_guide_and_new_inputs():
     assert Predictive(model, num_samples=30)(jax.random.key(0), new)["y"].shape == (30, 7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fn", [latent_model, one_plate_latent_model])
 def test_local_sites_keep_their_plates_and_minibatches(fn):
     guide = ngp.AutoGP(fn)
@@ -159,6 +163,7 @@ def test_a_guide_can_be_part_of_a_list():
     assert jnp.isfinite(loss)
 
 
+@pytest.mark.long
 def test_a_hand_written_guide():
     def guide(X, y=None):
         mean = numpyro.param("mean", jnp.zeros(5))
@@ -235,6 +240,7 @@ def process_first(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
 
+@pytest.mark.long
 def test_sites_are_listed_in_the_order_of_the_model():
     """Otherwise TraceMeanField_ELBO warns of sites in another order, and warnings are errors here."""
     svi, state = started(ngp.AutoGP(process_first, rest=AutoNormal), TraceMeanField_ELBO(), fn=process_first)

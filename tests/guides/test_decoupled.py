@@ -139,6 +139,7 @@ def test_a_plain_step_is_the_oracle_natural_step(case, kind, scale):
     np.testing.assert_allclose(factor @ factor.T, case[f"step_{kind}/S"], atol=1e-8)
 
 
+@pytest.mark.long
 def test_newton_lands_on_the_optimal_coefficients_in_one_step():
     """For Gaussian data and given (m, S), from anywhere and for two outputs with different noise."""
     case = cases("orthogonal")[0]
@@ -188,6 +189,7 @@ def train(recipe, optimiser, steps, arguments, elbo=None, **extra):
     return -float(exact(result.params)), result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("gamma", "rest", "steps", "tolerance"),
     [("newton", 1e-2, 60, 1e-5), ("adaptive", 5e-2, 2000, 1e-2)],
@@ -219,6 +221,7 @@ def test_the_diagonal_route_diverges_beyond_its_limit_and_converges_below_it():
     assert not reached[1] > best - 1e3  # far away, or NaN
 
 
+@pytest.mark.long
 def test_minibatches_sampled_columns_and_particles_train():
     """Every source of noise at once; the coupled optimum is what a guide with a frozen ``a`` could reach at most."""
     arguments, gamma_points, _ = problem()
@@ -231,6 +234,7 @@ def test_minibatches_sampled_columns_and_particles_train():
         assert reached > float(-exact.losses[0]) + 5
 
 
+@pytest.mark.long
 def test_bases_can_be_trained():
     arguments, gamma_points, _ = problem()
     for recipe in (decoupled(gamma_points, 3, train_inputs=True), hybrid(gamma_points, 2, train_inputs=True)):
@@ -240,6 +244,7 @@ def test_bases_can_be_trained():
         assert bool(jnp.isfinite(result.losses).all())
 
 
+@pytest.mark.long
 def test_hybrid_natural_step_is_the_orthogonal_one():
     """At fixed a both step (m, S) alike: m of the hybrid is that of the orthogonal belief minus R a."""
     case = cases("hybrid")[0]
@@ -310,6 +315,7 @@ def float32_model(X, y, Z, batch):
         ngp.observe("y", f(X[index]), Gaussian(one), obs=y[index])
 
 
+@pytest.mark.long
 def test_memory_of_a_step_with_twenty_thousand_mean_points():
     """Below 2 GiB with all gradients, Z_gamma's too; the exact quadratic term alone would hold 1.5 GiB (1.6e9 bytes)."""
     points = np.random.default_rng(0).normal(size=(20000, 8)).astype(np.float32)

@@ -37,6 +37,7 @@ def test_what_is_no_factor():
     assert not bool(lower_factor(jnp.array([[1.0, 0.0], [0.3, -1.0]])))
 
 
+@pytest.mark.long
 def test_single_precision_factors_train_while_double_is_on():
     """NumPyro's own constraint raises a TypeError here."""
     import numpyro

@@ -74,6 +74,7 @@ class Recorded(SVGD):
         return super().force(key, free, temperatures, args, kwargs)
 
 
+@pytest.mark.long
 def test_a_stein_engine_calls_the_hooks_with_these_keys_and_arguments():
     svgd = Recorded(pair_model, optax.sgd(0.1), num_stein_particles=3, scale=2.0)
     state = svgd.init(KEY, 0.5)
@@ -93,6 +94,7 @@ def test_a_stein_engine_calls_the_hooks_with_these_keys_and_arguments():
         assert (args, kwargs) == ((0.5,), {"scale": 2.0})
 
 
+@pytest.mark.long
 def test_the_gradient_of_the_hook_is_descended_and_its_norm_is_the_loss():
     class Pulled(SVGD):
         def force(self, key, free, temperatures, args, kwargs):

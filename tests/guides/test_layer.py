@@ -48,6 +48,7 @@ def test_start_is_as_narrow_as_asked(covariance):
     assert jnp.all(sd > 0.003)
 
 
+@pytest.mark.long
 def test_deep_model_learns_a_step():
     """Two decoupled layers on a step function: the loss falls far below that of the start.
 

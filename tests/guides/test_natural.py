@@ -25,6 +25,7 @@ def test_map_inverts_the_natural_parameters(case):
     np.testing.assert_allclose(factor, case["S_chol"], atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("natgrad"))
 @pytest.mark.parametrize(("tag", "likelihood"), [("gaussian", None), ("bernoulli_probit", Bernoulli("probit"))])
 @pytest.mark.parametrize("size", ["full", "partial"])

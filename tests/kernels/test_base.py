@@ -31,6 +31,7 @@ def agree(left: Kernel, right: Kernel) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(part, part, scalar)
 def test_sums_and_products_commute_and_a_factor_distributes(k1, k2, c):

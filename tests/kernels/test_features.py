@@ -86,6 +86,7 @@ def deviation(kernel, points, num=20000):
     return np.max(np.abs(each.mean(axis=0) - kernel.matrix(points)) / error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_features_are_the_kernel_on_average(name):
     """Within 4.5 standard errors; the wrong scale or degrees of freedom are at least 20 away (next test)."""
@@ -106,6 +107,7 @@ def test_the_check_finds_another_kernel():
     assert np.abs(each.mean() - k.Matern12(1.4, SCALES).matrix(X)[0, 3]) / (each.std() / 20000**0.5) > 9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rbf", "matern12", "mixture", "product of sums", "zero mean of two"])
 def test_values_do_not_depend_on_the_rows_around_them(name):
     make = features(RANDOM[name], jax.random.key(0), 16, X)

@@ -25,6 +25,7 @@ def kernel_of(case):
     return ZeroMean(FAMILIES[case["kernel"]](case["variance"], case["lengthscale"]), measure)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("instance", range(7))
 def test_one_input_equals_the_oracle(instance):
     case = cases("anova")[instance]
@@ -36,6 +37,7 @@ def test_one_input_equals_the_oracle(instance):
     close(kernel.kernel_mean_mean(), case["kernel_mean_mean"])
 
 
+@pytest.mark.long
 def test_product_over_two_inputs_equals_the_oracle():
     case = cases("anova")[7]
     kernel = kernel_of(case)

@@ -47,6 +47,7 @@ def test_kinked_callable_has_the_right_derivative_in_the_variance():
     assert abs(exact) > 0.3
 
 
+@pytest.mark.long
 def test_separate_arguments_and_a_trailing_axis_are_the_heteroscedastic_likelihood():
     separate = as_likelihood(lambda f, g: dist.Normal(f, jnp.exp(0.5 * g)))
     trailing = as_likelihood(lambda f: dist.Normal(f[..., 0], jnp.exp(0.5 * f[..., 1])), num_latent=2)

@@ -13,6 +13,7 @@ from tests.oracles.vectors import cases
 CUTPOINTS = np.array([-1.0, 0.2, 0.25, 2.0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_bernoulli_oracle(link):
     name, likelihood = f"bernoulli_{link}", Bernoulli(link)
@@ -54,6 +55,7 @@ def interval(y, f, scale):
     return special.log_ndtr(b) + np.log(-np.expm1(special.log_ndtr(a) - special.log_ndtr(b)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1.0, 0.05])
 def test_ordinal_against_scipy(scale):
     """``scale = 0.05``: the log mass bends within a twentieth of the latent deviation at each cutpoint."""

@@ -27,6 +27,7 @@ BUILD = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(BUILD))
 def test_oracle(name):
     build, tolerance = BUILD[name]
@@ -48,6 +49,7 @@ def test_oracle(name):
         assert_allclose(likelihood.predictive_variance(mean, variance), case[f"{name}/predictive_var"], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_student_t_much_narrower_than_the_latent_marginal():
     for case in cases("quadrature_hard"):
         y, mean, variance, df, scale = (case[f"student_t/{key}"] for key in ("y", "mean", "var", "df", "scale"))
@@ -106,6 +108,7 @@ def test_heteroscedastic_predictive_with_almost_collinear_functions():
         assert_allclose(found, np.log(exact), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quantity", ["expected_log_prob", "predictive_log_prob"])
 def test_heteroscedastic_derivatives_at_zero_variance(quantity):
     """At zero variance both are ``log N(y; f, exp(g))``."""

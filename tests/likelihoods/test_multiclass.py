@@ -18,6 +18,7 @@ def evaluate(likelihood, quantity, *arguments):
     return getattr(likelihood, quantity)(*arguments)
 
 
+@pytest.mark.long
 def test_oracle_of_three_classes():
     for case in cases("multiclass"):
         y, mean, variance = case["y"], case["mean"], case["var"]
@@ -66,6 +67,7 @@ def test_robust_max_derivatives_obey_the_heat_equation(variances):
     assert_allclose(jnp.sum(d_mean), 0.0, atol=1e-9 * np.abs(d_mean).max())
 
 
+@pytest.mark.long
 def test_robust_max_of_two_classes_is_closed_and_agrees_with_three():
     mean, variance = np.array([0.3, -0.4]), np.array([0.5, 1.2])
     exact = stats.norm.cdf(0.7 / np.sqrt(1.7))
@@ -75,6 +77,7 @@ def test_robust_max_of_two_classes_is_closed_and_agrees_with_three():
     assert np.isfinite(jax.grad(RobustMax(2).expected_log_prob, argnums=2)(0, mean, np.zeros(2))).all()
 
 
+@pytest.mark.long
 def test_robust_max_of_many_classes_cuts_only_at_its_rivals():
     """Twelve equal classes: ``P = 1/12`` each; with distinct narrow ones, their sum is one."""
     assert_allclose(
@@ -107,6 +110,7 @@ def reference_softmax(y, mean, covariance, nodes=60):
     return weights @ log_mass, np.log(weights @ np.exp(log_mass))
 
 
+@pytest.mark.long
 def test_softmax_of_correlated_latent_functions():
     mean = np.array([0.3, -0.2, 0.5])
     factor = np.array([[0.9, 0, 0], [0.6, 0.5, 0], [-0.4, 0.2, 0.8]])
@@ -169,6 +173,7 @@ def test_derivatives_match_finite_differences_and_are_finite_at_zero_variance(li
         assert np.isfinite(np.array(gradient(jnp.zeros(classes), jnp.full(classes, tiny)))).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", [RobustMax(3), Softmax(3), Softmax(5)], ids=repr)
 def test_float32_integer_labels_batches_and_transformations(likelihood):
     rng, classes = np.random.default_rng(1), likelihood.num_latent

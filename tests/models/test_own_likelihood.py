@@ -58,6 +58,7 @@ def test_gradients_agree_with_differences_of_scipy():
             np.testing.assert_allclose(got, (high - low) / (2 * step), atol=2e-4)
 
 
+@pytest.mark.long
 def test_moments_and_samples_are_those_of_the_mixture():
     counts = np.arange(60)
     mass = np.array([[average(lambda f, y=y: probability(y, f), m, v) for y in counts] for m, v in zip(MEAN, VARIANCE)])

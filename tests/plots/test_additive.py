@@ -14,6 +14,7 @@ from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import design_posterior
 
 
+@pytest.mark.long
 def test_one_call_draws_every_panel():
     import matplotlib.pyplot as plt
 

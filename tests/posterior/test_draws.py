@@ -40,6 +40,7 @@ def fitted(recipe=None, fn=model):
     return ngp.Posterior.from_svi(fn, guide, svi.get_params(run(state)))
 
 
+@pytest.mark.long
 def test_points_give_the_predictive_density_not_the_bound(rng):
     """``log N(y; A'v, s + noise)`` typed out; the bound's term ``E log N(y; f, noise)`` is off by more than 0.05."""
     draws = {"f": jnp.asarray(rng.normal(size=(6, len(SPARSE)))), "noise": jnp.asarray(rng.uniform(0.3, 0.5, 6))}
@@ -62,6 +63,7 @@ def test_points_give_the_predictive_density_not_the_bound(rng):
     assert found.replicated["y"].shape == (6, len(X))
 
 
+@pytest.mark.long
 def test_a_belief_is_drawn_from():
     """Moments of the drawn whitened values are those of the belief; its mean alone would have no spread."""
     posterior = fitted()
@@ -75,6 +77,7 @@ def test_a_belief_is_drawn_from():
     assert found.latent["noise"].std() > 0
 
 
+@pytest.mark.long
 def test_decoupled_beliefs_give_the_likelihood_at_drawn_function_values():
     """``f_n ~ q(f_n)``: the mean of ``log N(y; f, noise)`` over draws is the bound's expectation, by SciPy."""
     fixed = numpyro.handlers.substitute(model, data={"noise": jnp.asarray(0.4)})
@@ -127,6 +130,7 @@ def held(name, belief):
     return ngp.Posterior.from_svi(fn, guide, {}), y
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FORMS)
 def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
     """Draw for draw: at its mean alone, or at drawn functions in place of values, terms are off by more than 0.1."""
@@ -155,6 +159,7 @@ def test_leave_one_out_of_exact_regression(rng):
         np.testing.assert_allclose(variance[n], covariance[n, n] - gain @ covariance[rest, n], atol=1e-8)
 
 
+@pytest.mark.long
 def test_regression_sites_and_ordinary_sites():
     """Exact: the leave-one-out density; collapsed: none, because the bound is no density; NumPyro's own: log_prob."""
 

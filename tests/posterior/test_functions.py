@@ -38,6 +38,7 @@ def functions():
     return POSTERIOR.functions(jax.random.key(0), 6, NEW, num_features=64)
 
 
+@pytest.mark.long
 def test_a_function_is_the_same_whatever_rows_come_together(functions):
     f, order = functions, jnp.array([3, 0, 2, 1])
     values = f(NEW)
@@ -82,6 +83,7 @@ def is_close(draws, mean, covariance, level=5.0):
     assert np.max(np.abs(np.cov(draws.T) - covariance) / error) < level
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("name", ["point", "belief", "exact"])
 def test_moments_are_those_of_the_process(name, dtype):
@@ -116,6 +118,7 @@ def deep(X, y=None):
         ngp.observe("y", g(h), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_layers_are_composed_and_particles_serve():
     """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
     values = {"inner": jnp.ones((3, 2, 4)), "outer": jnp.ones((3, 4))}

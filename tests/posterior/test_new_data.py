@@ -61,6 +61,7 @@ def indexed_model(X, y=None, Z=None):
         ngp.observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
 
 
+@pytest.mark.long
 def test_numpy_inputs_and_likelihoods_that_close_over_arrays():
     """Both raised: a TracerArrayConversionError, and "Too many leaves". The Gaussian likelihood says what is right."""
     draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([2.0, 3.0, 4.0])}

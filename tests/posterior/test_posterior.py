@@ -43,6 +43,7 @@ def fitted(fn=model, rest=None, steps=1):
     return guide, svi.get_params(state)
 
 
+@pytest.mark.long
 def test_svi_at_the_optimum_predicts_the_collapsed_posterior():
     guide, params = fitted()
     prediction = ngp.Posterior.from_svi(model, guide, params).predict(jax.random.key(1), jnp.asarray(CASE["Xs"]))
@@ -86,6 +87,7 @@ def test_mcmc_draws_are_an_equal_mixture():
     np.testing.assert_allclose(few.mean, means[[0, 5]].mean(0), atol=1e-9)
 
 
+@pytest.mark.long
 def test_random_hyper_parameters_make_a_mixture():
     guide, params = fitted(noisy_model, AutoNormal, steps=2)
     prediction = ngp.Posterior.from_svi(noisy_model, guide, params).predict(
@@ -196,6 +198,7 @@ def test_functions_are_drawn_jointly():
     assert (np.abs(CASE["cov"] - np.diag(np.diag(CASE["cov"]))) > error).any(), "independent draws would pass"
 
 
+@pytest.mark.long
 def test_functions_of_exact_regression_and_of_several_outputs():
     def two(X, y=None):
         ngp.gp("g", kernel_of(CASE), CASE["Z"], outputs=2)
@@ -213,6 +216,7 @@ def test_functions_of_exact_regression_and_of_several_outputs():
         posterior.function_draws(jax.random.key(0), X)
 
 
+@pytest.mark.long
 def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
     X = jnp.asarray(CASE["Xs"])
     guide, params = fitted(noisy_model, AutoNormal, steps=2)
@@ -238,6 +242,7 @@ def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
         ngp.Posterior.load(tmp_path / "svi.npz", noisy_model)
 
 
+@pytest.mark.long
 def test_posteriors_and_predictions_pickle():
     X, key = jnp.asarray(CASE["Xs"]), jax.random.key(1)
     guide, params = fitted(noisy_model, AutoNormal)

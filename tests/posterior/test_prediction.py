@@ -47,6 +47,7 @@ def test_gaussian_quantiles_invert_the_distribution_function():
             np.testing.assert_allclose(got[i, n], optimize.brentq(cdf, -20, 20), atol=1e-8)
 
 
+@pytest.mark.long
 def test_samples_have_the_moments_of_the_mixture():
     mixture = prediction()
     draws = mixture.sample(40000)
@@ -56,6 +57,7 @@ def test_samples_have_the_moments_of_the_mixture():
     assert mixture.sample(1).shape == (1, 3)
 
 
+@pytest.mark.long
 def test_other_likelihoods_give_quantiles_from_samples():
     counts = prediction(ngp.likelihoods.Poisson())
     quantiles = counts.quantiles([0.1, 0.9], num_samples=4000)

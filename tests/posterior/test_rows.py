@@ -44,6 +44,7 @@ CALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CALLS)
 def test_whole_is_chunked(name):
     """An exposure that is not cut gives every chunk the first rows: 1.6 in place of 6.4 at the last ones."""

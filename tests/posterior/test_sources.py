@@ -56,6 +56,7 @@ def rejected(guide, params, message):
         ngp.Posterior.from_svi(model, guide, params).predict(KEY, X + 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["AutoGP", "NumPyro", "by hand"])
 def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
     """All of these predicted mean 0 and variance 1, the prior."""

@@ -25,6 +25,7 @@ def process(value, kernels, inducing, **options):
         return ngp.additive_gp("f", kernels, inducing, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tag", POSTERIORS)
 @pytest.mark.parametrize("case", cases("additive"))
 def test_predictor_and_components(case, tag):
@@ -53,6 +54,7 @@ def test_model_at_a_belief_is_the_bound(case, tag):
     np.testing.assert_allclose(bound, case[f"{tag}/elbo_gaussian"], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_leading_axes_means_and_shared_inputs(rng):
     case = cases("additive")[2]
     kernels, inducing = additive_of(case)
@@ -116,6 +118,7 @@ def prediction_error(posterior):
     return float(jnp.sqrt(jnp.mean((prediction.function_mean - truth) ** 2)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_svi_with_minibatches(recipe):
     """The zero function has an error of 0.9. W lags behind the scales, so that steps of 0.1 would diverge at first."""
@@ -128,6 +131,7 @@ def test_svi_with_minibatches(recipe):
     assert prediction_error(ngp.Posterior.from_svi(model, guide, result.params)) < 0.15
 
 
+@pytest.mark.long
 def test_nuts():
     X, y = data()
     mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)
@@ -135,6 +139,7 @@ def test_nuts():
     assert prediction_error(ngp.Posterior.from_mcmc(model, mcmc)) < 0.15
 
 
+@pytest.mark.long
 def test_svgd():
     from numpyro.contrib.einstein import SVGD, RBFKernel
 

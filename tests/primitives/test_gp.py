@@ -298,6 +298,7 @@ def test_handlers(rng, value):
         )
 
 
+@pytest.mark.long
 def test_several_processes_in_one_model(rng):
     X = jnp.asarray(rng.normal(size=(5, 1)))
 
@@ -314,6 +315,7 @@ def test_several_processes_in_one_model(rng):
     assert set(trace) == {"f", "g", "data", "y"}
 
 
+@pytest.mark.long
 def test_prior_draws_have_the_prior_covariance():
     """20000 prior draws at Z = X: standard error of each entry about 0.01; unwhitened draws would be off by 0.5."""
     X = jnp.linspace(0.0, 2.0, 3)[:, None]
@@ -443,6 +445,7 @@ def test_wrong_axes_of_batches_are_named():
         process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2)(ROWS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
 @pytest.mark.parametrize("kind", ["point", "coupled", "orthogonal"])
 def test_rows_that_name_their_output(kind, shared):

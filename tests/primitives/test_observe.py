@@ -40,6 +40,7 @@ def replicated(y, mask=True):
         ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_replicates_stand_in_a_plate_of_their_own():
     """Each of them has its term ``E log N(y; f, 0.3^2)``, by hand; masks hide single ones."""
     y = jnp.array([[0.0, 1.0, 2.0], [0.5, -1.0, 0.2]])
@@ -74,6 +75,7 @@ def test_axes_of_data_that_no_plate_declares():
         ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros((2, 3)))
 
 
+@pytest.mark.long
 def test_without_data_it_draws_from_the_predictive():
     def model():
         with numpyro.plate("data", 3):
@@ -91,6 +93,7 @@ def test_any_function_to_a_distribution_is_a_likelihood():
     np.testing.assert_allclose(ngp.sites.Observation(NORMAL, plain).log_prob(y), named, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_callable_over_several_outputs_takes_all_or_each():
     """By the shape of what it returns: a softmax over the outputs, or the same scalar likelihood for each."""
     f = dist.Normal(jnp.array([[0.1, 0.4], [-0.3, 0.2], [1.0, 0.0]]), 0.5).to_event(1)

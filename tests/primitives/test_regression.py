@@ -18,6 +18,7 @@ def conditioned(case, inducing=None, jitter=0.0):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("collapsed"))
 @pytest.mark.parametrize("kind", ["exact", "collapsed"])
 def test_evidence_and_predictions(case, kind):
@@ -95,6 +96,7 @@ def test_prior_draws_have_the_right_covariance(sparse):
     np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
 
 
+@pytest.mark.long
 def test_draws_are_consistent_functions(rng):
     case = cases("collapsed")[0]
     f = conditioned(case, jitter=1e-8)

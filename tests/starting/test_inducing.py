@@ -174,6 +174,7 @@ SELECTORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS.keys())
 def test_common_contract(select, rng):
     X = rng.normal(size=(30, 2))

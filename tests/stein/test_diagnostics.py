@@ -78,6 +78,7 @@ def model():
     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
 
 
+@pytest.mark.long
 def test_paths_are_those_of_the_run():
     def engine():
         return SVGD(model, optax.adam(0.1), num_stein_particles=3)
@@ -95,6 +96,7 @@ def test_paths_are_those_of_the_run():
     np.testing.assert_allclose(onward.particles["rate"][-1], paths.particles["rate"][-1], rtol=1e-10)
 
 
+@pytest.mark.long
 def test_paths_of_a_model_on_minibatches_with_switches():
     """The size of a batch and a switch are no arrays; a new engine goes on from the state of another."""
 

@@ -71,6 +71,7 @@ def site_values(rng, n=6):
     return {"f": rng.normal(size=(n, 3, 2)), "a": rng.normal(size=n), "b": 5 * rng.normal(size=(n, 2))}
 
 
+@pytest.mark.long
 def test_groups_are_directions_of_their_own(rng):
     x, s = site_values(rng), site_values(rng)
     phi = svgd_direction(x, s, PerSite({"a": IMQ()}))
@@ -163,6 +164,7 @@ def test_a_kernel_of_each_coordinate_sees_that_coordinate_alone(kernel, rng):
     assert np.abs(np.hstack(alone) - svgd_direction(columns, scores, shared)).max() > 1e-2
 
 
+@pytest.mark.long
 def test_few_particles_in_many_dimensions_collapse_unless_each_coordinate_has_its_kernel(rng):
     """20 particles on a standard normal of 100 dimensions, where the whole distance keeps a quarter of the variance."""
     optimiser, start = optax.adam(0.05), jnp.asarray(rng.normal(size=(20, 100)))
@@ -187,6 +189,7 @@ def test_float32_stays_float32_and_agrees(kernel, rng):
     np.testing.assert_allclose(single, svgd_direction(x, s, kernel), atol=3e-6)
 
 
+@pytest.mark.long
 def test_divided_kernels_lose_the_correlation_and_one_distance_keeps_it(rng):
     """A normal with variances 1 and correlation 0.9; mean field has variance 1 - 0.81 = 0.19 and no correlation."""
     precision = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]])
@@ -210,6 +213,7 @@ def test_divided_kernels_lose_the_correlation_and_one_distance_keeps_it(rng):
     assert abs(divided[0, 1]) < 0.05
 
 
+@pytest.mark.long
 def test_no_gradient_flows_through_the_bandwidth(rng):
     x, s = jnp.asarray(rng.normal(size=(4, 2))), jnp.asarray(rng.normal(size=(4, 2)))
     squared = jnp.sum((x[:, None] - x[None]) ** 2, -1)

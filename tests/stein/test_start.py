@@ -21,6 +21,7 @@ def started(init_particles, n=400, key=0):
     return svgd.particles(svgd.init(jax.random.key(key)))
 
 
+@pytest.mark.long
 def test_prior_draws_have_the_moments_of_the_prior():
     particles = started(None)
     assert particles["w"].shape == (400, 3)
@@ -35,6 +36,7 @@ def test_given_values_are_the_start_and_the_rest_is_drawn():
     assert len(np.unique(np.asarray(particles["w"][:, 0]))) == 5
 
 
+@pytest.mark.long
 def test_around_scatters_in_unconstrained_coordinates():
     particles = started(Around({"rate": 2.0}, 0.1))
     logs = np.log(np.asarray(particles["rate"]))
@@ -52,6 +54,7 @@ def test_a_start_inside_a_compiled_function():
     np.testing.assert_allclose(svgd.optim.get_params(state)["rate_auto_loc"], np.log(2.0), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_messages():
     with pytest.raises(
         ValueError, match=r"init_particles must be values of latent sites among \['rate', 'w'\], but got"

@@ -43,6 +43,7 @@ def state_of(svgd, *args, **kwargs):
     return jax.tree.map(jnp.asarray, svgd.init(KEY, *args, **kwargs))
 
 
+@pytest.mark.long
 def test_scores_are_gradients_of_numpyros_potential():
     """NumPyro's HMC potential holds the Jacobian: an independent statement of the same target."""
     svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=3)
@@ -66,6 +67,7 @@ def test_the_jacobian_of_a_simplex():
     np.testing.assert_allclose(svgd.particles(result.params)["w"].mean(0), np.array([2, 3, 4]) / 9, atol=0.015)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("evaluation", ["vmap", "map"])
 def test_a_step_is_the_bare_update(evaluation):
     kernel = Groups([["lengthscale", "weights"]], IMQ())
@@ -80,6 +82,7 @@ def test_a_step_is_the_bare_update(evaluation):
     np.testing.assert_allclose(svgd.evaluate(state, X, LABELS), force, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_minibatch_is_shared_and_scaled():
     def model(y, batch):
         mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
@@ -150,6 +153,7 @@ def test_one_particle_finds_the_map_of_the_unconstrained_density():
     np.testing.assert_allclose(svgd.particles(result.params)["rate"], [4.0], atol=1e-3)
 
 
+@pytest.mark.long
 def test_resume_equals_uninterrupted():
     def engine():
         return SVGD(gp_model, numpyro.optim.Adagrad(0.2), PerSite(), 3)
@@ -175,6 +179,7 @@ def test_same_key_same_particles_and_another_key_others():
         assert not np.allclose(value, other[name])
 
 
+@pytest.mark.long
 def test_fit_runs_and_resumes_it(tmp_path):
     def engine():
         return SVGD(gp_model, optax.adam(0.1), PerSite(), 3)
@@ -301,6 +306,7 @@ def test_parameters_of_the_model_are_shared_and_climb_the_average():
     assert set(svgd.particles(state)) == {"mean"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "theirs",
     [einstein.RBFKernel(), einstein.IMQKernel(), einstein.RBFKernel(mode="vector"), einstein.GraphicalKernel()],
@@ -326,6 +332,7 @@ def test_numpyros_kernels_are_taken(theirs):
         assert np.abs(np.asarray(value) - np.asarray(start[name])).max() > 1e-3
 
 
+@pytest.mark.long
 def test_numpyros_imq_kernel_gives_our_direction():
     def step(kernel):
         return SVGD(hyper, numpyro.optim.SGD(0.1), kernel, 4).run(KEY, 1, progress_bar=False).params
@@ -335,12 +342,14 @@ def test_numpyros_imq_kernel_gives_our_direction():
         np.testing.assert_allclose(theirs[name], value, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_static_keywords_reach_the_model_from_the_start():
     """NumPyro's class forgets them when it places the particles."""
     svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 2, y=LABELS, batch=6)
     assert np.isfinite(svgd.run(KEY, 2, X, progress_bar=False).losses).all()
 
 
+@pytest.mark.long
 def test_gp_regression_particles_are_hyper_parameters():
     def model(X, y=None, sparse=False):
         lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
@@ -354,6 +363,7 @@ def test_gp_regression_particles_are_hyper_parameters():
         assert set(svgd.particles(result.params)) == {"lengthscale", "noise"}
 
 
+@pytest.mark.long
 def test_the_kernel_stays_the_users_while_the_engine_starts():
     """NumPyro's init prepares kernels of its own; a model that looks, or fails, finds the kernel that was passed."""
     seen = []

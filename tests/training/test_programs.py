@@ -132,6 +132,7 @@ def test_the_same_fit_compiles_nothing():
     assert programs.count == 1, "the counter sees nothing"
 
 
+@pytest.mark.long
 def test_a_value_that_changed_is_not_stale(monkeypatch):
     """Posterior mode 8 y / (8 + 1 / scale^2) of a level with prior N(0, scale^2) and eight data."""
     cell = Holder(1.0)
