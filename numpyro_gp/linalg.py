@@ -24,6 +24,11 @@ __all__ = [
     "cholesky",
     "lower_product",
     "solve_lower",
+    "flipped",
+    "moved",
+    "product",
+    "congruence",
+    "inverse_lower",
     "small_cholesky",
     "half_diagonal",
     "half_log_det",
@@ -33,6 +38,8 @@ __all__ = [
     "identity_like",
 ]
 
+# A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
+SOLVED_SIZE = 64
 # Below this size a batch of factorisations is unrolled into array operations over the batch.
 UNROLLED_SIZE = 16
 
@@ -77,16 +84,64 @@ def factorise(matrix: Float[Array, "*batch M M"]) -> tuple[Float[Array, "*batch 
     triangular solves and three products.
     """
     factor = cholesky(matrix)
-    return factor, lax.linalg.triangular_solve(factor, identity_like(matrix), left_side=True, lower=True)
+    return factor, inverse_lower(factor)
 
 
 @factorise.defjvp
 def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     factor, inverse = factorise(*primals)
-    tangent = 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], -1, -2))
-    change = inverse @ tangent @ jnp.swapaxes(inverse, -1, -2)
-    lower = half_diagonal(change)
-    return (factor, inverse), (factor @ lower, -lower @ inverse)
+    lower = half_diagonal(congruence(inverse, tangents[0]))
+    return (factor, inverse), (moved(factor, lower), -lower @ inverse)
+
+
+def inverse_lower(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
+    """``L^-1``, by halves: ``[[A, 0], [B, C]]^-1 = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]``.
+
+    A solve with the identity does not see that the result is triangular, and on a CPU runs at a third of the speed
+    of a product: in halves down to 64 rows, M = 512 takes 5 ms in place of 12.
+    """
+    size = factor.shape[-1]
+    if size <= SOLVED_SIZE:
+        return lax.linalg.triangular_solve(factor, identity_like(factor), left_side=True, lower=True)
+    half = (size + 31) // 32 * 16
+    upper, lower = inverse_lower(factor[..., :half, :half]), inverse_lower(factor[..., half:, half:])
+    corner = -lower @ (factor[..., half:, :half] @ upper)
+    zeros = jnp.zeros((*factor.shape[:-2], half, size - half), factor.dtype)
+    top, bottom = jnp.concatenate([upper, zeros], axis=-1), jnp.concatenate([corner, lower], axis=-1)
+    return jnp.concatenate([top, bottom], axis=-2)
+
+
+def flipped(matrix: Float[Array, "*batch M N"]) -> Float[Array, "*batch N M"]:
+    """``A^T`` as an array of its own, for a product ``A^T B``.
+
+    Where both operands are summed over their first axes, XLA takes 2.5 to 3 times as long in float64 on a CPU, and
+    nothing longer in float32.
+    """
+    turned = jnp.swapaxes(matrix, -1, -2)
+    return lax.optimization_barrier(turned) if matrix.dtype == jnp.float64 else turned
+
+
+def moved(left: Float[Array, "*#batch K M"], change: Float[Array, "*#batch M N"]) -> Float[Array, "*#batch K N"]:
+    """``A dB`` in a derivative, written ``(dB^T flipped(A))^T`` so that its transpose is ``flipped(A) G``."""
+    return jnp.swapaxes(jnp.swapaxes(change, -1, -2) @ flipped(left), -1, -2)
+
+
+@jax.custom_jvp
+def product(left: Float[Array, "*batch K M"], right: Float[Array, "*batch M N"]) -> Float[Array, "*batch K N"]:
+    """``A B``, with derivatives whose transposes are products in their fast form."""
+    return left @ right
+
+
+@product.defjvp
+def _product_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    left, right = primals
+    return left @ right, tangents[0] @ right + moved(left, tangents[1])
+
+
+def congruence(outer: Float[Array, "*batch K M"], inner: Float[Array, "*batch M M"]) -> Float[Array, "*batch K K"]:
+    """``W (X + X^T)/2 W^T``; the transpose is ``W^T G W`` with both products in their fast form."""
+    right = 0.5 * (inner + jnp.swapaxes(inner, -1, -2)) @ flipped(outer)
+    return moved(outer, right)
 
 
 def half_diagonal(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
@@ -131,7 +186,7 @@ def lower_product(
 def _lower_product_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     _, values, factor, inverse = primals
     gram_dot, values_dot, _, _ = tangents
-    rows = (values[:, None] * inverse) @ (0.5 * (gram_dot + gram_dot.T))
+    rows = moved(values[:, None] * inverse, 0.5 * (gram_dot + gram_dot.T))
     running = jnp.cumsum(rows, axis=0) - 0.5 * rows
     return factor @ values, factor @ (values_dot + jnp.sum(inverse * running, axis=1))
 
@@ -181,6 +236,6 @@ def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Arra
     half = inverse @ residual
     weights = inverse.T @ half
     value = -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
-    precision = inverse.T @ inverse
+    precision = flipped(inverse) @ inverse
     slope = 0.5 * (jnp.outer(weights, weights) - precision)
     return value, jnp.sum(slope * tangents[1]) - weights @ tangents[0]

@@ -1,21 +1,29 @@
 """Factorisations against NumPy and SciPy, and their derivatives against finite differences."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from scipy import stats
 
+from numpyro_gp.beliefs import Basis, Coupled
+from numpyro_gp.kernels import RBF
 from numpyro_gp.linalg import (
     cholesky,
+    congruence,
     default_jitter,
     factorise,
     gaussian_log_density,
     half_log_det,
     inverse_factor,
+    inverse_lower,
     jittered,
     lower_product,
     outer_square,
+    product,
     small_cholesky,
     solve_lower,
 )
@@ -171,3 +179,67 @@ def test_float32_stays_float32(rng):
     assert all(part.dtype == jnp.float32 for part in factorise(matrix))
     assert gaussian_log_density(jnp.ones(4, jnp.float32), matrix).dtype == jnp.float32
     assert small_cholesky(matrix).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(("size", "batch"), [(1, ()), (64, ()), (65, ()), (150, ()), (97, (3,))])
+def test_the_inverse_by_halves_is_that_of_scipy(rng, size, batch):
+    """Above 64 rows the inverse is put together from blocks, of unequal sizes too."""
+    factor = np.linalg.cholesky(positive_definite(rng, size, batch))
+    wanted = np.stack(
+        [scipy.linalg.solve_triangular(one, np.eye(size), lower=True) for one in factor.reshape(-1, size, size)]
+    )
+    found = jax.jit(inverse_lower)(factor)
+    np.testing.assert_allclose(found, wanted.reshape(factor.shape), rtol=1e-10, atol=1e-12)
+    assert np.all(np.triu(found, 1) == 0)
+
+
+def test_the_inverse_by_halves_loses_no_more_of_float32_than_a_solve():
+    """An ill-conditioned Gram matrix with the jitter of float32: the residual |W L - I| is that of one solve."""
+    X = jnp.linspace(0.0, 1.0, 200)
+    gram = jnp.exp(-((X[:, None] - X[None, :]) ** 2) / 0.5) + 1e-4 * jnp.eye(200)
+    factor = jnp.linalg.cholesky(gram).astype(jnp.float32)
+    exact = factor.astype(jnp.float64)
+    eye = jnp.eye(200, dtype=jnp.float32)
+    solved = jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+    residual = [jnp.max(jnp.abs(W.astype(jnp.float64) @ exact - eye)) for W in (inverse_lower(factor), solved)]
+    assert residual[0] < 4 * residual[1]
+
+
+@pytest.mark.parametrize("name", ["product", "congruence"])
+def test_products_in_their_fast_form_have_the_derivatives_of_plain_ones(rng, name):
+    """First and second derivatives in both operands, batched: a transpose at the wrong place shows in one of them."""
+    left, right = (jnp.asarray(rng.normal(size=(2, 4, 4))) for _ in range(2))
+    weights = jnp.asarray(rng.normal(size=(2, 4, 4)))
+    turned = lambda a: jnp.swapaxes(a, -1, -2)  # noqa: E731
+    fast, plain = {
+        "product": (product, lambda a, b: a @ b),
+        "congruence": (congruence, lambda a, b: a @ (0.5 * (b + turned(b))) @ turned(a)),
+    }[name]
+    losses = [lambda a, b, f=f: jnp.sum(weights * jnp.sin(f(a, b))) for f in (fast, plain)]
+    for derivative in (jax.grad, jax.hessian):
+        found, wanted = (derivative(loss, argnums=(0, 1))(left, right) for loss in losses)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), found, wanted)
+    mapped = jax.vmap(jax.grad(lambda a, b: jnp.sum(jnp.sin(fast(a, b)))))(left, right)
+    each = [jax.grad(lambda a, b: jnp.sum(jnp.sin(plain(a, b))))(a, b) for a, b in zip(left, right)]
+    np.testing.assert_allclose(mapped, jnp.stack(each), rtol=1e-11, atol=1e-11)
+
+
+def test_no_large_product_sums_over_the_first_axes_of_both_operands():
+    """XLA's CPU takes three times as long for it in float64: a whole step of a sparse model has none."""
+    rng = np.random.default_rng(0)
+    X, Z = (jnp.asarray(rng.normal(size=(rows, 2))) for rows in (150, 70))
+    factor = 0.1 * jnp.eye(70)
+
+    def loss(lengthscale, Z, mean, factor):
+        basis = Basis.build(RBF(1.0, lengthscale), Z)
+        marginals = Coupled(mean, factor).marginals(basis, X)
+        return jnp.sum(marginals.mean**2 + marginals.variance)
+
+    step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))
+    program = step.lower(jnp.ones(()), Z, jnp.ones(70), factor).compile().as_text()
+    products = re.findall(
+        r"f64\[(\d+),(\d+)\]\S* dot\(.*lhs_contracting_dims=\{(\d)\}, rhs_contracting_dims=\{(\d)\}", program
+    )
+    large = [(dims, sums) for *dims, a, b in products if min(map(int, dims)) >= 70 for sums in [(a, b)]]
+    assert len(large) >= 6
+    assert not [dims for dims, sums in large if sums == ("0", "0")]

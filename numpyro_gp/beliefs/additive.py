@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
 from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
-from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, solve_lower
+from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, solve_lower
 
 __all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
 
@@ -98,7 +98,7 @@ class BlockDiagonal(AbstractBelief):
     def change(self, blocks: Blocks) -> Float[Array, "C N"]:
         """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component."""
         pairs = zip(blocks, self.scale_trils, strict=True)
-        return jnp.stack([jnp.sum((factor.T @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0) for A, factor in pairs])
+        return jnp.stack([jnp.sum((flipped(factor) @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0) for A, factor in pairs])
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""

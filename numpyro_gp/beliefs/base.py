@@ -19,7 +19,7 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived, is_same_row, numbered
 from numpyro_gp.checks import fail, known
 from numpyro_gp.kernels import FunctionKernel, Kernel
-from numpyro_gp.linalg import factorise, jittered
+from numpyro_gp.linalg import factorise, jittered, product
 
 __all__ = [
     "AbstractBasis",
@@ -153,7 +153,7 @@ class Basis(AbstractBasis):
         if self.at_inducing and X is self.inducing:
             change = 0.0 if self.is_noisy else self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
             return self.factor.T - change
-        return self.inverse @ self.kernel.matrix(self.inducing, X)
+        return product(self.inverse, self.kernel.matrix(self.inducing, X))
 
     def cross(self, X: Float[Array, "N D"]) -> Cross | None:
         """None at the inducing points themselves, whose features are read off the factor."""

@@ -28,7 +28,7 @@ from numpyro_gp.beliefs.mean_basis import (
 )
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle
-from numpyro_gp.linalg import factorise, half_log_det
+from numpyro_gp.linalg import factorise, half_log_det, product
 
 __all__ = ["Decoupled", "Hybrid", "InverseCovariance", "Orthogonal", "inverse_covariance"]
 
@@ -272,7 +272,7 @@ class Orthogonal(AbstractBelief):
     def _probe_kl(self, site: Basis, probe: Probe) -> Float[Array, ""]:
         """``weight + tr(Omega H) / 2``: zero, with gradients that are not."""
         kernel, omega = site.kernel, probe.covariance
-        beta = site.inverse @ kernel.matrix(site.inducing, self.Z_gamma)
+        beta = product(site.inverse, kernel.matrix(site.inducing, self.Z_gamma))
         if omega.ndim == self.a.ndim:
             residual = kernel.diagonal(self.Z_gamma) - jnp.sum(beta**2, axis=0)
         else:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBasis, Marginals, positive
-from numpyro_gp.linalg import half_diagonal, identity_like, outer_square
+from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, moved, outer_square
 
 __all__ = ["plain_marginals", "signed_rows", "whitened_marginals"]
 
@@ -33,7 +33,7 @@ def plain_marginals(
     factor: Float[Array, "*batch M M"],
 ) -> Marginals:
     """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``, before it is kept above rounding error."""
-    rooted = jnp.swapaxes(factor, -1, -2) @ features
+    rooted = flipped(factor) @ features
     spread = jnp.sum(rooted**2, axis=-2)
     rest = prior - jnp.sum(features**2, axis=0)
     return Marginals(mean @ features, jnp.broadcast_to(rest, spread.shape) + spread)
@@ -120,10 +120,10 @@ def _marginals_jvp(
     features, change = inverse @ cross, covariance - identity_like(covariance)
     excess, lead = change @ features, (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
-    shrink = half_diagonal(inverse @ (0.5 * (gram_dot + gram_dot.T)) @ inverse.T)
-    turned = covariance_dot - 2 * change @ shrink
-    moved = inverse @ cross_dot
-    mean_change = (mean_dot - mean @ shrink) @ features + mean @ moved
-    variance_change = jnp.sum(features[lead] * (turned @ features) + 2 * excess * moved[lead], axis=-2)
+    shrink = half_diagonal(congruence(inverse, gram_dot))
+    turned = covariance_dot - 2 * moved(change, shrink)
+    lifted = moved(inverse, cross_dot)
+    mean_change = (mean_dot - mean @ shrink) @ features + mean @ lifted
+    variance_change = jnp.sum(features[lead] * (turned @ features) + 2 * excess * lifted[lead], axis=-2)
     values = mean @ features, jnp.broadcast_to(prior, variance.shape) + variance
     return values, (mean_change, jnp.broadcast_to(prior_dot, variance.shape) + variance_change)

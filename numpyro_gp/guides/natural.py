@@ -14,7 +14,7 @@ import numpyro
 from jax.custom_derivatives import SymbolicZero
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.linalg import factorise, half_log_det, outer_square
+from numpyro_gp.linalg import factorise, flipped, half_log_det, outer_square
 
 __all__ = [
     "Expectations",
@@ -74,9 +74,9 @@ def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Arr
 
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
     """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
-    product = root.T @ cotangent
+    product = flipped(root) @ cotangent
     lower = jnp.tril(product) - 0.5 * product * jnp.eye(product.shape[-1], dtype=product.dtype)
-    return root_inverse.T @ (0.5 * (lower + lower.T)) @ root_inverse
+    return flipped(root_inverse) @ (0.5 * (lower + lower.T)) @ root_inverse
 
 
 def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:

@@ -35,7 +35,9 @@ def leapfrog_tinygp():
 
     def model(X, y):
         lengthscale, variance = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in ("lengthscale", "variance"))
-        process = GaussianProcess(variance * kernels.Matern52(lengthscale, distance=L2Distance()), X, diag=1e-6 * variance)
+        process = GaussianProcess(
+            variance * kernels.Matern52(lengthscale, distance=L2Distance()), X, diag=1e-6 * variance
+        )
         f = numpyro.sample("f", process.numpyro_dist())
         with numpyro.plate("data", X.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=f), obs=y)
