@@ -144,15 +144,16 @@ def _sample(chunk: Observation, keys: Array, times: int) -> Array:
 
 
 def _joined(parts: list[object], sizes: tuple[int, ...]) -> Any:
-    """The rows of all chunks, without their padding."""
-    whole = all(leaf.shape[0] == sizes[0] for leaf in jax.tree.leaves(parts[0]))
-    return parts[0] if len(parts) == 1 and whole else _concatenated(parts, sizes)
-
-
-@partial(jax.jit, static_argnames="sizes")
-def _concatenated(parts: list[object], sizes: tuple[int, ...]) -> Any:
-    cut = [jax.tree.map(lambda leaf, size=size: leaf[:size], part) for part, size in zip(parts, sizes, strict=True)]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *cut)
+    """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
+    leaves = jax.tree.leaves(parts)
+    if len(parts) == 1 and all(leaf.shape[0] == sizes[0] for leaf in leaves):
+        return parts[0]
+    package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
+    cut = [
+        jax.tree.map(lambda leaf, size=size: package.asarray(leaf)[:size], part)
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return jax.tree.map(lambda *own: jnp.asarray(package.concatenate(own)), *cut)
 
 
 @jax.jit

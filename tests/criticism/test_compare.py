@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from numpyro_gp.likelihoods import Poisson
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 from tests.oracles.problems import gram, regression
+from tests.programs import counted
 
 PROBLEM = regression(size=14, noise=0.3)
 TEST, TRAIN = slice(0, None, 2), slice(1, None, 2)
@@ -84,6 +86,17 @@ def test_scores_are_those_of_the_prediction(posteriors, table):
     gaussian = np.mean(scale * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - np.pi**-0.5))
     assert row["CRPS"].value == pytest.approx(gaussian, abs=0.05)
     assert 0 <= row["coverage of 90%"].value <= 1
+
+
+def test_the_second_comparison_compiles_nothing(posteriors):
+    """Three engines, LOO and hyper-parameters with another key: more than a hundred programs the first time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tables = [compare(posteriors, KEY, X_TEST, y=Y_TEST, train=(X, Y), num_samples=30)]
+        with counted() as programs:
+            tables.append(compare(posteriors, jax.random.key(1), X_TEST, y=Y_TEST, train=(X, Y), num_samples=30))
+    assert programs.count == 0
+    assert str(tables[0]) != str(tables[1])
 
 
 def test_hyper_parameters_time_and_chains(table):

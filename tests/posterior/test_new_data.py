@@ -108,6 +108,11 @@ def test_a_prediction_is_compiled_once():
         lambda: second.predict(key, X, chunk_size=4),
     ):
         assert compiled_by(again) == 0
+    rows = np.repeat(X, 3, axis=0)
+    whole = first.predict(key, rows[:7], chunk_size=4)
+    for size in (5, 6, 8, 11):  # ragged chunks of the same size
+        assert compiled_by(lambda size=size: first.predict(key, rows[:size], chunk_size=4)) == 0
+    np.testing.assert_allclose(whole.mean, first.predict(key, rows[:7]).mean, rtol=1e-12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "traced", None)  # nor is the model traced again
         before = first.predict(key, X)
