@@ -50,7 +50,8 @@ def rows() -> list[Row]:
     aims |= {(128, True): (0.5, 0.55), (512, True): (0.5, 0.5)}
     for (size, natural), both in aims.items():
         for dtype, aim in zip(("float64", "float32"), both, strict=True):
-            others = [partial(f, size, dtype, natural) for f in (peers.step_gpytorch, peers.step_gpflow)]
+            steps = (peers.step_gpytorch, peers.step_gpflow, *(() if natural else (peers.step_gpjax,)))
+            others = [partial(f, size, dtype, natural) for f in steps]
             name = f"{'natural' if natural else 'Adam'} step, M={size}, {dtype}"
             found.append(Row(name, dtype, aim, partial(work.step, size, dtype, natural), tuple(others)))
     return found
@@ -104,7 +105,7 @@ svi = SVI(sparse, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.1), Trac
 Z, state, goals, found = X[:{size}], None, [-0.10, 0.25], []
 for turn in range(1, {turns} + 1):
     more = {{}} if state is None else {{"init_state": state}}
-    result = ngp.fit(jax.random.key(0), svi, 250, X, y, Z=Z, batch=1024, progress_bar=False, **more)
+    result = ngp.fit(jax.random.key(0), svi, 250, X, y, Z=Z, batch=1024, progress=False, **more)
     state, posterior = result.state, ngp.Posterior.from_svi(sparse, guide, result.params)
     density = float(posterior.predict(jax.random.key(1), Xt, Z=Z).log_density(yt).mean())
     reached = [goal for goal in goals if goal not in found and density > goal]

@@ -2,14 +2,16 @@
 
 from contextlib import nullcontext
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 from numpyro.contrib import einstein
 
 from tests.benchmarks import work
-from tests.benchmarks.clock import Party
+from tests.benchmarks.clock import Party, compiled
 
 
 def by_hand(X, y):
@@ -108,6 +110,35 @@ def prediction_gpytorch(size, dtype, rows=100_000):
                 found.mean, found.variance  # noqa: B018
 
     return Party("GPyTorch", call)
+
+
+def step_gpjax(size, dtype, natural):
+    """The step of ``gpjax.fit``, compiled by itself; Adam only."""
+    import equinox
+    import gpjax
+    from gpjax.fit import _prepare_model, get_batch
+
+    X, y = map(jnp.asarray, work.regression(dtype))
+    data = gpjax.Dataset(X=X, y=y[:, None])
+    one = jnp.ones((), X.dtype)
+    kernel = gpjax.kernels.Matern52(lengthscale=jnp.ones(work.COLUMNS, X.dtype), variance=one)
+    prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel)
+    belief = gpjax.variational_families.WhitenedVariationalGaussian(
+        model=prior * gpjax.likelihoods.Gaussian(), inducing_inputs=X[:size]
+    )
+    model, optimiser = _prepare_model(belief, data), optax.adam(1e-2)
+    arrays, rest = equinox.partition(model, equinox.is_array)
+
+    def step(state):
+        arrays, slots, key = state
+        key, own = jax.random.split(key)
+        batch = get_batch(data, work.BATCH, own)
+        loss = lambda arrays: -gpjax.objectives.elbo(equinox.combine(arrays, rest), batch)  # noqa: E731
+        value, slope = jax.value_and_grad(loss)(arrays)
+        updates, slots = optimiser.update(slope, slots, arrays)
+        return (optax.apply_updates(arrays, updates), slots, key), value
+
+    return compiled("GPJax", step, (arrays, optimiser.init(arrays), jax.random.key(0)), carry=True)
 
 
 def _gpflow(size, dtype):
