@@ -102,15 +102,15 @@ X, y, test = standardise(X), standardise(y[:, None])[:, 0], split_mask(splits, 0
 X, y, Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test]), X[test], jnp.asarray(y[test])
 guide = ngp.AutoGP(sparse, {{"f": ngp.guides.coupled(natural=True)}})
 svi = SVI(sparse, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.1), Trace_ELBO())
-Z, state, goals, found = X[:{size}], None, [-0.10, 0.25], []
+Z, result, goals, found = X[:{size}], False, [-0.10, 0.25], []
 for turn in range(1, {turns} + 1):
-    more = {{}} if state is None else {{"init_state": state}}
-    result = ngp.fit(jax.random.key(0), svi, 250, X, y, Z=Z, batch=1024, progress=False, **more)
-    state, posterior = result.state, ngp.Posterior.from_svi(sparse, guide, result.params)
+    steps = 250 * turn
+    result = ngp.fit(jax.random.key(0), svi, steps, X, y, Z=Z, batch=1024, progress=False, resume=result)
+    posterior = ngp.Posterior.from_svi(sparse, guide, result.params)
     density = float(posterior.predict(jax.random.key(1), Xt, Z=Z).log_density(yt).mean())
     reached = [goal for goal in goals if goal not in found and density > goal]
     for goal in [*reached, *([f"({{density:.3f}})"] if turn in (8, {turns}) else [])]:
-        print(f"  {{goal}} after {{time.perf_counter() - start:.1f}} s, {{250 * turn}} steps", flush=True)
+        print(f"  {{goal}} after {{time.perf_counter() - start:.1f}} s, {{steps}} steps", flush=True)
     found += reached
     if len(found) == len(goals):
         break
