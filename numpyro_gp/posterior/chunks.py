@@ -12,6 +12,7 @@ from jax.extend.core import Jaxpr
 from numpyro_gp.arrays import Array
 from numpyro_gp.posterior.staging import split
 from numpyro_gp.primitives.programs import as_function, kept, traced
+from numpyro_gp.training.placement import placement_of
 
 __all__ = ["Chunks", "padded", "predict_chunks"]
 
@@ -83,8 +84,15 @@ def predict_chunks(
     """
     total = next(iter(rows.values())).shape[0]
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
-    starts = range(0, total, size)
-    cut = lambda start: {name: padded(row, start, size) for name, row in rows.items()}  # noqa: E731
+    placement = placement_of(None, list(rows.values()))
+    if placement is not None:  # each device has its share of every chunk
+        size = -(-size // placement.pieces) * placement.pieces
+    starts, where = range(0, total, size), None if placement is None else placement.rows
+
+    def cut(start: int) -> dict[Any, Any]:
+        found = {name: padded(row, start, size) for name, row in rows.items()}
+        return found if where is None else jax.device_put(found, where)
+
     parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws
 

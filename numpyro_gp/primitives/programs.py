@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-__all__ = ["as_function", "kept", "replaced", "run", "traced"]
+__all__ = ["as_function", "carried_out", "kept", "replaced", "run", "traced"]
 
 # How many programs are kept: the oldest leave first.
 SIZE = 128
@@ -47,11 +47,16 @@ def _evaluate(program: Jaxpr, constants: Any, arguments: Any) -> list[Any]:
             inner = equation.params["jaxpr"]
             results = _evaluate(inner.jaxpr, inner.consts, [read(atom) for atom in equation.invars])
         else:
-            inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
-            alone: Any = dict(constvars=[], invars=inputs, outvars=equation.outvars, eqns=[equation])
-            results = as_function(replaced(program, **alone, effects=equation.effects))(*map(read, inputs))
+            results = carried_out(program, equation, read)
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in program.outvars]
+
+
+def carried_out(program: Jaxpr, equation: Any, read: Callable[[Any], Any]) -> list[Any]:
+    """Results of one operation of a program; ``read`` gives the values of its inputs."""
+    inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
+    alone: Any = dict(constvars=[], invars=inputs, outvars=equation.outvars, eqns=[equation])
+    return as_function(replaced(program, **alone, effects=equation.effects))(*map(read, inputs))
 
 
 def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:

@@ -13,6 +13,7 @@ from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.given_rows import GivenRows, refuse_own_parameters
 from numpyro_gp.sites import Trace, in_plate, is_latent
+from numpyro_gp.training.placement import Placement
 from numpyro_gp.training.programs import fingerprint
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "check_like_first",
     "data_part",
     "layout_of",
+    "minibatch_of",
+    "model_trace",
     "with_batch",
 ]
 
@@ -44,6 +47,7 @@ class Data(NamedTuple):
 
     merge: Merge
     part: Part | None = None
+    placement: Placement | None = None
 
     @contextmanager
     def opened(self, arrays: list[Array]) -> Iterator[tuple[tuple, dict]]:
@@ -55,7 +59,11 @@ class Data(NamedTuple):
     @property
     def made_of(self) -> tuple[Any, ...]:
         """What a program of these calls has built in."""
-        return fingerprint(self.merge.fixed, self.part), self.merge.structure
+        return fingerprint(self.merge.fixed, self.part), self.merge.structure, self.placement
+
+    def placed(self, tree: Any) -> Any:
+        """Parameters and states as copies on every device of the fit."""
+        return tree if self.placement is None else jax.device_put(tree, self.placement.copies)
 
 
 class Whole:
@@ -87,13 +95,14 @@ class Stream:
         What the model is called with beside the batch.
     """
 
-    def __init__(self, source: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    def __init__(self, source: Any, args: tuple, kwargs: dict[str, Any], placement: Placement | None = None) -> None:
         if not (callable(source) or hasattr(source, "__iter__")) or is_array(source) or isinstance(source, Mapping):
             required = "an iterable of batches, or a function of the number of steps done that returns one"
             cure = "A batch is a tuple of arrays, the model's first arguments, or a dictionary of arrays."
             fail("batches", required, f"a {type(source).__name__}", cure, TypeError)
         fixed, merge = split_arrays((args, kwargs))
-        self.source, self.fixed = source, merge(fixed)
+        fixed = fixed if placement is None else placement.place(fixed, [False] * len(fixed))
+        self.source, self.fixed, self.placement = source, merge(fixed), placement
         self.first: Layout | None = None
         self.waiting: Exception | None = None
         self.start(0)
@@ -130,10 +139,14 @@ class Stream:
         layout = layout_of(name, batch := (batch,) if is_array(batch) else batch)
         self.first = self.first or layout
         check_like_first(name, layout, self.first)
-        rows = self.first.rows
-        batch = jax.tree.map(lambda array: filled(array, rows), batch)
+        rows, placement = self.first.rows, self.placement
+        if placement is not None:
+            placement.check_rows("the first of the batches", rows)
+        where = None if placement is None else placement.rows
+        batch = jax.tree.map(lambda array: filled(array, rows, where), batch)
         call = with_batch(name, batch, *self.fixed)
-        self.now, self.merge = split_arrays((*call, jnp.asarray(np.int32(layout.rows))))
+        count = jax.device_put(np.int32(layout.rows), None if placement is None else placement.copies)
+        self.now, self.merge = split_arrays((*call, count))
         self.number += 1
 
     @property
@@ -183,13 +196,13 @@ def check_like_first(name: str, layout: Layout, first: Layout) -> None:
         fail(name, f"of at most {first.rows} rows, as the first batch", f"{layout.rows} rows", cure)
 
 
-def filled(array: Any, rows: int) -> Array:
+def filled(array: Any, rows: int, where: Any = None) -> Array:
     """An array on the device with ``rows`` rows: copies of the last one where it has fewer."""
     missing = rows - array.shape[0]
     if isinstance(array, jax.Array) and not missing:
-        return array
+        return jax.device_put(array, where)
     # A copy in any case: a source may write its next batch where this one stands, while a step reads it.
-    return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
+    return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]), where)
 
 
 def with_batch(name: str, batch: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -216,6 +229,12 @@ def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, 
     return found
 
 
+def model_trace(engine: Any, args: tuple, kwargs: dict[str, Any]) -> Trace:
+    """Sites of an engine's model, none where it has no model."""
+    model, static = getattr(engine, "model", None), getattr(engine, "static_kwargs", None) or {}
+    return abstract_trace(model, args, {**kwargs, **static}) if callable(model) else {}
+
+
 def data_part(engine: Any, args: tuple, kwargs: dict[str, Any], rows: int, num_data: int) -> Part:
     """The plate of the model that holds the rows of a batch: the one called "data", or the only one."""
     if not callable(getattr(engine, "model", None)):
@@ -223,7 +242,7 @@ def data_part(engine: Any, args: tuple, kwargs: dict[str, Any], rows: int, num_d
         fail("svi_or_stein", "an engine with a model where batches are given", type(engine).__name__, cure, TypeError)
     if rows > check_count("num_data", num_data):
         fail("num_data", f"the number of all data, {rows} or more", num_data, "Count the rows of all batches.")
-    trace = abstract_trace(engine.model, args, {**kwargs, **(getattr(engine, "static_kwargs", None) or {})})
+    trace = model_trace(engine, args, kwargs)
     plates = {name: site["args"] for name, site in trace.items() if site["type"] == "plate"}
     found = [name for name, (size, held) in plates.items() if size == rows or (size, held) == (num_data, rows)]
     if len(found) != 1 and "data" not in found:
@@ -231,6 +250,15 @@ def data_part(engine: Any, args: tuple, kwargs: dict[str, Any], rows: int, num_d
         cure = 'Write numpyro.plate("data", len(X)); in a stream X is the batch.'
         fail("the model", required, f"plates {plates} (size, subsample_size)", cure)
     return Part("data" if "data" in found else found[0], num_data, rows)
+
+
+def minibatch_of(trace: Trace, rows: int) -> int | None:
+    """Rows of the minibatch that a model draws of its data; None where it takes them all."""
+    sizes = [site["args"] for site in trace.values() if site["type"] == "plate"]
+    drawn = {held for size, held in sizes if size == rows and held not in (None, size)}
+    if len(drawn) > 1:
+        fail("the model", "one with one size of minibatches", f"those of {sorted(drawn)} rows", "Use one data plate.")
+    return next(iter(drawn), None)
 
 
 def check_guide(engine: Any, data: Data, arrays: list[Array]) -> None:

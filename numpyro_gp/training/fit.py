@@ -23,8 +23,7 @@ from jax import lax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
-from numpyro_gp.training.batches import Data, Stream, Whole, check_guide, data_part
-from numpyro_gp.training.calls import bind, split_arguments
+from numpyro_gp.training.batches import Data, Stream, Whole, check_guide
 from numpyro_gp.training.checkpoints import (
     FitResult,
     Position,
@@ -34,12 +33,24 @@ from numpyro_gp.training.checkpoints import (
 )
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite, explain, standstill
+from numpyro_gp.training.feeds import Given, feed_of
+from numpyro_gp.training.own_rows import without_own_rows
+from numpyro_gp.training.placement import Drawn
 from numpyro_gp.training.programs import fingerprint, keep_program
 from numpyro_gp.training.start import REMEDY, argument_names, initial_state, look_at_start, parts_of
 
 __all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
 
-RESERVED_NAMES = ("chunk_size", "progress", "checkpoint", "checkpoint_every", "resume", "init_params", "batches")
+RESERVED_NAMES = (
+    "chunk_size",
+    "progress",
+    "checkpoint",
+    "checkpoint_every",
+    "resume",
+    "init_params",
+    "batches",
+    "sharding",
+)
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
@@ -79,6 +90,7 @@ def fit(
     init_params: dict[str, Any] | None = None,
     batches: Any = None,
     num_data: int | None = None,
+    sharding: Any = None,
     **kwargs: Any,
 ) -> FitResult:
     """Run an inference engine for ``num_steps`` steps on ``model(*args, **kwargs)``.
@@ -120,6 +132,11 @@ def fit(
     num_data : int
         With ``batches``, the number N of all data; given to a model that has an argument of this name, whose plate may
         then be ``plate("data", num_data, subsample_size=len(X))``.
+    sharding : NamedSharding of the first axis, optional
+        Devices to share the rows among, ``NamedSharding(mesh, PartitionSpec("data"))`` of a mesh whose axes are Auto:
+        the model's first array and all others of its length, or batches, lie in pieces, and all else is a copy on each
+        device. Data that lie so already need no word. Where the data plate draws a minibatch, each device draws its
+        share of its own rows, the same for the same key and number of devices.
     *args, **kwargs
         What the model takes. A model with an argument named like one of those above is refused, but for ``num_data``.
 
@@ -162,15 +179,17 @@ def fit(
     check_engine(svi_or_stein)
     check_nonnegative("checkpoint_every", checkpoint_every)
     path = check_checkpoint(checkpoint, resume)
-    feed, data = feed_of(svi_or_stein, batches, num_data, args, kwargs)
+    given = Given(args, kwargs, num_data, sharding)
+    feed, data = feed_of(svi_or_stein, batches, key, given)
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed.arrays(), data)
     check_guide(svi_or_stein, data, feed.arrays())
     position = starting_position(svi_or_stein, state, path, resume)
+    position = Position(data.placed(position.state), position.chunks)
     feed.start(position.steps)
     start, is_finite = look_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     watch = is_finite
-    size = size if batches is None else 1
+    size = size if isinstance(feed, Whole) else 1
     job = Job(svi_or_stein, feed, data, kept_loop(svi_or_stein, data, size, watch), path, num_steps)
     pace = Pace(size, chunk_size is None, checkpoint_every)
     label = family(svi_or_stein).loss_name
@@ -196,7 +215,7 @@ class Job(NamedTuple):
     """What does not change during a run."""
 
     engine: Any
-    feed: Stream | Whole
+    feed: Stream | Drawn | Whole
     data: Data
     advance: Callable[..., tuple]
     path: Path | None
@@ -289,29 +308,6 @@ def check_engine(engine: object) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
-def feed_of(
-    engine: Any, batches: Any, num_data: int | None, args: tuple, kwargs: dict[str, Any]
-) -> tuple[Stream | Whole, Data]:
-    """Where the arrays of each step come from, and how the model is called with them."""
-    if num_data is not None and (batches is None or "num_data" in argument_names(getattr(engine, "model", None))):
-        kwargs = {**kwargs, "num_data": num_data}
-    if batches is None:
-        check_call(engine, args, kwargs)
-        arrays, merge = split_arguments(args, kwargs)
-        return Whole(arrays), Data(merge)
-    stream = Stream(batches, args, kwargs)
-    args, kwargs, _ = stream.merge(stream.arrays())
-    check_call(engine, args, kwargs)
-    return stream, Data(stream.merge, data_part(engine, args, kwargs, stream.rows, num_data))
-
-
-def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse arguments that the engine's model would refuse."""
-    model = getattr(engine, "model", None)
-    if argument_names(model):
-        bind(model, args, {**kwargs, **(getattr(engine, "static_kwargs", None) or {})})
-
-
 # ----------------------------------------------------------------------------------------- the loop
 
 
@@ -330,8 +326,14 @@ def compiled_loop(engine: Any, data: Data, size: int, watch: bool) -> Callable[.
 
     @jax.jit  # called for its types and then in the loop, and traced once for both
     def step(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
-        with data.opened(arrays) as (args, kwargs):
-            return engine.update(state, *args, **kwargs)
+        def update(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
+            with data.opened(arrays) as (args, kwargs):
+                return engine.update(state, *args, **kwargs)
+
+        if data.placement is None:
+            return update(state, arrays)
+        state, loss = without_own_rows(update)(state, arrays)
+        return lax.with_sharding_constraint(state, data.placement.copies), loss
 
     @jax.jit
     def advance(state: Any, length: int, arrays: list[Array]) -> tuple:

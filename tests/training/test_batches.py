@@ -114,6 +114,7 @@ def test_importance_weights_without_latent_inputs_have_the_usual_bound():
     np.testing.assert_allclose(*losses, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_steins_one_particle_climbs_the_same_slope_on_average():
     """Particles never move, and the force on one particle alone is the score of its target."""
     optimiser = optax.chain(optax.trace(decay=0.0), optax.scale(0.0))
@@ -375,6 +376,7 @@ def latent_model(X, y=None, *, Z):
         ngp.observe("y", f(ngp.latent_inputs("w", X[:, :1])), ngp.likelihoods.Gaussian(NOISE), obs=y)
 
 
+@pytest.mark.long
 def test_latent_inputs_need_a_guide_that_reads_them_off_the_batch():
     def svi(guide):
         return SVI(latent_model, guide, optax.adam(0.01), Trace_ELBO())

@@ -1,0 +1,116 @@
+"""Rows of data on several devices: which arrays lie in pieces, and minibatches that each device draws of its piece."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from numpyro_gp.arrays import Array, Merge, split_arrays
+from numpyro_gp.checks import fail
+from numpyro_gp.guides.minibatches import permuted_rows
+
+__all__ = ["Drawn", "Placement", "placement_of"]
+
+
+class Placement(NamedTuple):
+    """Devices of a fit: ``rows`` shards the first axis of data, and everything else is a copy on each of them."""
+
+    rows: NamedSharding
+
+    @property
+    def copies(self) -> NamedSharding:
+        """The same value on every device."""
+        return NamedSharding(self.rows.mesh, PartitionSpec())
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces the rows are cut."""
+        axes = self.rows.spec[0]
+        return int(np.prod([self.rows.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes)]))
+
+    def check_rows(self, what: str, count: int) -> None:
+        """Refuse rows that the devices cannot share equally."""
+        if count % self.pieces:
+            cure = f"Leave {count % self.pieces} out, or stream them: batches= fills up what is missing."
+            fail(what, f"rows that divide among {self.pieces} devices", f"{count} rows", cure)
+
+    def place(self, arrays: Sequence[Array], with_rows: Sequence[bool]) -> list[Array]:
+        """Arrays where they belong: pieces of those with rows, copies of the others."""
+        return [jax.device_put(array, self.rows if has else self.copies) for array, has in zip(arrays, with_rows)]
+
+
+def placement_of(sharding: Any, arrays: Sequence[Array]) -> Placement | None:
+    """The placement that was asked for, or that of the first array that lies in pieces; None for one device."""
+    if sharding is None:
+        found = [array.sharding for array in arrays if isinstance(array, jax.Array) and array.ndim]
+        found = [one for one in found if isinstance(one, NamedSharding) and not one.is_fully_replicated]
+        if not found:
+            return None
+        sharding = found[0]
+    required = "a NamedSharding of the first axis alone, NamedSharding(mesh, PartitionSpec('data'))"
+    if not isinstance(sharding, NamedSharding):
+        fail("sharding", required, f"a {type(sharding).__name__}", "Build it from jax.make_mesh.", TypeError)
+    if not sharding.spec or sharding.spec[0] is None or any(sharding.spec[1:]):
+        fail("sharding", required, f"{sharding.spec}", "Rows are cut, columns are not.")
+    if any(kind is not AxisType.Auto for kind in sharding.mesh.axis_types):
+        cure = (
+            "With explicit axes every operation must say how its result is placed, and those of NumPyro and of this "
+            "library do not: jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
+        )
+        fail("sharding", "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
+    return Placement(sharding)
+
+
+class Drawn:
+    """Minibatches of data in pieces: at each step every device draws its share of its own rows, without a word.
+
+    Rows come without replacement, each of a piece as likely as another (`ngp.guides.permuted_rows`), so that the terms
+    of a batch, counted ``N / B`` times, are an unbiased estimate. Step k has the rows that the key of the fit has for
+    step k: a resumed fit under the same key goes on with them.
+    """
+
+    def __init__(
+        self, key: Array, data: tuple[tuple, dict], with_rows: Sequence[bool], batch: int, placement: Placement
+    ) -> None:
+        placement.check_rows("the minibatch", batch)
+        self.key, self.with_rows, self.batch, self.placement = key, with_rows, batch, placement
+        self.whole, self.merge = split_arrays((*data, jnp.asarray(np.int32(batch))))
+        self.whole = placement.place(self.whole, (*with_rows, False))
+        self.start(0)
+
+    merge: Merge
+
+    def start(self, step: int) -> None:
+        """Draw the minibatch of a step."""
+        self.step = step
+        cut = [array for array, has in zip(self.whole, self.with_rows) if has]
+        drawn = iter(_drawn(cut, self.key, step, self.batch, self.placement))
+        self.now = [next(drawn) if has else array for array, has in zip(self.whole, (*self.with_rows, False))]
+
+    def prefetch(self) -> None:
+        """Draw the next minibatch, while the program of this one runs."""
+        self.start(self.step + 1)
+
+    def arrays(self) -> list[Array]:
+        """The minibatch of the next step."""
+        return self.now
+
+
+@partial(jax.jit, static_argnames=("batch", "placement"))
+def _drawn(arrays: list[Array], key: Array, step: Array, batch: int, placement: Placement) -> list[Array]:
+    pieces = placement.pieces
+    size, share = arrays[0].shape[0] // pieces, batch // pieces
+    keys = jax.random.split(jax.random.fold_in(key, step), pieces)
+    rows = jax.vmap(lambda key: permuted_rows(key, size, jnp.arange(share)))(keys)
+    rows = jax.lax.with_sharding_constraint(rows, placement.rows)
+
+    def of_each(array: Array) -> Array:
+        own = array.reshape(pieces, size, *array.shape[1:])
+        taken = jax.vmap(lambda piece, rows: piece[rows])(own, rows).reshape(batch, *array.shape[1:])
+        return jax.lax.with_sharding_constraint(taken, placement.rows)
+
+    return [of_each(array) for array in arrays]

@@ -1,0 +1,192 @@
+"""What eight devices give where one would do: run as a program, it prints a line of JSON for each check.
+
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices
+"""
+
+import importlib
+import json
+import os
+import re
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+
+START = time.perf_counter()
+fit_module = importlib.import_module("numpyro_gp.training.fit")
+KEY, MATRIX = jax.random.key(0), 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(32, 2))
+Y = np.sin(X[:, 0]) + 0.1 * X[:, 1]
+Z = RNG.normal(size=(MATRIX, 2))
+COLLECTIVE = re.compile(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
+
+
+def sparse(X, y=None, *, Z, batch=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[rows])
+
+
+def additive(X, y=None, *, Z, batch=None):
+    kernels = {name: ngp.kernels.RBF(1.0, 1.0).on([at]) for at, name in enumerate("ab")}
+    f = ngp.additive_gp("f", kernels, dict.fromkeys(kernels, Z))
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
+
+
+def deep(X, y=None, *, Z, batch=None):
+    inner = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        ngp.observe("y", f(inner.draw("noise", X[rows])), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
+
+
+def svi(model, recipes=None, optimiser=None):
+    return SVI(model, ngp.AutoGP(model, recipes), optimiser or optax.adam(0.01), Trace_ELBO())
+
+
+def natural(model, **recipes):
+    return svi(model, recipes, ngp.optim.natural_gradient(optax.adam(0.01), 0.1))
+
+
+def engines():
+    Z_gamma = np.concatenate([Z, Z + 0.5])
+    return {
+        "adam": svi(sparse),
+        "natural": natural(sparse, f=ngp.guides.coupled(natural=True)),
+        "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
+        "additive": svi(additive, {"f": ngp.guides.block_diagonal()}),
+        "deep": svi(deep),
+        "svgd": ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=2),
+    }
+
+
+def difference(one, other):
+    pairs = zip(jax.tree.leaves((one.params, one.losses)), jax.tree.leaves((other.params, other.losses)), strict=True)
+    return max(float(jnp.max(jnp.abs(np.asarray(a) - np.asarray(b)) / (1 + np.abs(np.asarray(b))))) for a, b in pairs)
+
+
+def fit(engine, *data, steps=3, **options):
+    return ngp.fit(KEY, engine, steps, *data, Z=Z, progress=False, **options)
+
+
+def collectives(compiled):
+    """What devices send to one another in a program: the kinds, and the size of the largest."""
+    found = COLLECTIVE.findall(compiled.as_text())
+    shapes = [shape for what, _ in found for shape in re.findall(r"\w+\[([\d,]*)\]", what)]
+    sizes = [int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes]
+    return sorted({kind for _, kind in found}), max(sizes, default=0)
+
+
+def watched(build, programs):
+    """`compiled_loop`, with what its program sends noted."""
+
+    def compiled(*args):
+        advance, kept = build(*args), []
+
+        def run(*inputs):
+            if not kept:
+                kept.append(advance.lower(*inputs).compile())
+                programs.append(collectives(kept[0]))
+            return kept[0](*inputs)
+
+        return run
+
+    return compiled
+
+
+def say(name, value):
+    print(json.dumps({name: value, "seconds": round(time.perf_counter() - START, 1)}), flush=True)
+
+
+def refusal(function):
+    try:
+        function()
+    except (TypeError, ValueError) as error:
+        return str(error)
+
+
+def main():
+    build = fit_module.compiled_loop
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    for name, engine in engines().items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        programs = []
+        wanted = fit(engine, X, Y)
+        fit_module.compiled_loop = watched(build, programs)
+        found = fit(engine, X, Y, sharding=rows)
+        fit_module.compiled_loop = build
+        say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
+    engine, placed = svi(sparse), (jax.device_put(X, rows), jax.device_put(Y, rows))
+    say("placed", difference(fit(engine, *placed), fit(engine, X, Y)))
+    parts = [(X[at : at + 16], Y[at : at + 16]) for at in (0, 16)] + [(X[:9], Y[:9])]
+    stream = {"batches": parts, "num_data": 41}
+    say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
+    minibatches(engine, rows, build)
+    predictions(fit(engine, X, Y, steps=1), engine, placed)
+    say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
+    say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
+    say("clash", refusal(lambda: clash(rows)))
+    say("columns", refusal(lambda: fit(engine, X, Y, sharding=NamedSharding(mesh, PartitionSpec(None, "data")))))
+    say("kind", refusal(lambda: fit(engine, X, Y, sharding=mesh)))
+    explicit = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    say("explicit", refusal(lambda: fit(engine, X, Y, sharding=NamedSharding(explicit, PartitionSpec("data")))))
+
+
+def clash(rows):
+    """Inducing inputs as long as the data cannot be told from them."""
+    return ngp.fit(KEY, svi(sparse), 1, X, Y, Z=X + 0.01, batch=16, sharding=rows, progress=False)
+
+
+def minibatches(engine, rows, build):
+    """Each device has rows of its own piece, and the step's program sends no more than with all rows."""
+    from numpyro_gp.training.placement import Drawn, Placement, _drawn
+
+    placement, programs = Placement(rows), []
+    drawn = Drawn(KEY, ((jnp.arange(32), jnp.arange(32.0)), {}), (True, True), 16, placement)
+    numbers = [np.asarray(drawn.arrays()[0]).reshape(8, 2)]
+    for _ in range(40):
+        drawn.prefetch()
+        numbers.append(np.asarray(drawn.arrays()[0]).reshape(8, 2))
+    numbers = np.stack(numbers)
+    say("own", bool((numbers // 4 == np.arange(8)[None, :, None]).all() and (numbers[..., 0] != numbers[..., 1]).all()))
+    say("counts", np.bincount(numbers.ravel(), minlength=32).tolist())
+    say("drawing", collectives(_drawn.lower(drawn.whole[:2], KEY, 0, 16, placement).compile()))
+    fit_module.compiled_loop = watched(build, programs)
+    first = fit(engine, X, Y, batch=16, sharding=rows)
+    fit_module.compiled_loop = build
+    longer = fit(engine, X, Y, batch=16, sharding=rows, steps=5)
+    resumed = fit(engine, X, Y, batch=16, sharding=rows, steps=5, resume=first)
+    taken = [np.asarray(part) for part in _drawn([X, Y], KEY, 0, 16, placement)]
+    one = fit(engine, steps=1, batches=[taken], num_data=32)
+    say("minibatch", {"difference": abs(float(one.losses[0] - first.losses[0])), "collectives": programs[0]})
+    say("resumed", difference(resumed, longer))
+
+
+def predictions(result, engine, placed):
+    posterior = ngp.Posterior.from_svi(sparse, engine.guide, result.params)
+    one, many = (posterior.predict(KEY, data, Z=Z) for data in (X, placed[0]))
+    say("predicted", float(jnp.max(jnp.abs(one.mean - np.asarray(many.mean)))))
+    say("shared", len(many._chunks[0].mean_latent.sharding.device_set))
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    if "NUMPYRO_GP_TEST_CACHE" in os.environ:
+        jax.config.update("jax_compilation_cache_dir", os.environ["NUMPYRO_GP_TEST_CACHE"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    main()

@@ -1,0 +1,97 @@
+"""Eight devices and one: the same numbers, what devices send to one another, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from scipy import stats
+
+from numpyro_gp.training.placement import Drawn, Placement, placement_of
+
+ENGINES = ["adam", "natural", "orthogonal", "additive", "deep", "svgd"]
+# M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
+LARGEST = 18
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What `tests.devices` says, all in one process of eight devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "tests.devices"]
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_eight_devices_take_the_steps_of_one(found, engine):
+    """Three steps: parameters and losses to rounding. A device that is left out, or counted twice, moves them by 0.01."""
+    assert found[engine]["difference"] < 1e-9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", [*ENGINES, "minibatch"])
+def test_devices_send_sums_of_matrices_and_no_rows(found, engine):
+    """There are 32 rows of two columns, or 16 in a minibatch: rows that travel would be 32 numbers or more."""
+    kinds, largest = found[engine]["collectives"]
+    assert kinds == ["all-reduce"]
+    assert largest <= LARGEST
+
+
+@pytest.mark.long
+def test_arrays_in_pieces_streams_and_predictions(found):
+    for name in ("placed", "stream", "predicted"):
+        assert found[name] < 1e-9, name
+    assert found["shared"] == 8  # devices that hold a piece of the predictions
+
+
+@pytest.mark.long
+def test_each_device_draws_its_share_of_its_own_rows(found):
+    assert found["own"]
+    assert stats.chisquare(found["counts"]).pvalue > 1e-4
+    assert found["drawing"][1] <= 8  # whether each piece has its rows: no rows and no data
+    assert found["minibatch"]["difference"] < 1e-9  # the first loss, of the same rows on one device
+    assert found["resumed"] == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("ragged", "the data must be rows that divide among 8 devices, but got 31 rows. Leave 7 out"),
+        ("short", "the minibatch must be rows that divide among 8 devices, but got 12 rows"),
+        ("clash", "the data must be all that has 32 rows, where the model draws minibatches"),
+        ("columns", "sharding must be a NamedSharding of the first axis alone"),
+        ("kind", "sharding must be a NamedSharding of the first axis alone"),
+        ("explicit", "sharding must be of a mesh whose axes are all Auto"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(found, name, message):
+    assert found[name] is not None
+    assert message in found[name]
+
+
+def test_one_device_needs_no_placement_and_draws_as_many_would():
+    assert placement_of(None, [np.ones(3), jnp.ones(3), jnp.ones(())]) is None
+    placement = Placement(
+        NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
+    )
+    assert placement.pieces == 1
+    drawn = Drawn(jax.random.key(0), ((jnp.arange(8), 3.0), {"y": jnp.arange(8.0)}), (True, True), 4, placement)
+    first = [np.asarray(array) for array in drawn.arrays()]
+    np.testing.assert_array_equal(first[0], first[1])
+    assert (len(set(first[0])), int(first[2])) == (4, 4)
+    drawn.prefetch()
+    assert not np.array_equal(drawn.arrays()[0], first[0])
+    drawn.start(0)
+    np.testing.assert_array_equal(drawn.arrays()[0], first[0])
