@@ -1,0 +1,16 @@
+"""The list of deliberate faults is whole: each text is in its file once, and the tests that should see it are there."""
+
+import pytest
+
+from tests.mutations import FAULTS, ROOT, place
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.what for fault in FAULTS])
+def test_the_text_stands_once_and_changes(fault):
+    assert place(fault).read_text().count(fault.old) == 1
+    assert fault.old != fault.new
+    assert all((ROOT / "tests" / name).exists() for name in fault.tests.split())
+
+
+def test_there_are_thirty():
+    assert len(FAULTS) >= 30
