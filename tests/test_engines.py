@@ -116,6 +116,7 @@ def test_numpyro_svgd_runs_the_same_model():
     assert error(end) < 0.2 * error(start)
 
 
+@pytest.mark.long
 def test_minibatch_bounds_are_unbiased():
     """The average over all batches of a partition is the full bound; an unscaled batch is off by a factor."""
     belief = ngp.beliefs.Coupled(jnp.linspace(-1.0, 1.0, 12), 0.5 * jnp.eye(12))
@@ -191,6 +192,7 @@ def test_training_does_not_recompile():
     assert len(traces) == after_first
 
 
+@pytest.mark.long
 def test_float32_fits():
     """The same model in float32 reaches the same bound within 0.05 and keeps its dtype."""
     X, y = PROBLEM.X.astype(jnp.float32), PROBLEM.y.astype(jnp.float32)

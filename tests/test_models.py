@@ -5,13 +5,13 @@ import inspect
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from examples.calibration import WRONG, run
+from examples.calibration import WRONG
+from tests.optimised import optimised
 
 GALLERY = Path(__file__).parent.parent / "models"
 NAMES = sorted(file.stem for file in GALLERY.glob("*.py") if file.stem != "__init__")
@@ -77,7 +77,7 @@ def test_recommended_engine_improves_from_a_finite_prior(name):
 @pytest.mark.parametrize("name", ["exact_regression", "counts", "robust"])
 def test_nuts_finds_the_values_that_made_the_data(name):
     """Level 1e-3 over all hyper-parameters; inducing inputs at the data, so that nothing is approximate."""
-    found = run(name, jnp.linspace(-3.0, 3.0, 10)[:, None], 40, 31)
+    found = optimised("examples.calibration", "run", name, np.linspace(-3.0, 3.0, 10)[:, None], 40, 31)
     assert len(found.ranks) >= 3
     assert found.passed(1e-3), str(found)
 
@@ -85,5 +85,5 @@ def test_nuts_finds_the_values_that_made_the_data(name):
 @pytest.mark.statistical
 def test_calibration_finds_a_wrong_model():
     """Negative binomial counts taken for Poisson, 12 of them in each of 80 data sets."""
-    found = run(WRONG, jnp.linspace(-3.0, 3.0, 12)[:, None], 80, 31)
+    found = optimised("examples.calibration", "run", WRONG, np.linspace(-3.0, 3.0, 12)[:, None], 80, 31)
     assert min(found.p_values.values()) < 1e-4, str(found)

@@ -66,6 +66,7 @@ def test_composite_rule_integrates_normal_moments():
     assert_allclose(jnp.sum(weights * z, -1), 0.0, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0])
 def test_composite_rule_resolves_a_narrow_peak_that_hermite_misses(scale):
     y, mean, variance = 0.7, jnp.array(-0.2), jnp.array(1.3)
@@ -94,6 +95,7 @@ def test_expect_and_derivatives_of_a_cosine():
     assert_allclose(second[1][1], 0.25 * value, rtol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variance", [0.0, 1e-300, 1e-12])
 @pytest.mark.parametrize("composite", [True, False])
 def test_derivatives_at_vanishing_variance(variance, composite):

@@ -58,6 +58,7 @@ def process_of(found, seed=0):
         return found.process("f")
 
 
+@pytest.mark.long
 def test_every_component_but_the_constant_averages_to_zero():
     """Plain kernels would leave averages of order one."""
     found = layout(pairs="all", family=ngp.kernels.Matern32)
@@ -82,6 +83,7 @@ def noise_model():
     return ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.HalfNormal(0.5)))
 
 
+@pytest.mark.long
 def test_the_model_fits_and_finds_what_matters():
     """y depends on age and group, not on dose: its total index must be small, theirs above 0.2."""
     X = table(1, 200)

@@ -9,6 +9,7 @@ import numpyro_gp as ngp
 from tests.oracles.additive import design_posterior
 
 
+@pytest.mark.long
 def test_effects_are_the_moments_of_the_mixture():
     """Mean of the draws' variances plus variance of their means; either alone is too small."""
     X, layout, model, stored = design_posterior()

@@ -40,6 +40,7 @@ def test_plug_in_and_expected(case):
     np.testing.assert_allclose(totals[1], case["index_plugin"][1] + case["index_plugin"][2], rtol=1e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("sobol"))
 def test_draws_average_to_the_expectation(case):
     """20000 draws: standard errors below 2 %; draws without the spread of q average to the plug-in."""

@@ -13,6 +13,7 @@ from tests.oracles.vectors import cases
 TOLERANCE = 1e-9  # a dropped cross term E_c^T E_e, or a missing 1/2 in the KL, is off by more than 1e-2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tag", POSTERIORS)
 @pytest.mark.parametrize("case", cases("additive"))
 def test_predictor_kl_and_bound(case, tag):
@@ -53,6 +54,7 @@ def dense(belief, case):
     return big if isinstance(belief, BlockDiagonal) else np.linalg.inv(big + belief.W @ belief.W.T)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tag", ["structured", "meanfield", "blocklowrank"])
 def test_draws_and_scales_of_whitened_values(tag):
     """40000 draws: a covariance entry has a standard error below 0.02; draws of x for S x are off by > 0.5."""
@@ -104,6 +106,7 @@ def test_no_gradient_leaves_W_at_zero(tag):
     assert np.all(np.abs(slope(0.1 * belief.W)) > 1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tag", POSTERIORS)
 def test_jit_vmap_forward_mode_and_pytree(tag):
     case = cases("additive")[0]

@@ -43,6 +43,7 @@ def test_noise_for_each_datum(form):
     np.testing.assert_allclose(each.belief.mean, same.belief.mean, rtol=1e-8)
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.05, 2.0), st.floats(0.3, 3.0))
 def test_the_bound_is_below_the_evidence(seed, noise, lengthscale):

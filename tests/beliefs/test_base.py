@@ -130,6 +130,7 @@ def test_a_batch_is_a_loop_over_its_members(name, inducing):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-7), slopes, stack(each))
 
 
+@pytest.mark.long
 def test_prior_quantities_of_a_batch():
     batch = stack([Matern32(1.3, 0.7), Matern32(0.6, 0.2)])
     basis = OutputsBasis.build(batch, Z3, 0.0, True)

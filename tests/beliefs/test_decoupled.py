@@ -63,6 +63,7 @@ def test_bounds(name, build, case):
     np.testing.assert_allclose(got, case["elbo_bernoulli_probit"], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
 def test_float32_and_jit(name, build, case):
     basis = basis_of(case, "Z_beta", jitter=1e-5, dtype=jnp.float32)

@@ -25,6 +25,7 @@ def layer_of(case, mean, covariance, dtype=jnp.float64):
     return DecoupledLayer(jnp.asarray(case["Z_a"], dtype), jnp.asarray(case[f"mean_par_{mean}"], dtype), mean, **factor)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covariance", ["gp", "cb"])
 @pytest.mark.parametrize("mean", ["gpcent", "gp", "cb"])
 @pytest.mark.parametrize("case", cases("havasi"))
@@ -41,6 +42,7 @@ def test_six_layers(case, mean, covariance):
     np.testing.assert_allclose(fit.sum() - belief.kl(basis), case[f"{tag}/elbo_gaussian"], atol=10 * TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covariance", ["gp", "cb"])
 def test_float32(covariance):
     case = cases("havasi")[1]

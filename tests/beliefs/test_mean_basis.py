@@ -15,6 +15,7 @@ def points(rng):
     return rng.uniform(-2, 2, (6, 1)), np.linspace(-1.5, 1.5, 3)[:, None], rng.normal(size=(2, 6))
 
 
+@pytest.mark.long
 def test_norms_and_projection(points):
     gamma, beta, a = points
     basis = Basis.build(Matern32(1.3, 0.8), jnp.asarray(beta), 0.0)

@@ -36,6 +36,7 @@ def test_orthogonal_optimum(case):
     np.testing.assert_allclose(mean, case["optimal/mean"], atol=1e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("orthogonal"))
 def test_the_bounds_are_ordered_as_the_oracle_says(case):
     kernel, noise = kernel_of(case), case["noise"]
@@ -56,6 +57,7 @@ def test_coupled_optimum(case):
     np.testing.assert_allclose(bound, case["bound"], rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("jitter", [0.0, 1e-6, 1e-2])
 def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter, rng):
     """With one noise variance for each datum; the uncorrected bound is off by the jitter times |a|^2 / 2."""

@@ -60,6 +60,7 @@ ABOUT_MORE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ABOUT_VALUES)
 def test_three_methods_give_the_distribution_of_the_whitened_values(name):
     """Mean and covariance by hand, for the belief and for one that has its three methods only: zeros are off by > 0.1."""
@@ -78,6 +79,7 @@ def test_three_methods_give_the_distribution_of_the_whitened_values(name):
         np.testing.assert_allclose((z**2).mean(0), 1.0, atol=5 * np.sqrt(2 / 4000))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ABOUT_MORE)
 def test_beliefs_that_say_more_are_known_by_their_divergence(name):
     """Also where their class says nothing; traced, what is refused is NaN and not a plausible number."""
@@ -104,6 +106,7 @@ def test_a_belief_alone_says_what_its_whitened_values_are_or_refuses():
                 getattr(ngp.Belief(belief), moment)
 
 
+@pytest.mark.long
 def test_components_of_a_belief_that_nobody_knows():
     for name in ("coupled, additive", "block diagonal", "block low rank"):
         belief, basis, covariance = ABOUT_VALUES[name]
@@ -114,6 +117,7 @@ def test_components_of_a_belief_that_nobody_knows():
             np.testing.assert_allclose(block, covariance[at, at], atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_rounding_does_not_hide_a_belief_about_values(dtype):
     """Posterior scales down to 0.02; an orthogonal part of 0.05 prior standard deviations is still seen."""

@@ -119,6 +119,7 @@ def test_gram_is_symmetric_positive_and_agrees_with_cross_and_diagonal(name):
     np.testing.assert_allclose(forwards[:5], backwards[:5].T, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.long
 @EVERY
 def test_jit_equals_eager_and_the_kernel_is_a_pytree_argument(name):
     kernel = REGISTRY[name]()
@@ -165,6 +166,7 @@ def test_gradient_agrees_with_finite_differences(name):
         np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.long
 @EVERY
 def test_gradients_are_finite_at_coincident_points(name):
     kernel = REGISTRY[name]()

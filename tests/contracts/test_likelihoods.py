@@ -176,6 +176,7 @@ def test_pytree_and_pickle_round_trips(entry):
     structure.unflatten([object()] * len(leaves))  # no check runs when JAX rebuilds a value
 
 
+@pytest.mark.long
 @every_likelihood
 def test_predictive_density_integrates_to_one_with_the_stated_moments(entry):
     if entry.grid is not None:
@@ -199,6 +200,7 @@ def test_predictive_density_integrates_to_one_with_the_stated_moments(entry):
         assert_allclose(second, evaluate(entry.likelihood, "predictive_variance", mean, variance), rtol=2e-2)
 
 
+@pytest.mark.long
 @every_likelihood
 def test_draws_of_the_conditional_have_the_predictive_moments(entry):
     """200 000 draws; each mean within 5 standard errors (six in ten million by chance), variances for bounded errors."""

@@ -52,6 +52,7 @@ def test_models_keep_the_relations(number):
             raise
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not IN_CI, reason="models at random")
 def test_every_relation_is_checked_and_every_feature_occurs():
     counts = Counter(name for _, relations in plan() for name in relations)

@@ -131,6 +131,7 @@ def mixture(X, y=None, by_hand=False):
             ngp.observe("y", dist.Normal(loc, jnp.broadcast_to(marginal.scale, loc.shape)), likelihood, obs=y)
 
 
+@pytest.mark.long
 def test_a_discrete_site_is_summed_out():
     recipes, by_hand = {"f": guides.coupled()}, partial(mixture, by_hand=True)
     params = away_from_start(by_hand, recipes, Y)

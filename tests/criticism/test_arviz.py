@@ -121,6 +121,7 @@ def test_chains_stay_in_their_order():
     np.testing.assert_array_equal(fewer["sample_stats"]["energy"][1], energy[[10, 19]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["svi", "mcmc", "stein"])
 @pytest.mark.parametrize("plot", ["trace", "forest", "ppc", "khat", "rank"])
 @pytest.mark.filterwarnings(
@@ -194,6 +195,7 @@ def test_leave_one_out_of_exact_regression_averages_over_hyper_parameters():
     np.testing.assert_allclose(found.pointwise, expected, atol=1e-4)
 
 
+@pytest.mark.long
 def test_several_outputs_and_names_of_dimensions():
     def two(X, y=None):
         f = ngp.gp("f", PROBLEM.kernel, PROBLEM.X[::4], outputs=2)

@@ -171,12 +171,14 @@ def test_classes_are_scored_as_classes():
     assert "calibration error" in row
 
 
+@pytest.mark.long
 def test_large_parameters_are_left_out(posteriors):
     table = compare({"NUTS": posteriors["NUTS"]}, KEY, X_TEST, y=Y_TEST, train={"X": X, "y": Y}, max_parameters=1)
     assert "lengthscale[0]" not in table["NUTS"]
     assert any("left out for their size: ['lengthscale']" in note for note in table.notes)
 
 
+@pytest.mark.long
 def test_models_that_hold_their_data_stand_beside_those_that_do_not(posteriors):
     """With the noise fixed the exact process is a dense solve; predicting its own data would give another error."""
 
@@ -210,6 +212,7 @@ def test_estimates_print():
     assert Comparison({"a": {"x": Estimate(1.0)}, "b": {"z": Estimate(2.0)}}, ["n", "n"]).notes == ["n"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -67,6 +67,7 @@ def predictive(num_samples, chunk_size=8192):
     return posterior.predict(jax.random.key(1), X, num_samples=num_samples, chunk_size=chunk_size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk_size", [1, 8192])
 def test_prediction_is_the_mixture_over_prior_draws(chunk_size):
     """Against quadrature over w ~ N(0, 1): 4000 draws leave less than 0.03; using q(w) or one draw is off by more."""

@@ -39,6 +39,7 @@ def run(recipe, site, seed=0):
     return belief, {name: message["value"] for name, message in trace.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("natural", [False, True])
 def test_starts_and_names(name, natural):
@@ -89,6 +90,7 @@ def test_a_plain_step_on_the_mean_is_the_natural_step(case, kind):
     assert np.abs(stepped - (mean + rho * (A @ slope - mean))).max() > 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("additive"))
 def test_a_step_of_one_at_the_best_W_lands_on_the_best_mean(case):
     basis = additive_basis_of(case)
@@ -113,6 +115,7 @@ def mean_field_optimum(basis, case):
     return bound(BlockDiagonal(jnp.asarray(np.concatenate(means)), factors), basis, case, likelihood, case["y"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("additive"))
 def test_rank_n_trains_to_the_exact_optimum_and_beats_mean_field(case):
     """From the small random start of the recipe, by its ordinary gradients; from W = 0 it could not."""

@@ -35,12 +35,14 @@ def guide_site(recipe, batch=None, plate=None):
         return handlers.trace(guide).get_trace(X, Y, batch=batch)["w"]["fn"]
 
 
+@pytest.mark.long
 def test_the_network_sees_each_datum():
     fn = guide_site(amortised(linear))
     np.testing.assert_allclose(fn.mean[:, 0], Y - X[:, 0], rtol=1e-12)
     np.testing.assert_allclose(jnp.sqrt(fn.variance)[:, 0], jnp.exp(X[:, 1] - 3.0), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_network_sees_the_rows_of_the_minibatch():
     rows = jnp.array([4, 1])
     fn = guide_site(amortised(linear), batch=2, plate=rows)

@@ -87,6 +87,7 @@ def test_a_site_in_a_plate_has_the_gradient_of_trace_elbo_under_enumeration(rest
         np.testing.assert_allclose(gradients[1][name], leaf, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.long
 def test_bound_equals_the_formula_at_the_same_parameters():
     svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.5)}))
     params = svi.get_params(state)
@@ -142,6 +143,7 @@ def test_local_sites_keep_their_plates_and_minibatches(fn):
     assert int(changed.sum()) == 5, "only the rows of the minibatch get a gradient"
 
 
+@pytest.mark.long
 def test_noise_of_draws_follows_new_data_but_latent_inputs_of_the_fit_do_not():
     svi, state = started(ngp.AutoGP(one_plate_latent_model), fn=one_plate_latent_model)
     with (
@@ -154,6 +156,7 @@ def test_noise_of_draws_follows_new_data_but_latent_inputs_of_the_fit_do_not():
         svi.guide(X[:3])
 
 
+@pytest.mark.long
 def test_a_guide_can_be_part_of_a_list():
     guide = AutoGuideList(model)
     guide.append(ngp.AutoGP(handlers.block(model, hide=["noise"])))
@@ -247,6 +250,7 @@ def test_sites_are_listed_in_the_order_of_the_model():
     assert jnp.isfinite(svi.evaluate(state, X, Y))
 
 
+@pytest.mark.long
 def test_quantiles_with_the_default_rest_are_its_medians():
     svi, state = started(ngp.AutoGP(model))
     params = svi.get_params(state)
@@ -265,6 +269,7 @@ def test_quantiles_of_a_rest_that_has_none_are_refused():
         guide.quantiles(svi.get_params(state), 0.5)
 
 
+@pytest.mark.long
 def test_calls_with_ever_new_numbers_are_forgotten():
     def weighted(X, y=None, weight=1.0, batch=None):
         with numpyro.plate("data", X.shape[0], subsample_size=batch):
@@ -279,6 +284,7 @@ def test_calls_with_ever_new_numbers_are_forgotten():
     assert len(guide._plates_by_call) <= 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ask", ["beliefs", "median", "quantiles", "sample_posterior", "global_values"])
 def test_missing_parameters_are_refused(ask):
     """Beliefs stood at what their recipes start at, without a word; those of the rest were bare KeyErrors."""

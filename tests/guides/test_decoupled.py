@@ -71,6 +71,7 @@ def test_parameters_are_named_after_the_site():
     assert set(seeded(decoupled(GAMMA, train_inputs=True), prior())[1]) == {"f/a", "f/B_tril", "f/Z_alpha"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", RECIPES.values())
 def test_dtype_follows_the_site_and_recipes_can_be_pickled(recipe):
     belief, _ = seeded(pickle.loads(pickle.dumps(recipe(GAMMA, 2))), prior(dtype=jnp.float32))

@@ -44,6 +44,7 @@ def test_sites_outside_of_the_plate_count_once():
     np.testing.assert_allclose(density(model), TERMS[0] + 2 * 10 / 3 * TERMS[:3].sum(), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_a_minibatch_of_the_given_rows_is_right_on_average():
     """Over the four rows that one draw may pick, of which a quarter falls on the copy."""
     one = lambda: observed(subsample_size=1)  # noqa: E731

@@ -71,6 +71,7 @@ def spied(monkeypatch):
     return seen
 
 
+@pytest.mark.long
 def test_autogp_and_svgd_draw_their_minibatches_so(monkeypatch, rng):
     X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
     seen = spied(monkeypatch)

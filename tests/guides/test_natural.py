@@ -25,7 +25,6 @@ def test_map_inverts_the_natural_parameters(case):
     np.testing.assert_allclose(factor, case["S_chol"], atol=1e-10)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", cases("natgrad"))
 @pytest.mark.parametrize(("tag", "likelihood"), [("gaussian", None), ("bernoulli_probit", Bernoulli("probit"))])
 @pytest.mark.parametrize("size", ["full", "partial"])
@@ -75,6 +74,7 @@ def test_outputs_are_mapped_one_by_one(rng):
     np.testing.assert_allclose(factors[0], case["S_chol"], atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_the_covariance_itself_takes_the_gradient_as_its_factor_does(batch):
     """The same natural gradient, to 1e-9, without the products that lead through ``C``; without the log determinant

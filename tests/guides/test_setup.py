@@ -55,6 +55,7 @@ def test_a_start_equals_an_eager_one(rest, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_no_tracer_is_left_in_guides_that_are_lists_or_in_handlers_around():
     guide = AutoGuideList(regression)
     guide.append(AutoNormal(handlers.block(regression, hide=["f", "noise"])))

@@ -100,6 +100,7 @@ def test_levels_are_told_apart_on_average():
     assert jnp.isnan(between[0]).all()
 
 
+@pytest.mark.long
 def test_the_check_finds_another_kernel():
     """It would reject Matern 3/2 for 1/2: the wrong degrees of freedom."""
     (block,) = features(k.Matern32(1.4, SCALES), jax.random.key(3), 20000, X)(X[::3])
@@ -156,6 +157,7 @@ def test_float32_stays_float32(name):
     assert all(np.isfinite(block).all() for block in blocks)
 
 
+@pytest.mark.long
 def test_features_are_a_tree_that_pickles():
     make = features(RANDOM["product of sums"], jax.random.key(0), 5, X)
     again = pickle.loads(pickle.dumps(make))

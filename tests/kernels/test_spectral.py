@@ -21,6 +21,7 @@ def test_formula_in_two_inputs(rng):
     np.testing.assert_allclose(kernel.diagonal(X1), np.full(5, 1.4), rtol=1e-14)
 
 
+@pytest.mark.long
 def test_it_is_the_transform_of_a_mixture_of_gaussian_densities():
     kernel = SpectralMixture(WEIGHTS, MEANS[:, :1], SCALES[:, :1])
     for gap in (0.2, 1.1):

@@ -33,6 +33,7 @@ def test_scaled_distance_of_each_family(rng):
             np.testing.assert_allclose(gram(named, X1), expected, rtol=1e-7)  # the root at distance zero in cdist
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("instance", range(3))
 def test_coupled_posterior_of_the_oracle_from_our_kernels(instance):
     """Without jitter, in NumPy on our matrices: an error in any entry shows in both (mathematics.md section 3.1)."""

@@ -103,6 +103,7 @@ def test_long_lengthscale_limit_in_float64():
     np.testing.assert_allclose(got, (x - 0.5) * (x - 0.5).T, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_rows_integrate_to_zero_under_the_measure():
     X = np.array([[0.1], [0.8]])
     for kernel in (
@@ -136,6 +137,7 @@ def test_traced_lengthscale_has_a_finite_gradient_on_both_sides_of_the_switch():
         np.testing.assert_allclose(value(lengthscale)[1], (high - low) / (2 * step), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_kernel_mean_mean_of_an_isotropic_kernel_needs_the_number_of_columns():
     kernel = ZeroMean(RBF(2.0, 0.5), Uniform())
     one = float(kernel.kernel_mean_mean()) / 2

@@ -16,6 +16,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(PAIRS))
 def test_callable_equals_the_built_in_likelihood(name):
     function, built_in, y, tolerance = PAIRS[name]

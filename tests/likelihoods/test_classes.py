@@ -78,6 +78,7 @@ def test_ordinal_against_scipy(scale):
         assert_allclose(likelihood.predictive_log_prob(y, mean, variance), closed, atol=1e-12)
 
 
+@pytest.mark.long
 def test_ordinal_masses_and_moments_of_the_label():
     likelihood, mean, variance = Ordinal(CUTPOINTS, 0.7), jnp.array([0.4, -3.0]), jnp.array([1.3, 0.1])
     probabilities = likelihood.probabilities(mean, variance)
@@ -89,6 +90,7 @@ def test_ordinal_masses_and_moments_of_the_label():
     assert_allclose(likelihood.predictive_variance(mean, variance), second, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_ordinal_with_one_cutpoint_is_probit():
     y, mean, variance = jnp.array([0, 1]), jnp.array([0.3, -0.8]), jnp.array([0.5, 1.0])
     found = Ordinal(np.array([0.0])).expected_log_prob(y, mean, variance)
@@ -149,6 +151,7 @@ def test_bad_targets(likelihood, y, message):
         likelihood.check_targets(np.array(y))
 
 
+@pytest.mark.long
 def test_boolean_labels_pass():
     Bernoulli().check_targets(np.array([True, False]))
     assert_allclose(Bernoulli().predictive_log_prob(np.array(True), 0.0, 1.0), np.log(0.5), rtol=1e-9)

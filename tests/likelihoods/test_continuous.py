@@ -66,12 +66,14 @@ def test_student_t_moments_that_do_not_exist():
     assert np.isfinite(jax.grad(lambda df: StudentT(df, 0.5).predictive_variance(0.0, 1.0))(2.0))
 
 
+@pytest.mark.long
 def test_student_t_of_many_degrees_of_freedom_is_gaussian():
     wide, normal = StudentT(1e7, 0.7), Gaussian(0.7)
     for quantity in ("expected_log_prob", "predictive_log_prob"):
         assert_allclose(getattr(wide, quantity)(0.3, 0.1, 0.9), getattr(normal, quantity)(0.3, 0.1, 0.9), atol=1e-6)
 
 
+@pytest.mark.long
 def test_heteroscedastic_oracle():
     """Without the shift by ``c`` the correlated instances are off by 1e-2 and more."""
     likelihood = HeteroscedasticGaussian()
@@ -162,6 +164,7 @@ def test_beta_against_scipy(link):
         assert_allclose(likelihood.predictive_variance(mean, variance), second, atol=1e-9)  # E m (1 - m) alone: 1e-2
 
 
+@pytest.mark.long
 def test_beta_is_finite_where_its_mean_rounds_to_zero():
     found = jax.value_and_grad(Beta(3.0).expected_log_prob, argnums=1)(
         jnp.float32(0.5), jnp.float32(-150.0), jnp.float32(1.0)
@@ -170,6 +173,7 @@ def test_beta_is_finite_where_its_mean_rounds_to_zero():
     assert_allclose(found[1], 1.0, rtol=1e-5)  # log p ~ f there
 
 
+@pytest.mark.long
 def test_exponential_is_gamma_of_shape_one():
     y, mean, variance = jnp.array([0.1, 2.0]), jnp.array([0.3, -0.2]), jnp.array([0.4, 1.0])
     found = Exponential().predictive_log_prob(y, mean, variance)

@@ -191,6 +191,7 @@ def test_float32_integer_labels_batches_and_transformations(likelihood):
     assert evaluate(likelihood, "predictive_mean", mean, variance).shape == (2, 4, classes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", [RobustMax(3, 0.2), Softmax(3)], ids=repr)
 def test_draws_agree_with_predictive_probabilities(likelihood):
     """Frequencies of 200 000 draws; five standard errors of a proportion are below 0.0056."""

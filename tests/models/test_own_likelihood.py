@@ -46,6 +46,7 @@ def test_expectations_agree_with_scipy():
     assert np.abs(plain - wanted).min() > 0.2
 
 
+@pytest.mark.long
 def test_gradients_agree_with_differences_of_scipy():
     gradients = jax.jit(jax.jacfwd(both, (0, 1, 2)))(OWN, MEAN, VARIANCE)
     step = 1e-4

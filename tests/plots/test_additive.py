@@ -32,6 +32,7 @@ def test_one_call_draws_every_panel():
     plt.close(figure)
 
 
+@pytest.mark.long
 def test_without_a_design():
     import matplotlib.pyplot as plt
 

@@ -56,6 +56,7 @@ def test_a_function_is_the_same_whatever_rows_come_together(functions):
     np.testing.assert_allclose(values.mean(axis=(1, 2)), jnp.arange(6.0), atol=1.5)
 
 
+@pytest.mark.long
 def test_gradient_is_that_of_each_function(functions):
     step = jnp.zeros(NEW.shape[1]).at[0].set(1e-5)[None]
     wanted = (functions(NEW + step) - functions(NEW - step)) / 2e-5

@@ -34,6 +34,7 @@ def scoped(X, y=None, z=None):
         assert f.name == f"{prefix}/y"
 
 
+@pytest.mark.long
 def test_processes_are_found_by_the_names_of_their_sites():
     """Both were recorded as "y", and predictions were those of the last. Unscoped models say what is right."""
 
@@ -133,6 +134,7 @@ def offset_model(X, offset, y=None):
         ngp.observe("y", dist.Normal(values + offset, 0.1), ngp.likelihoods.Gaussian(0.2), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("as_batch", [lambda X, t: (X, t), lambda X, t: {"X": X, "offset": t}], ids=["tuple", "dict"])
 def test_an_iterator_of_chunks_gives_one_of_predictions(as_batch):
     """The numbers of all rows in one call, the noise of each datum included; the last chunk is shorter."""

@@ -56,6 +56,7 @@ def test_svi_at_the_optimum_predicts_the_collapsed_posterior():
     np.testing.assert_allclose(prediction.log_density(y), stats.norm.logpdf(y, CASE["mean"], np.sqrt(total)), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk_size", [1, 3, 100])
 def test_chunks_do_not_change_the_answer(chunk_size):
     guide, params = fitted()

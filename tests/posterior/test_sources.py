@@ -72,6 +72,7 @@ def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
     rejected(guide, wrong, "7" if name != "by hand" else "site 'f' has posterior draws of shape|whitened values|shape")
 
 
+@pytest.mark.long
 def test_the_check_leaves_the_guide_as_it_was(fits):
     guide, params = fits["AutoGP"]
     before = dict(guide.rest.__dict__)

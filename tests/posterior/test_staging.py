@@ -45,6 +45,7 @@ def arguments(rng):
     return draw, {"x": jnp.asarray(rng.normal(size=(50, 2)))}
 
 
+@pytest.mark.long
 def test_parts_compose_to_the_whole(arguments):
     draw, rows = arguments
     _, _, whole = parts(predict, draw, rows)

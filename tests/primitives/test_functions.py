@@ -38,6 +38,7 @@ def moments(process, X):
     return value(zeros), flat @ flat.T
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["exact", "exact with jitter", "noises", "collapsed"])
 def test_functions_of_conditioned_processes(kind):
     """Their mean and covariance are those of the process; the mean function is in them."""
@@ -101,6 +102,7 @@ TIMES = jnp.arange(8.0)[:, None]
 PATH = jnp.asarray(np.cumsum(0.15 * np.cos(0.2 * np.arange(8))))
 
 
+@pytest.mark.long
 def test_in_a_scan_under_svi_and_as_a_density():
     guide = ngp.AutoGP(euler)
     svi = SVI(euler, guide, numpyro.optim.Adam(0.03), Trace_ELBO())

@@ -25,6 +25,7 @@ def process(value, kernel, Z, **options):
         return ngp.gp("f", kernel, Z, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("svgp"))
 def test_belief_gives_marginals_and_joint(case):
     belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
@@ -166,6 +167,7 @@ def test_a_belief_at_inducing_is_that_of_noisy_values():
         np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
 
 
+@pytest.mark.long
 def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
     """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""
     rng = np.random.default_rng(0)
@@ -236,6 +238,7 @@ def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
         np.testing.assert_allclose(drawn[:, n], dense, atol=1e-6)
 
 
+@pytest.mark.long
 def test_draw_with_outputs_is_a_draw_for_each_output(rng):
     Z, X = rng.normal(size=(5, 1)), jnp.asarray(rng.normal(size=(3, 4, 1)))
     v, noise = jnp.asarray(rng.normal(size=(2, 5))), jnp.asarray(rng.normal(size=(3, 4, 2)))
@@ -271,6 +274,7 @@ def simple(X, y=None):
         return ngp.observe("y", f(X), ngp.likelihoods.Gaussian(s), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["point", "belief"])
 def test_handlers(rng, value):
     """scope, block, mask, scale, condition, substitute, replay and jit leave the site what it is."""
@@ -409,6 +413,7 @@ def test_fits_of_own_kernels_take_the_steps_of_single_processes():
     assert posterior.functions(jax.random.key(0), 2, ROWS, SEEN, num_features=8)(ROWS).shape == (2, 3, 2)
 
 
+@pytest.mark.long
 def test_functions_of_own_kernels_are_those_of_single_processes():
     """With the same features and noise; the point is that of each output."""
     kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
@@ -421,6 +426,7 @@ def test_functions_of_own_kernels_are_those_of_single_processes():
         np.testing.assert_allclose(both[:, p], single, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_draw_and_a_joint_of_own_kernels():
     kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
     f = process(jnp.ones((2, 4)), kernels, HERE, outputs=2)

@@ -53,6 +53,7 @@ def test_replicates_stand_in_a_plate_of_their_own():
     assert drawn.shape == (2, 3)
 
 
+@pytest.mark.long
 def test_masks_hide_single_outputs_of_a_datum():
     f, y = dist.Normal(jnp.zeros((3, 2)), 0.5).to_event(1), jnp.array([[0.0, 1.0], [2.0, -1.0], [0.3, 0.1]])
 

@@ -53,6 +53,7 @@ def test_greedy_variance_equals_the_dense_definition(rng, lengthscale):
     assert not np.array_equal(expected, X[np.argsort(-np.asarray(varying(X)))[:15]])
 
 
+@pytest.mark.long
 def test_greedy_answers_are_nested_and_lower_the_trace(rng):
     X = jnp.asarray(rng.uniform(0, 5, size=(80, 2)))
     kernel = matern32(1.0)
@@ -67,6 +68,7 @@ def test_greedy_answers_are_nested_and_lower_the_trace(rng):
     assert trace(Z) < min(random)
 
 
+@pytest.mark.long
 def test_greedy_key_decides_ties_only(rng):
     X = jnp.asarray(rng.normal(size=(40, 2)))
     starts = {tuple(np.asarray(greedy_variance(matern32(1.0), X, 1, jax.random.key(s))[0])) for s in range(4)}
@@ -109,6 +111,7 @@ def test_kmeans_finds_separated_clusters(rng):
         np.testing.assert_allclose(Z[np.argsort(Z[:, 0])], expected, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_kmeans_lowers_inertia(rng):
     X = rng.normal(size=(400, 2)) * np.asarray([3.0, 0.3])
     start, end = kmeans(KEY, X, 20, num_iterations=0), kmeans(KEY, X, 20)

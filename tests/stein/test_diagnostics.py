@@ -24,6 +24,7 @@ def by_definition(x, s, k):
     return jnp.sqrt(jnp.mean(jax.jit(every)(x, x, s, s)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kernel", "k"),
     [
@@ -45,12 +46,14 @@ def test_discrepancy_of_blocks_adds_squares(rng):
     np.testing.assert_allclose(ksd(x, s, PerSite()), np.hypot(*parts), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_discrepancy_of_coordinates_adds_squares(rng):
     x, s = jnp.asarray(rng.normal(size=(2, 5, 3)))
     parts = [ksd(x[:, [d]], s[:, [d]], RBF(0.7)) for d in range(3)]
     np.testing.assert_allclose(ksd(x, s, RBF(0.7, per_coordinate=True)), np.linalg.norm(parts), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_a_divided_discrepancy_does_not_see_wrong_correlations(rng):
     """Mean-field draws for a normal of correlation 0.9: seen by one distance, hardly by a distance for each coordinate."""
     precision, n = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]]), 1000
@@ -115,6 +118,7 @@ def test_paths_of_a_model_on_minibatches_with_switches():
     np.testing.assert_allclose(paths.particles["mean"][-1], run.params["mean_auto_loc"], rtol=1e-10)
 
 
+@pytest.mark.long
 def test_discrepancy_of_a_run_falls():
     svgd = SVGD(model, optax.adam(0.1), num_stein_particles=10, init_particles={"rate": jnp.linspace(10.0, 12.0, 10)})
     paths = particle_paths(KEY, svgd, 200, every=200)

@@ -39,6 +39,7 @@ def test_equal_kernels_share_a_compiled_program(make):
     assert make() != PerSite()
 
 
+@pytest.mark.long
 def test_numbers_may_come_as_arrays_of_no_axes():
     """A bandwidth computed with NumPy or JAX is the number it holds: equal kernels, one compiled program."""
     for make in (np.float32, np.float64, np.asarray, jnp.asarray):

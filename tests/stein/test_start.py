@@ -48,6 +48,7 @@ def test_around_scatters_in_unconstrained_coordinates():
     assert 0 < inside.min() <= inside.max() < 1
 
 
+@pytest.mark.long
 def test_a_start_inside_a_compiled_function():
     svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=3, init_particles=Around({"rate": 2.0}, 0.0))
     state = jax.jit(lambda key: svgd.init(key).optim_state)(jax.random.key(0))

@@ -123,6 +123,7 @@ def evaluations_of_a_step(engine, batch, n):
     return len(counter)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize("evaluation", ["vmap", "map"])
 def test_a_step_evaluates_one_score_a_particle(batch, evaluation):
@@ -137,6 +138,7 @@ def test_scores_are_evaluated_as_is_quicker_on_the_backend():
     assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
 
 
+@pytest.mark.long
 def test_numpyros_step_evaluates_a_score_a_pair_on_minibatches():
     """Why the class above exists; if this fails NumPyro has changed for the better."""
 
@@ -169,6 +171,7 @@ def test_resume_equals_uninterrupted():
         np.testing.assert_allclose(rest.losses, whole.losses[5:], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_same_key_same_particles_and_another_key_others():
     def run(seed):
         return SVGD(hyper, optax.adam(0.1), RBF(), 3).run(jax.random.key(seed), 5, progress_bar=False).params
@@ -207,6 +210,7 @@ def guarded_engine(keep=slice(None)):
     return SVGD(guarded, optax.sgd(0.05), num_stein_particles=len(start["a"]), init_particles=start)
 
 
+@pytest.mark.long
 def test_faults_are_named_by_particle_and_site():
     svgd = guarded_engine()
     state = state_of(svgd, 20.0)
@@ -215,6 +219,7 @@ def test_faults_are_named_by_particle_and_site():
     assert svgd.faults(state, 9.0, root=True) == [(2, "b")]  # only the slope of the root, at zero, is infinite
 
 
+@pytest.mark.long
 def test_a_bad_particle_is_named_and_does_not_spread():
     svgd, keep = guarded_engine(), np.array([0, 1, 3])
     with pytest.warns(UserWarning, match="Not finite after 5 steps: particle 2 at 'a', particle 2 at 'b'"):
@@ -252,6 +257,7 @@ def test_a_bad_particle_reaches_the_others_by_no_path(kernel):
     np.testing.assert_allclose(svgd.shared(found)["shift"], svgd.shared(without)["shift"], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_support_that_another_site_sets_is_refused():
     def moving():
         a = numpyro.sample("a", dist.Gamma(4.0, 1.0))
@@ -292,6 +298,7 @@ def test_float32_stays_float32_through_run_and_fit():
             assert abs(float(rate.mean()) - 11 / 3) < 0.15  # Gamma(11, 3)
 
 
+@pytest.mark.long
 def test_parameters_of_the_model_are_shared_and_climb_the_average():
     def model(y):
         shift = numpyro.param("shift", 0.0)
@@ -383,6 +390,7 @@ def test_the_kernel_stays_the_users_while_the_engine_starts():
     assert svgd.run(KEY, 1, progress_bar=False).losses.shape == (1,)
 
 
+@pytest.mark.long
 def test_a_model_in_the_coordinates_of_a_guide():
     """NeuTra's model holds a trained guide, and with it random keys, which a compiled start cannot copy deeply."""
 

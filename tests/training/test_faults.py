@@ -63,6 +63,7 @@ def test_a_parameter_that_is_not_finite_from_the_start_is_named():
         fit(KEY, svi, 9, DATA, progress=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [Trace_ELBO(), Trace_ELBO(num_particles=3), RenyiELBO(num_particles=3)])
 def test_the_diagnosis_draws_with_the_key_of_the_step(loss):
     # The site is NaN for draws above 1: only the very key of the failed step is sure to show it.
