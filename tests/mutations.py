@@ -54,7 +54,7 @@ FAULTS = [
     Fault(
         "factor of a belief transposed in its marginals",
         "beliefs/marginals.py",
-        "rooted = jnp.swapaxes(factor, -1, -2) @ features",
+        "rooted = flipped(factor) @ features",
         "rooted = factor @ features",
         "beliefs/test_coupled.py",
     ),
@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "derivative of the marginals without one of two cross terms",
         "beliefs/marginals.py",
-        "+ 2 * excess * moved[lead]",
-        "+ excess * moved[lead]",
+        "+ 2 * excess * lifted[lead]",
+        "+ excess * lifted[lead]",
         "beliefs/test_marginals.py",
     ),
     Fault(
@@ -84,7 +84,7 @@ FAULTS = [
         "linalg.py",
         "return -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]",
         "return -0.5 * half @ half - half_log_det(factor)",
-        "test_linalg.py primitives/test_regression.py",
+        "test_linalg.py",
     ),
     Fault(
         "features at the inducing inputs with no jitter taken off",
@@ -211,7 +211,7 @@ FAULTS = [
         "# Without this NumPyro stops the gradient at the site (TraceGraph_ELBO, RenyiELBO, TraceEnum_ELBO).\n"
         "    has_rsample = True",
         "has_rsample = False",
-        "test_sites.py test_objectives.py",
+        "test_sites.py",
     ),
     Fault(
         "whitened beliefs known by the module of their class",
@@ -246,7 +246,7 @@ FAULTS = [
         "primitives/gp.py",
         "recorded[process.name] = process",
         'recorded[process.name.split("/")[-1]] = process',
-        "posterior/test_new_data.py primitives/test_gp.py posterior/test_posterior.py",
+        "posterior/test_new_data.py",
     ),
 ]
 

@@ -15,6 +15,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 place = pathlib.Path(sys.argv[1])
 module, function, arguments = pickle.loads(place.read_bytes())
+arguments = jax.tree.map(lambda leaf: leaf if isinstance(leaf, str | int) else jax.numpy.asarray(leaf), arguments)
 found = getattr(importlib.import_module(module), function)(*arguments)
 place.write_bytes(pickle.dumps(found))
 """

@@ -1,6 +1,6 @@
-"""How many programs a block of code sends to the compiler: the same number on every machine, unlike seconds."""
+"""How many programs a block of code sends to the compiler, and how large one is: the same numbers on every machine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import jax
@@ -27,3 +27,9 @@ def counted() -> Iterator[Programs]:
         yield programs
     finally:
         programs.is_open = False  # JAX before 0.8 cannot forget a listener
+
+
+def operations(function: Callable[..., object], *arguments: object) -> int:
+    """Operations of the lowered program; those inside of loops count once, and no time is spent in the compiler."""
+    text = jax.jit(function).lower(*arguments).as_text()
+    return sum(" = " in line for line in text.splitlines())

@@ -70,6 +70,7 @@ def test_nuts_samples_the_exact_posterior_when_the_inducing_inputs_are_the_data(
     np.testing.assert_allclose(draws.std(), noise_sd, rtol=0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", [Trace_ELBO(), TraceMeanField_ELBO(), Trace_ELBO(num_particles=3)])
 def test_svi_optimum_collapsed_bound_evidence_and_posterior_agree(objective):
     """Z = X and a Gaussian likelihood: three roads to one number."""
@@ -98,6 +99,7 @@ def test_svi_optimum_collapsed_bound_evidence_and_posterior_agree(objective):
     np.testing.assert_allclose(marginal.scale**2, np.diag(PROBLEM.covariance), atol=1e-4)
 
 
+@pytest.mark.long
 def test_numpyro_svgd_runs_the_same_model():
     """Particles are points at the GP site; the fit must beat the prior mean (idle particles fail)."""
     stein = SVGD(model, numpyro.optim.Adagrad(0.2), RBFKernel(), num_stein_particles=5)
@@ -136,6 +138,7 @@ def test_minibatch_bounds_are_unbiased():
     assert abs(drawn.mean() - full) < 4.5 * drawn.std() / np.sqrt(2000)
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**31 - 1),
@@ -174,6 +177,7 @@ def _collapsed(X, y, Z, lengthscale, noise, jitter):
     ]
 
 
+@pytest.mark.long
 def test_training_does_not_recompile():
     """One trace of the model for all steps of a run (plus those of initialisation)."""
     traces = []

@@ -115,6 +115,7 @@ def test_small_factors(rng, size):
     np.testing.assert_allclose(small_cholesky(jnp.asarray(matrix)), np.linalg.cholesky(matrix), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.long
 def test_small_factors_under_vmap_and_grad(rng):
     matrix = jnp.asarray(positive_definite(rng, 3, (4,)))
     np.testing.assert_allclose(jax.vmap(small_cholesky)(matrix), small_cholesky(matrix), rtol=1e-14)
@@ -148,6 +149,7 @@ def test_gaussian_log_density_and_its_gradient(rng):
     np.testing.assert_allclose(jax.hessian(along)(0.0), (dense(1e-3) - 2 * dense(0.0) + dense(-1e-3)) / 1e-6, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_product_with_a_factor_and_its_derivatives(rng):
     """``L v`` with a derivative in ``K`` of its own, against JAX's of the factorisation; a running sum that holds the
     whole of the last term is off by 1e-2."""
@@ -174,6 +176,7 @@ def test_a_square_and_its_derivative(rng):
     np.testing.assert_allclose(slope, (weights + np.swapaxes(weights, 1, 2)) @ root, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_float32_stays_float32(rng):
     matrix = jnp.asarray(positive_definite(rng, 4), jnp.float32)
     assert all(part.dtype == jnp.float32 for part in factorise(matrix))

@@ -89,6 +89,7 @@ def sampled_above(X, y=None):
         ngp.observe("y", f(hidden[..., None]), ngp.likelihoods.Gaussian(1.0), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "message"),
     [

@@ -109,6 +109,7 @@ def test_gradients_of_the_local_parameters(case, doubly, name):
     assert np.abs(case["grad_standard_5"] - case["grad_dreg_5"]).max() > 1e-3
 
 
+@pytest.mark.long
 def test_doubly_reparametrised_leaves_all_other_gradients_alone():
     case = cases("iw")[0]
     _, guide = shallow(case, 5)
@@ -357,7 +358,7 @@ def test_float32_without_x64():
                 ngp.observe("y", f(hidden), ngp.likelihoods.Gaussian(0.5), obs=y)
 
         svi = SVI(model, ngp.AutoGP(model), optax.adam(0.01), ImportanceWeightedELBO(4))
-        state, loss = svi.update(svi.init(jax.random.key(0), X, y), X, y)
+        state, loss = jax.jit(svi.update)(svi.init(jax.random.key(0), X, y), X, y)
         assert loss.dtype == jnp.float32
         assert jnp.isfinite(loss)
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(svi.get_params(state)))

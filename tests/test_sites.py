@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions.kl import kl_divergence
+from numpyro.infer import TraceGraph_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
@@ -65,6 +66,20 @@ def test_belief_distribution_is_a_point_mass():
     np.testing.assert_array_equal(fn.mean, np.arange(3.0))
     np.testing.assert_allclose(fn.variance, 4.0)
     assert pickle.loads(pickle.dumps(fn)).value.shape == (3,)
+
+
+def test_gradients_reach_a_belief_also_where_numpyro_asks_whether_a_site_is_reparametrised():
+    """Of ``KL = |m|^2 / 2``; stopped at the site they are zero."""
+
+    def model(mean):
+        numpyro.sample("f", site())
+
+    def guide(mean):
+        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, jnp.eye(3))))
+
+    mean = jnp.array([0.5, -1.0, 2.0])
+    loss = lambda mean: TraceGraph_ELBO().loss(jax.random.key(0), {}, model, guide, mean)  # noqa: E731
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(mean), mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

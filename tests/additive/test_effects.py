@@ -19,12 +19,14 @@ def test_effects_are_the_moments_of_the_mixture():
     assert found["age:sex"].mean.shape == (3, 2)
     at = np.repeat(X[:1], 7, axis=0)
     at[:, 2] = np.linspace(X[:, 2].min(), X[:, 2].max(), 7)
-    means, variances = [], []
-    for s in range(3):
-        with handlers.seed(rng_seed=0), handlers.substitute(data={k: v[s] for k, v in stored.items()}):
-            one = layout.process("f").components(layout.map(at))["dose"]
-        means.append(np.asarray(one.loc))
-        variances.append(np.asarray(one.variance))
+    mapped = layout.map(at)
+
+    def moments(draw):
+        with handlers.seed(rng_seed=0), handlers.substitute(data=draw):
+            one = layout.process("f").components(mapped)["dose"]
+        return one.loc, one.variance
+
+    means, variances = jax.jit(jax.vmap(moments))(stored)
     np.testing.assert_allclose(found["dose"].mean, np.mean(means, 0), atol=1e-10)
     np.testing.assert_allclose(found["dose"].scale ** 2, np.mean(variances, 0) + np.var(means, 0), rtol=1e-8)
 

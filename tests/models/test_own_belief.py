@@ -66,6 +66,7 @@ def test_variance_next_to_an_inducing_point_stays_positive(dtype):
     assert np.all(np.asarray(marginals.variance) > 0)
 
 
+@pytest.mark.long
 def test_the_recipe_starts_off_the_saddle_and_near_the_prior():
     recipe = own_belief.low_rank(3)
     # The recipe reads shape and type of the prior of its site.

@@ -8,6 +8,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpyro.infer import MCMC, NUTS
 
 import numpyro_gp as ngp
@@ -19,6 +20,7 @@ def textbook(r, power):
     return np.maximum(1 - r, 0) ** (power + 1) * ((power + 1) * r + 1)
 
 
+@pytest.mark.long
 def test_values_are_those_of_the_textbook(rng):
     """Rasmussen and Williams 2006, eq. 4.21 with q = 1, ``j = floor(D / 2) + 2``, distances one by one."""
     for columns, power in ((1, 2), (2, 3), (3, 3), (4, 4)):
@@ -50,6 +52,7 @@ def test_second_derivative_at_zero_distance_is_that_of_the_polynomial():
     np.testing.assert_allclose(jax.grad(jax.grad(along))(0.0), -4.0 * 5.0, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_nuts_runs_on_the_gallery_model():
     data = own_kernel.simulate(jax.random.key(0), num_data=12)
     twice = {"X": jnp.concatenate([data["X"], data["X"][:2]]), "y": jnp.concatenate([data["y"], data["y"][:2]])}

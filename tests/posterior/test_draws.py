@@ -14,9 +14,10 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.beliefs import Basis
 from numpyro_gp.criticism.arviz import loo
-from numpyro_gp.posterior.draws import leave_one_out, log_likelihood, spread_draws
-from numpyro_gp.sites import Observation
+from numpyro_gp.posterior.draws import PointsAt, leave_one_out, log_likelihood, spread_draws
+from numpyro_gp.sites import InducingPrior, Observation
 from tests.oracles.build import Delegate
 from tests.oracles.problems import gram, regression
 
@@ -130,8 +131,9 @@ def held(name, belief):
     return ngp.Posterior.from_svi(fn, guide, {}), y
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", ["coupled", *(pytest.param(n, marks=pytest.mark.long) for n in FORMS if n != "coupled")]
+)
 def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
     """Draw for draw: at its mean alone, or at drawn functions in place of values, terms are off by more than 0.1."""
     found = []
@@ -145,6 +147,15 @@ def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
         for site, value in getattr(own, group).items():
             np.testing.assert_allclose(getattr(other, group)[site], value, rtol=1e-6, atol=1e-6)
     assert not is_drawn or own.latent["f"].std(0).min() > 0.05
+
+
+def test_each_site_draws_with_a_key_of_its_own():
+    """Two sites of one belief; with one key for both their points are equal."""
+    belief = ngp.beliefs.Coupled(jnp.zeros(M), LOWER)
+    prior = InducingPrior("f", Basis.build(PROBLEM.kernel, SPARSE), (M,))
+    points = PointsAt({"a": belief, "b": belief}, jax.random.key(0), {"a", "b"})
+    a, b = (points({"type": "sample", "name": name, "fn": prior, "is_observed": False, "infer": {}}) for name in "ab")
+    assert jnp.abs(a - b).min() > 1e-6
 
 
 def test_leave_one_out_of_exact_regression(rng):

@@ -138,6 +138,7 @@ def additive(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_components_and_pickling():
     posterior = ngp.Posterior.from_mcmc(additive, {"f": jnp.ones((3, 6))})
     f = posterior.functions(jax.random.key(0), 3, DATA, num_features=8)
@@ -153,6 +154,7 @@ def plain(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_kernels_without_features_remember_what_they_were_asked():
     """The values of all rows at once, asked in two calls with rows again; the moments are those of the process."""
     value = 0.5 * jnp.arange(4.0)

@@ -67,6 +67,7 @@ def test_chunks_do_not_change_the_answer(chunk_size):
     assert prediction.sample(7).shape == (7, 4)
 
 
+@pytest.mark.long
 def test_mcmc_draws_are_an_equal_mixture():
     """Prediction typed out in NumPy: average variance plus variance of means; forgetting the latter is off by 0.05."""
     rng = np.random.default_rng(0)
@@ -109,6 +110,7 @@ def test_hand_written_guides_are_traced():
     np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
 
 
+@pytest.mark.long
 def test_latent_inputs_of_new_data_come_from_the_prior():
     """E f(x, w) over w ~ N(0, 1) by a long sum; holding w at zero would be off by 0.2."""
     Z = jnp.array([[0.0, -1.0], [0.0, 1.0], [1.0, 0.0]])
@@ -148,6 +150,7 @@ def test_sites_of_single_data_are_drawn_anew_even_where_the_numbers_of_rows_agre
     assert (prediction.function_variance > 0.5).all()
 
 
+@pytest.mark.long
 def test_parameters_of_the_model_itself_are_those_of_the_fit():
     """A level that the model declares with numpyro.param: predictions at its initial value would be off by 3."""
 
@@ -187,6 +190,7 @@ def test_bad_input(call, error, message):
         call(posterior)
 
 
+@pytest.mark.long
 def test_functions_are_drawn_jointly():
     """Moments of 4000 draws against the collapsed posterior; independent draws at each row have no correlation."""
     guide, params = fitted()

@@ -93,6 +93,7 @@ def test_chunks_that_are_computed_again_give_the_same_mixture(monkeypatch):
     assert again.sample(9).shape == (9, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", [True, False])
 def test_quantiles_under_jit(split):
     mixture = prediction(split=split)

@@ -80,6 +80,7 @@ def test_the_check_leaves_the_guide_as_it_was(fits):
     assert guide.rest.__dict__ == before
 
 
+@pytest.mark.long
 def test_loaded_parameters_are_checked(fits, tmp_path):
     guide, params = fits["AutoGP"]
     ngp.Posterior.from_svi(model, guide, params).save(tmp_path / "fit.npz")

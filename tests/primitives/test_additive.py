@@ -71,6 +71,7 @@ def test_leading_axes_means_and_shared_inputs(rng):
     assert both.basis.parts[0].inducing is both.basis.parts[1].inducing
 
 
+@pytest.mark.long
 def test_points_in_a_plate_are_one_function_for_each_member(rng):
     case = cases("additive")[0]
     X = jnp.asarray(case["Xs"])

@@ -59,6 +59,7 @@ def open_function(seed=0, **options):
     return f, g, trace
 
 
+@pytest.mark.long
 def test_its_sites_are_standard_normal_noise():
     f, g, trace = open_function(outputs=2)
     assert set(trace) == {"f", "g/weights", "g/jitter", "g/value"}
@@ -70,6 +71,7 @@ def test_its_sites_are_standard_normal_noise():
     np.testing.assert_allclose(g(Z), f.at_inducing().mean, atol=1e-2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_gradient_is_the_derivative_in_the_inputs(outputs):
     _, g, _ = open_function(outputs=outputs, mean=lambda X: 0.3 * X[..., 0])

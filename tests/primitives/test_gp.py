@@ -75,6 +75,7 @@ def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
     np.testing.assert_allclose(target, case[f"{likelihood}/target"], atol=1e-6)
 
 
+@pytest.mark.long
 def test_shapes_with_outputs_and_leading_axes(rng):
     Z, X = rng.normal(size=(5, 2)), rng.normal(size=(3, 4, 2))
     kernel = ngp.kernels.RBF(1.0, 1.0)
@@ -95,6 +96,7 @@ def test_where_a_mean_is_read_it_is_said_that_it_is_no_function():
     assert "Posterior.function_draws" in said
 
 
+@pytest.mark.long
 def test_mean_functions(rng):
     Z, X = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
     kernel = ngp.kernels.RBF(1.0, 1.0)
@@ -218,6 +220,7 @@ def noise_of(f, X, value):
         return f.draw("e", X)
 
 
+@pytest.mark.long
 def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
     """Same inputs on the left axis must give the same value: an independent draw (the classic bug) would not."""
     Z, X = rng.normal(size=(5, 1)), rng.normal(size=(4, 1))
@@ -379,6 +382,7 @@ def one_by_one(X, y):
             ngp.observe(f"y_{f.name}", f(X), ngp.likelihoods.Gaussian(0.3), obs=own)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["point", "belief"])
 def test_outputs_with_kernels_of_their_own_are_single_processes(kind):
     """What NUTS, SVGD and SVI see, and their gradients: those of the two processes."""
@@ -397,6 +401,7 @@ def test_outputs_with_kernels_of_their_own_are_single_processes(kind):
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-8)
 
 
+@pytest.mark.long
 def test_fits_of_own_kernels_take_the_steps_of_single_processes():
     """AutoGP with natural gradients: the same losses, step by step, and functions of the fit."""
     losses = []

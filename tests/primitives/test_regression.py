@@ -44,6 +44,7 @@ def test_inducing_inputs_at_the_data_give_the_evidence(case):
     np.testing.assert_allclose(log_density(model, (), {}, {})[0], case["exact_lml"], atol=1e-8)
 
 
+@pytest.mark.long
 def test_noise_for_each_datum_is_rescaled_data(rng):
     """Dividing the data, the features and the prior by each noise scale gives the same bound less the log scales."""
     case = cases("collapsed")[0]

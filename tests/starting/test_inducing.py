@@ -159,6 +159,7 @@ def test_plus_plus_prefers_far_rows():
     np.testing.assert_allclose(found, 100.0)
 
 
+@pytest.mark.long
 def test_random_subset_is_uniform_and_without_replacement():
     X = jnp.arange(5.0)[:, None]
     keys = jax.random.split(KEY, 400)

@@ -39,6 +39,7 @@ def test_direction_of_the_oracle(case):
     np.testing.assert_allclose(imq, case["phi_imq"], rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", PAIRS)
 def test_median_rule_of_the_oracle(case):
     x = jnp.asarray(case["x"])

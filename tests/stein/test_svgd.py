@@ -58,6 +58,7 @@ def test_scores_are_gradients_of_numpyros_potential():
             np.testing.assert_allclose(scores[name][number], value, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.long
 def test_the_jacobian_of_a_simplex():
     """Dirichlet(2, 3, 4) has means 2/9, 3/9, 4/9; without the Jacobian the modes differ: (1, 2, 3) / 6."""
     with jax.numpy_rank_promotion("allow"):  # NumPyro's stick breaking promotes ranks
@@ -235,6 +236,7 @@ def test_a_bad_particle_is_named_and_does_not_spread():
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [RBF(), einstein.IMQKernel()])
 def test_a_bad_particle_reaches_the_others_by_no_path(kernel):
     """Neither by a parameter that all share, nor by an optimiser that takes the norm of all, nor by NumPyro's kernels
@@ -272,6 +274,7 @@ def test_a_support_that_another_site_sets_is_refused():
     assert float(svgd.particles(svgd.init(KEY, jnp.arange(4.0)))["b"].max()) < 3.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [{"limit": 2.0}, {"limit": 9.0, "root": True}], ids=["density", "gradient"])
 def test_fit_stops_at_a_bad_particle_with_its_number_and_site(arguments):
     with pytest.raises(ngp.NonFiniteLoss, match=r"\(particle 2\), in model order: 'wall'") as caught:
@@ -280,6 +283,7 @@ def test_fit_stops_at_a_bad_particle_with_its_number_and_site(arguments):
     assert caught.value.sites == ("wall",)
 
 
+@pytest.mark.long
 def test_float32_stays_float32_through_run_and_fit():
     def model(y):
         one = jnp.float32(1.0)
@@ -410,6 +414,7 @@ def test_a_model_in_the_coordinates_of_a_guide():
     assert 0.3 < draws.std() < 0.6
 
 
+@pytest.mark.long
 def test_posterior_mixes_the_particles():
     def model(X, y=None):
         noise = numpyro.sample("noise", dist.LogNormal(-2.0, 0.5))

@@ -70,6 +70,7 @@ def gradient(result):
     return optax.tree_utils.tree_get(result.state.optim_state, "trace")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "model, source",
     [(rows_model, tuples), (all_model, dictionaries), (indexed_model, tuples)],
@@ -94,6 +95,7 @@ def fixed_model(X, y=None, *, Z):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(NOISE), obs=y)
 
 
+@pytest.mark.long
 def test_natural_steps_reach_the_optimum_of_each_batch():
     """Of size one: the optimum of data whose noise variance is ``B / N`` of the true one, by its closed form."""
     optimiser = ngp.optim.natural_gradient(optax.sgd(0.0), 1.0)
@@ -109,6 +111,7 @@ def test_natural_steps_reach_the_optimum_of_each_batch():
         np.testing.assert_allclose(*covariances, atol=1e-8)
 
 
+@pytest.mark.long
 def test_importance_weights_without_latent_inputs_have_the_usual_bound():
     losses = [run(still(fixed_model, loss), 3, tuples).losses for loss in (None, ngp.ImportanceWeightedELBO(3))]
     np.testing.assert_allclose(*losses, rtol=1e-12)
@@ -142,6 +145,7 @@ def simple(steps, batches, svi=None, **options):
     return ngp.fit(KEY, svi or engine(), steps, **{"batches": batches, "num_data": 20, "progress": False, **options})
 
 
+@pytest.mark.long
 def test_iterators_functions_and_iterables_give_the_same_steps():
     wanted = simple(7, pieces())
     same(wanted, simple(7, pieces))
@@ -150,6 +154,7 @@ def test_iterators_functions_and_iterables_give_the_same_steps():
     same(wanted, simple(7, ((jnp.asarray(batch),) for (batch,) in pieces())))
 
 
+@pytest.mark.long
 def test_a_resumed_fit_takes_the_batches_from_where_it_stopped(tmp_path):
     wanted, path = simple(7, pieces), tmp_path / "run.npz"
     first = simple(5, pieces, checkpoint=path)
@@ -207,6 +212,7 @@ def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypat
     assert events == ["batch", "step", "batch", "wait", "step", "batch", "wait", "step", "wait"]
 
 
+@pytest.mark.long
 def test_full_and_short_batches_share_one_program():
     calls = []
 

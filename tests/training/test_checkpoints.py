@@ -25,6 +25,7 @@ def old_key(seed):
     return jax.random.PRNGKey(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make_key", "optimiser"),
     [(jax.random.key, optax.adam(0.05)), (old_key, numpyro.optim.Adam(0.05))],
@@ -62,6 +63,7 @@ def test_resume_without_a_file_starts_anew(tmp_path):
     assert path.is_file()
 
 
+@pytest.mark.long
 def test_stein_run_resumes(tmp_path):
     def svgd():
         return SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2)
@@ -88,6 +90,7 @@ def test_bfloat16_state_survives_the_file(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_resume_with_another_problem_names_the_difference(tmp_path):
     path = tmp_path / "run.npz"
     fit(KEY, engine(), 3, DATA, checkpoint=path, progress=False)

@@ -39,6 +39,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_engine_says_what_its_loss_is_and_how_many_particles_a_step_has(name):
     make, loss_name, count = ENGINES[name]
@@ -72,6 +73,7 @@ def test_nothing_is_assumed_of_a_foreign_engine():
     assert info.value.sites == ()
 
 
+@pytest.mark.long
 def test_the_bar_names_the_loss(capfd):
     svgd = ngp.stein.SVGD(shared_model, optax.sgd(0.1), num_stein_particles=2)
     ngp.fit(KEY, svgd, 2, jnp.ones(1))

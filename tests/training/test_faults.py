@@ -95,6 +95,7 @@ def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
     assert "not finite at its initial values, before step 0. Try a larger jitter" in info.value.__notes__[0]
 
 
+@pytest.mark.long
 def test_stein_failure_names_site_and_particle():
     def broken(y):  # the data pull the particles to 50, the model ends at 3
         location = numpyro.sample("location", dist.Normal(0.0, 1.0))
@@ -134,6 +135,7 @@ def test_a_fit_that_ends_where_it_began_says_so(start, step):
         fit(KEY, svi_of(start, step), 120, DATA, progress=False)
 
 
+@pytest.mark.long
 def test_fits_that_move_are_short_go_on_or_are_told_their_start_say_nothing():
     """Warnings are errors here: silence is the assertion."""
     first = fit(KEY, svi_of(0.3), 150, DATA, progress=False)

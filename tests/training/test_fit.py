@@ -35,6 +35,7 @@ def test_steps_equal_those_of_svi_run(chunk_size):
         np.testing.assert_allclose(result.params[name], value, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_stein_engine_equals_its_own_run():
     def svgd():
         return SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=3)

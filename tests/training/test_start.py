@@ -19,6 +19,7 @@ from tests.programs import counted
 KEY = jax.random.key(3)
 
 
+@pytest.mark.long
 def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
     """With the README's model: 277 and 285 before."""
     svi = belief_engine()
@@ -36,6 +37,7 @@ def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
     assert programs.count == 0
 
 
+@pytest.mark.long
 def test_particles_start_in_few_programs():
     svgd = ngp.stein.SVGD(regression, optax.adam(0.01), ngp.stein.RBF(), 3)
     with counted() as programs:
@@ -47,6 +49,7 @@ def test_particles_start_in_few_programs():
     np.testing.assert_array_equal(first.losses, second.losses)
 
 
+@pytest.mark.long
 def test_a_second_fit_starts_from_its_own_key_and_data():
     """As a new engine would: `init_to_uniform` draws with the key; the start of ``level`` is the mean of the data."""
 
