@@ -237,8 +237,8 @@ FAULTS = [
     Fault(
         "chunks that start one row too late",
         "posterior/chunks.py",
-        "starts = range(0, total, size)",
-        "starts = range(0, total, size + 1)",
+        "range(0, total, size), None if",
+        "range(0, total, size + 1), None if",
         "posterior/test_chunks.py",
     ),
     Fault(
