@@ -84,6 +84,7 @@ def test_a_step_has_few_operations(kind, number, batch, most):
     assert 0.5 * most < found <= most, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "few", "many", "share"),
     [("coupled", 2, 5, 0.45), ("additive", 2, 8, 0.55), ("block diagonal", 2, 8, 0.65)],
