@@ -1,9 +1,10 @@
 """One curve for each group (patient, star, station): a shared curve, and each group's own departure from it.
 
 Groups have a lengthscale and a variance of their own, drawn from a population: partial pooling. One row of ``X`` names
-its group in ``group``, so groups may be ragged; a group without rows is a new one, predicted from the population and
-the shared curve. SVI targets the sparse variational bound, with normal factors for the hyper-parameters; NUTS on the
-same function the sparse MCMC posterior of Hensman et al. (2015), exact only with all inputs in ``Z``.
+its group in ``group``, so groups may be ragged; new groups, ``predict(..., new="groups")``, are predicted from the
+population and the shared curve. SVI targets the sparse variational bound, with normal factors for the
+hyper-parameters; NUTS on the same function the sparse MCMC posterior of Hensman et al. (2015), exact only with all
+inputs in ``Z``.
 """
 
 import jax
@@ -26,11 +27,11 @@ def model(X, group, y=None, *, Z, num_groups=8, batch=None):
     with numpyro.plate("groups", num_groups):
         factor = numpyro.sample("factor", dist.LogNormal(0.0, 0.3))
         departure = numpyro.sample("departure", dist.Normal(0.0, 1.0))
-    variances = typical * jnp.exp(spread * departure)
-    # A batch of kernels is a kernel whose leaves have a leading axis: vmap of the constructor, or kernels.stack.
-    kernels = jax.vmap(lambda v, l: ngp.kernels.Matern52(v, l))(variances, lengthscale[None] * factor[:, None])
+        variances = typical * jnp.exp(spread * departure)
+        # A batch of kernels is a kernel whose leaves have a leading axis: vmap of the constructor, or kernels.stack.
+        kernels = jax.vmap(ngp.kernels.Matern52)(variances, lengthscale[None] * factor[:, None])
+        own = ngp.gp("own", kernels, inducing=Z)
     shared = ngp.gp("shared", ngp.kernels.Matern52(1.0, lengthscale), inducing=Z)
-    own = ngp.gp("own", kernels, inducing=Z, outputs=num_groups)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
         common, departs = shared(X[idx]), own.at(group[idx], X[idx])
         f = dist.Normal(common.loc + departs.loc, jnp.sqrt(common.variance + departs.variance))

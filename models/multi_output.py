@@ -1,9 +1,11 @@
-"""Several correlated outputs, not all seen at every input: the intrinsic model of coregionalisation.
+"""Several correlated outputs, not all seen at every input: the linear model of coregionalisation.
 
-One row of ``X`` is (input, code of the output), so missing outputs are rows that are not there. SVI targets the sparse
-variational bound; NUTS on the same function the sparse MCMC posterior, exact with ``Z=X``, and sees both signs of
-``weights``, which give the same covariance. Independent outputs that are all seen everywhere need only
-``ngp.gp(..., outputs=P)``.
+Output ``p`` is ``sum_q weights[p, q] g_q(x) + own_p(x)``: Q processes that all outputs share and one of its own for
+each, with kernels of their own. One row of ``X`` names its output in ``output``, so missing outputs are rows that are
+not there. SVI targets the sparse variational bound; NUTS on the same function the sparse MCMC posterior, exact with
+``Z=X``, and sees both signs of each column of ``weights``, which give the same covariance. Outputs of different
+likelihoods are one ``observe`` for each likelihood, under ``handlers.mask`` of its rows. With one kernel for all,
+``kernels.Coregion`` is this model as a single process.
 """
 
 import jax
@@ -16,36 +18,43 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 
 
-def model(X, y=None, *, Z, num_outputs=2, batch=None):
-    """Covariance ``k(x, x') B[i, j]`` with ``B = weights weights^T + diag(own)``; a noise scale for each output."""
-    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z[:, :1]))
-    weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([num_outputs, 1]).to_event(2))
-    own = numpyro.sample("own", dist.LogNormal(-1.0, 1.0).expand([num_outputs]).to_event(1))
-    noise = numpyro.sample("noise", ngp.starting.noise_prior().expand([num_outputs]).to_event(1))
-    kernel = ngp.kernels.Matern52(1.0, lengthscale).on(0) * ngp.kernels.Coregion(weights, own).on(1)
-    f = ngp.gp("f", kernel, inducing=Z)
+def model(X, output, y=None, *, Z, num_outputs=2, num_latent=2, batch=None):
+    """``output`` ``(N,)`` are whole numbers from 0 to ``num_outputs - 1``."""
+    typical = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
+    with numpyro.plate("latent", num_latent):
+        shared = numpyro.sample("shared_factor", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("outputs", num_outputs):
+        own, variance = (
+            numpyro.sample("own_factor", dist.LogNormal(0.0, 0.5)),
+            numpyro.sample("own", dist.LogNormal(-2.0, 1.0)),
+        )
+        noise = numpyro.sample("noise", ngp.starting.noise_prior())
+    weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([num_outputs, num_latent]).to_event(2))
+    made = jax.vmap(ngp.kernels.Matern52)
+    g = ngp.gp("g", made(jnp.ones(num_latent), typical[None] * shared[:, None]), Z, outputs=num_latent)
+    with numpyro.plate("outputs", num_outputs):
+        h = ngp.gp("h", made(variance, typical[None] * own[:, None]), Z)
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
-        rows = X[idx]
-        likelihood = ngp.likelihoods.Gaussian(noise[rows[:, 1].astype(int)])
-        ngp.observe("y", f(rows), likelihood, obs=None if y is None else y[idx])
+        rows, code = X[idx], output[idx]
+        mixed, alone, share = g(rows).base_dist, h.at(code, rows), weights[code]
+        variance = jnp.sum(share**2 * mixed.variance, axis=-1) + alone.variance
+        f = dist.Normal(jnp.sum(share * mixed.mean, axis=-1) + alone.mean, jnp.sqrt(variance))
+        ngp.observe("y", f, ngp.likelihoods.Gaussian(noise[code]), obs=None if y is None else y[idx])
 
 
-def simulate(key, num_data=300, num_inducing=30):
+def simulate(key, num_data=300, num_inducing=15):
     """The second output is the first one's opposite, noisier, and seen only on the left half."""
     at, noise = jax.random.split(key)
-    half = num_data // 2
-    code = (jnp.arange(num_data) >= half).astype(float)
+    output = (jnp.arange(num_data) >= num_data // 2).astype(int)
     x = 6.0 * jax.random.uniform(at, (num_data,)) - 3.0
-    x = jnp.where(code == 1, 0.5 * x - 1.5, x)
-    y = (1.0 - 2.0 * code) * jnp.sin(2 * x) + (0.1 + 0.2 * code) * jax.random.normal(noise, (num_data,))
-    grid = jnp.linspace(-3.0, 3.0, num_inducing // 2)
-    Z = jnp.concatenate([jnp.stack([grid, jnp.full_like(grid, output)], axis=1) for output in (0.0, 1.0)])
-    return {"X": jnp.stack([x, code], axis=1), "y": y, "Z": Z}
+    x = jnp.where(output == 1, 0.5 * x - 1.5, x)
+    y = (1.0 - 2.0 * output) * jnp.sin(2 * x) + (0.1 + 0.2 * output) * jax.random.normal(noise, (num_data,))
+    return {"X": x[:, None], "output": output, "y": y, "Z": jnp.linspace(-3.0, 3.0, num_inducing)[:, None]}
 
 
 def guide():
-    """Natural parameters at "f", points elsewhere."""
-    return ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    """Natural parameters at the processes, points elsewhere."""
+    return ngp.AutoGP(model, {site: ngp.guides.coupled(natural=True) for site in ("g", "h")})
 
 
 def engine(guide):

@@ -8,7 +8,8 @@ letter axis
 N      data (or any evaluation points)
 M      inducing points
 D      inputs
-P      outputs of one Gaussian process, sharing kernel and inducing points
+P      outputs of one Gaussian process
+G      members of a plate of groups, each with a process of its own
 C      latent functions of one likelihood, or components of an additive model
 K      importance samples
 S      posterior draws
@@ -31,7 +32,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-__all__ = ["Array", "ArrayField", "ArrayLike", "Converted", "Merge", "is_array", "split_arrays", "store", "value_type"]
+__all__ = [
+    "Array",
+    "ArrayField",
+    "ArrayLike",
+    "Converted",
+    "Merge",
+    "is_array",
+    "over_axes",
+    "split_arrays",
+    "store",
+    "value_type",
+]
 
 Array = jax.Array
 T = TypeVar("T")
@@ -113,6 +125,13 @@ def store(value: object, /, **fields: object) -> None:
     """Set fields of an immutable value while it is made: ``__post_init__`` keeps what its checks return."""
     for name, item in fields.items():
         object.__setattr__(value, name, item)
+
+
+def over_axes(function: Callable[..., Any], count: int, in_axes: Any = 0) -> Callable[..., Any]:
+    """A function mapped by ``vmap`` over the first ``count`` axes of its arguments, which results then have too."""
+    for _ in range(count):
+        function = jax.vmap(function, in_axes=in_axes)
+    return function
 
 
 def is_array(leaf: object) -> bool:

@@ -57,7 +57,7 @@ def jittered(
         fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
     relative = default_jitter(matrix.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
-    return matrix + amount[..., None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype), amount
+    return matrix + amount[..., None, None] * identity_like(matrix), amount
 
 
 def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:

@@ -20,7 +20,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Point, check_belief
+from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
+from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
@@ -74,19 +75,29 @@ class Certain(dist.Normal):
 class InducingPrior(dist.Distribution):
     """Standard normal prior of whitened inducing values ``(M,)``, or ``(P, M)``, at one GP site.
 
-    ``log_prob(point)`` is the log density of ``N(0, I)``; ``log_prob(belief)`` is ``-KL[belief || prior]``.
+    ``log_prob(point)`` is the log density of ``N(0, I)``; ``log_prob(belief)`` is ``-KL[belief || prior]``. In plates
+    there is one for each member, and values have the axes of the plates on their left. ``basis`` has those axes that
+    kernels and inducing inputs brought: `basis_of` gives the basis that a value stands on.
     """
 
     pytree_data_fields = ("basis",)
-    pytree_aux_fields = ("name",)
+    pytree_aux_fields = ("name", "own_dim")
     has_rsample = True
 
     def __init__(
-        self, name: str, basis: AbstractBasis, shape: tuple[int, ...], *, validate_args: bool | None = None
+        self,
+        name: str,
+        basis: AbstractBasis,
+        shape: tuple[int, ...],
+        batch: tuple[int, ...] = (),
+        *,
+        validate_args: bool | None = None,
     ) -> None:
         self.name = name
         self.basis = basis
-        super().__init__((), shape, validate_args=validate_args)
+        # Axes of the arrays of a belief that its methods see together: outputs with kernels of their own stand apart.
+        self.own_dim = 1 if has_own_outputs(basis) else len(shape)
+        super().__init__(batch, shape, validate_args=validate_args)
 
     @property
     def support(self) -> constraints.Constraint:
@@ -106,14 +117,14 @@ class InducingPrior(dist.Distribution):
         return jnp.ones(self.event_shape, self.dtype)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        return jax.random.normal(key, sample_shape + self.event_shape, self.dtype)
+        return jax.random.normal(key, sample_shape + self.shape(), self.dtype)
 
     rsample = sample
 
     def log_prob(self, value: AbstractBelief | ArrayLike, intermediates: object = None) -> Array:  # noqa: ARG002
         process = self.process(value)
         if isinstance(process, AbstractBelief):
-            return -_divergence(process, self.basis)
+            return -_divergence(process, self.basis_of(process))
         return _standard_log_density(process.v.reshape(*process.v.shape[: process.v.ndim - self.event_dim], -1))
 
     def process(self, value: AbstractBelief | ArrayLike) -> AbstractBelief | Point:
@@ -128,24 +139,38 @@ class InducingPrior(dist.Distribution):
             fail(f"the value of site {self.name!r}", required, f"shape {whitened.shape}", cure)
         return Point(whitened)
 
+    def basis_of(self, value: AbstractBelief | ArrayLike) -> AbstractBasis:
+        """The basis under a value of this site, whose axes on the left are those of the plates around it."""
+        shape = jnp.shape(value)
+        return placed(self.basis, shape[: len(shape) - self.event_dim], self.name)
+
+    def of_one(self, batch: tuple[int, ...]) -> "InducingPrior":
+        """What a recipe is told: the shape over whole plates, and the basis of one member."""
+        found = InducingPrior(self.name, first_member(self.basis), self.event_shape, batch)
+        found.own_dim = self.own_dim
+        return found
+
 
 class Belief(dist.Distribution):
     """A point mass at a belief, for guides: ``numpyro.sample("f", Belief(Coupled(mean, factor)))``.
 
-    Its log density is zero: the KL divergence to the prior is counted once, by the model's site.
+    Its log density is zero: the KL divergence to the prior is counted once, by the model's site. Inside plates every
+    array of the belief but the inputs ``Z_...`` has their axes on its left.
     """
 
     pytree_data_fields = ("value",)
     # Without this NumPyro stops the gradient at the site (TraceGraph_ELBO, RenyiELBO, TraceEnum_ELBO).
     has_rsample = True
 
-    def __init__(self, value: AbstractBelief, *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, value: AbstractBelief, batch_shape: tuple[int, ...] = (), *, validate_args: bool | None = None
+    ) -> None:
         if not isinstance(value, AbstractBelief):
             got = f"a {type(value).__name__}"
             cure = "To put a point in a guide use numpyro.distributions.Delta."
             fail("value", "a belief, such as ngp.beliefs.Coupled", got, cure, TypeError)
         self.value = value
-        super().__init__((), value.shape, validate_args=validate_args)
+        super().__init__(batch_shape, value.shape[len(batch_shape) :], validate_args=validate_args)
 
     @property
     def support(self) -> constraints.Constraint:
@@ -170,7 +195,11 @@ class Belief(dist.Distribution):
     rsample = sample
 
     def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
-        return jnp.zeros((), self.value.dtype)
+        return jnp.zeros(self.batch_shape, self.value.dtype)
+
+    def expand(self, batch_shape: tuple[int, ...]) -> "Belief":
+        """The same belief, whose first axes are those of plates; the model's site checks that they are."""
+        return Belief(self.value, tuple(batch_shape))
 
 
 def _kl_divergence(p: Belief, q: InducingPrior) -> Array:

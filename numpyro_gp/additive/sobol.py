@@ -23,7 +23,7 @@ from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws
 from numpyro_gp.posterior.tracing import new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
-from numpyro_gp.primitives.gp import recorded_processes
+from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import bind
 

@@ -3,7 +3,8 @@
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.additive_optimum import AdditiveOptimum, additive_optimum
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Joint, Marginals, Point, Process
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, Point, Process
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer

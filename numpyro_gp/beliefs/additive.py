@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, solve_lower
@@ -25,7 +26,9 @@ BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
 def _check_vector(mean: ArrayLike) -> Array:
-    return check_shape("mean", mean, (None,), "whitened values of all components", "Stack them in component order.")
+    """Whitened means ``(M,)``, with the axes of plates on their left."""
+    axes = (None,) * max(1, jnp.ndim(mean))
+    return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
 
 
 def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
@@ -37,11 +40,11 @@ def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tu
     blocks = []
     for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
         label = f"{argument}[{names[number] if names else number!r}]"
-        blocks.append(check_triangle(label, block, (None,), positive=True))
-    total = sum(block.shape[0] for block in blocks)
-    if total != mean.shape[0]:
-        sizes = [block.shape[0] for block in blocks]
-        fail(argument, f"of sizes that add up to {mean.shape[0]}, as mean has", f"{sizes}", "One factor a component.")
+        blocks.append(check_triangle(label, block, (*mean.shape[:-1], None), positive=True))
+    total = sum(block.shape[-1] for block in blocks)
+    if total != mean.shape[-1]:
+        sizes = [block.shape[-1] for block in blocks]
+        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", "One factor a component.")
     return tuple(blocks), names
 
 
@@ -89,7 +92,7 @@ class BlockDiagonal(AbstractBelief):
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        return Whitened(self.mean, block_diag(*self.scale_trils))
+        return Whitened(self.mean, over_axes(block_diag, self.ndim - 1)(*self.scale_trils))
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
@@ -119,8 +122,8 @@ class BlockDiagonal(AbstractBelief):
 
 
 def _check_columns(W: ArrayLike, mean: Array) -> Array:
-    array = check_shape("W", W, (mean.shape[0], None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
-    if array.shape[1] < 1:
+    array = check_shape("W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
+    if array.shape[-1] < 1:
         fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
     return array
 
@@ -162,7 +165,10 @@ class Structured(AbstractBelief):
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        return Whitened(self.mean, inverse_factor(jnp.eye(self.size, dtype=self.dtype) + self.W @ self.W.T))
+        def factor(W: Array) -> Array:
+            return inverse_factor(jnp.eye(W.shape[0], dtype=W.dtype) + W @ W.T)
+
+        return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W))
 
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
@@ -174,11 +180,10 @@ class Structured(AbstractBelief):
         return x - (x @ root.T) @ root
 
     def draw_whitened(
-        self,
-        key: Array,
-        sample_shape: tuple[int, ...] = (),
-        basis: AbstractBasis | None = None,  # noqa: ARG002
+        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
     ) -> Array:
+        if self.ndim > 1:
+            return super().draw_whitened(key, sample_shape, basis)
         # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         own = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
@@ -246,8 +251,10 @@ class BlockLowRank(AbstractBelief):
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        own = block_diag(*(P @ P.T for P in self.precision_trils))
-        return Whitened(self.mean, inverse_factor(own + self.W @ self.W.T))
+        def factor(W: Array, blocks: Blocks) -> Array:
+            return inverse_factor(block_diag(*(P @ P.T for P in blocks)) + W @ W.T)
+
+        return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``."""
@@ -258,11 +265,10 @@ class BlockLowRank(AbstractBelief):
         return own - (x @ together.T) @ together
 
     def draw_whitened(
-        self,
-        key: Array,
-        sample_shape: tuple[int, ...] = (),
-        basis: AbstractBasis | None = None,  # noqa: ARG002
+        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
     ) -> Array:
+        if self.ndim > 1:
+            return super().draw_whitened(key, sample_shape, basis)
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.base import AbstractBasis, Basis
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, spread
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
@@ -44,8 +44,19 @@ class AdditiveBasis(AbstractBasis):
     def build(
         cls, kernels: Mapping[str, Kernel], inducing: Mapping[str, Array], jitter: float | None = None
     ) -> "AdditiveBasis":
-        """Factorise the Gram matrix of each component: ``sum_c M_c^3``, never ``M^3``."""
-        return cls(tuple(kernels), tuple(Basis.build(kernels[name], inducing[name], jitter) for name in kernels))
+        """Factorise the Gram matrix of each component: ``sum_c M_c^3``, never ``M^3``.
+
+        Where kernels are batches, or inducing inputs several sets, all leaves have their axes on the left.
+        """
+        parts = [batch_of_bases(kernels[name], inducing[name], jitter) for name in kernels]
+        leads = [part.factor.shape[:-2] for part in parts]
+        whole = np.broadcast_shapes(*leads)
+        return cls(tuple(kernels), tuple(spread(part, lead, whole) for part, lead in zip(parts, leads, strict=True)))
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Axes of a batch on the left of all leaves."""
+        return self.parts[0].factor.shape[:-2]
 
     @property
     def size(self) -> int:

@@ -27,9 +27,15 @@ class AdditiveOptimum(NamedTuple):
 
 
 def check_components(
-    kernels: Mapping[str, KernelLike], inducing: Mapping[str, ArrayLike], columns: int | None = None
+    kernels: Mapping[str, KernelLike],
+    inducing: Mapping[str, ArrayLike],
+    columns: int | None = None,
+    leading: bool = False,
 ) -> tuple[dict[str, Kernel], dict[str, Array]]:
-    """Kernels and inducing inputs by component, in the order of ``kernels``; refuse other keys and columns."""
+    """Kernels and inducing inputs by component, in the order of ``kernels``; refuse other keys and columns.
+
+    ``leading``: whether inducing inputs may have axes of plates on their left.
+    """
     for argument, value in (("kernels", kernels), ("inducing", inducing)):
         if not isinstance(value, Mapping):
             got = f"a {type(value).__name__}"
@@ -45,9 +51,9 @@ def check_components(
     for name in kernels:
         given = inducing[name]
         if id(given) not in converted:
-            converted[id(given)] = check_points(f"inducing[{name!r}]", given, columns)
+            converted[id(given)] = check_points(f"inducing[{name!r}]", given, columns, leading)
         points[name] = converted[id(given)]
-        columns = points[name].shape[1]
+        columns = points[name].shape[-1]
     return {name: as_kernel(kernel) for name, kernel in kernels.items()}, points
 
 

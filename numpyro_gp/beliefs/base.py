@@ -1,4 +1,4 @@
-"""What a belief is, and what it stands on: the basis of inducing points of one Gaussian process site.
+"""What a belief is: a variational posterior of one Gaussian process site.
 
 A *belief* is a variational posterior held as a value: a pytree that knows its marginals, its joint
 covariance and its KL divergence from the prior. To NumPyro it looks like the array of its whitened
@@ -6,8 +6,6 @@ mean, so traces, handlers and shape checks treat it as they treat a latent vecto
 """
 
 import abc
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -16,24 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.whitened import Whitened, agreement, derived, is_same_row, numbered
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch import over_members
+from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
-from numpyro_gp.kernels import FunctionKernel, Kernel
-from numpyro_gp.linalg import factorise, jittered, product
 
-__all__ = [
-    "AbstractBasis",
-    "AbstractBelief",
-    "Basis",
-    "Cross",
-    "Joint",
-    "Marginals",
-    "OutputsBasis",
-    "Point",
-    "Process",
-    "output_axes",
-    "positive",
-]
+__all__ = ["AbstractBelief", "Joint", "Marginals", "Point", "Process", "check_belief", "positive"]
 
 
 class Marginals(NamedTuple):
@@ -50,201 +36,9 @@ class Joint(NamedTuple):
     covariance: Float[Array, "*batch N N"]
 
 
-class Cross(NamedTuple):
-    """What features are made of, ``A = W k(Z, X)``, and the matrix that ``W`` is the inverse factor of."""
-
-    inverse: Float[Array, "M M"]
-    gram: Float[Array, "M M"]
-    values: Float[Array, "M N"]
-
-
 def positive(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "*batch N"]:
     """Keep a variance above rounding error of its largest term: ``k - |A|^2`` cancels next to an inducing point."""
     return jnp.maximum(variance, 4 * jnp.finfo(variance.dtype).eps * jnp.broadcast_to(scale, variance.shape))
-
-
-class AbstractBasis(abc.ABC):
-    """What beliefs ask of a site: whitened features of inputs and the prior covariance.
-
-    A single GP (`Basis`) and the stacked components of an additive model answer alike, so a
-    belief written for whitened values serves both.
-    """
-
-    @property
-    @abc.abstractmethod
-    def size(self) -> int:
-        """Number M of whitened values."""
-
-    @property
-    @abc.abstractmethod
-    def dtype(self) -> np.dtype:
-        """Floating point type of the factors."""
-
-    @abc.abstractmethod
-    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """``A = L^-1 k(Z, X)`` (mathematics.md section 1.2)."""
-
-    def cross(self, X: Float[Array, "N D"]) -> Cross | None:  # noqa: ARG002
-        """The two parts of `features`, for forms that never make them; None where they have no such parts."""
-        return None
-
-    @abc.abstractmethod
-    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """Prior variance ``k(x_n, x_n)``."""
-
-    @abc.abstractmethod
-    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        """Prior covariance ``k(X, X)``."""
-
-    @abc.abstractmethod
-    def white(self) -> tuple["AbstractBasis", Float[Array, "M D"]]:
-        """The site with white noise for its process, and inputs at which that is the whitened values."""
-
-
-@value_type(static=("at_inducing", "is_noisy"))
-class Basis(AbstractBasis):
-    """Inducing points of one GP with the single factorisation that a step makes of them.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    inducing : Array (M, D)
-    factor : Array (M, M)
-        ``L`` with ``L L^T = k(Z, Z) + eps I``.
-    inverse : Array (M, M)
-        ``L^-1``.
-    jitter : Array () or (M,)
-        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3). For
-        `gp_regression` at its data it is the variance of their noise.
-    gram : Array (M, M)
-        ``k(Z, Z) + eps I`` itself, which derivatives of `whitened_marginals` are taken in.
-    at_inducing : bool
-        Whether `features` of ``inducing`` itself are read off the factor.
-    is_noisy : bool
-        Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
-        `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
-    """
-
-    kernel: Kernel
-    inducing: Array
-    factor: Array
-    inverse: Array
-    jitter: Array
-    gram: Array
-    at_inducing: bool = False
-    is_noisy: bool = False
-
-    @classmethod
-    def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
-        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal."""
-        matrix, amount = jittered(kernel.matrix(inducing), jitter)
-        return cls(kernel, inducing, *factorise(matrix), amount, matrix)
-
-    @property
-    def size(self) -> int:
-        return self.inducing.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.factor.dtype
-
-    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
-        if self.at_inducing and X is self.inducing:
-            change = 0.0 if self.is_noisy else self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
-            return self.factor.T - change
-        return product(self.inverse, self.kernel.matrix(self.inducing, X))
-
-    def cross(self, X: Float[Array, "N D"]) -> Cross | None:
-        """None at the inducing points themselves, whose features are read off the factor."""
-        if self.at_inducing and X is self.inducing:
-            return None
-        return Cross(self.inverse, self.gram, self.kernel.matrix(self.inducing, X))
-
-    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        variance = self.kernel.diagonal(X)
-        return variance + self.jitter if self.is_noisy and X is self.inducing else variance
-
-    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.kernel.matrix(X)
-
-    def white(self) -> tuple["Basis", Float[Array, "M D"]]:
-        labels = numbered(self.size, self.inducing)
-        return self.white_at(labels), labels
-
-    def white_at(self, labels: Float[Array, "M D"]) -> "Basis":
-        """White noise with inducing inputs ``labels``: ``L = I``, no jitter, and so ``f(labels) = v``."""
-        eye = jnp.eye(self.size, dtype=self.dtype)
-        return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype), eye)
-
-
-@value_type()
-class OutputsBasis(AbstractBasis):
-    """P processes with kernels of their own, or inducing inputs: a `Basis` whose leaves have a leading axis P.
-
-    Features are ``(P, M, N)`` and covariances ``(P, N, N)``. A belief is written for one kernel: here each method is
-    mapped over the outputs (`over_outputs`).
-    """
-
-    members: Basis
-
-    @classmethod
-    def build(cls, kernel: Kernel, inducing: Array, jitter: float | None, is_batch: bool) -> "OutputsBasis":
-        """Factorise the Gram matrix of each output; one kernel may serve all, and so may inputs ``(M, D)``."""
-        axes = (0 if is_batch else None, 0 if inducing.ndim == 3 else None)
-        return cls(jax.vmap(lambda own, points: Basis.build(own, points, jitter), in_axes=axes)(kernel, inducing))
-
-    @property
-    def size(self) -> int:
-        return self.members.inducing.shape[-2]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.members.dtype
-
-    def features(self, X: Float[Array, "N D"]) -> Float[Array, "P M N"]:
-        features: Array = jax.vmap(lambda one: one.features(X))(self.members)
-        return features
-
-    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, "P N"]:
-        diagonal: Array = jax.vmap(lambda one: one.diagonal(X))(self.members)
-        return diagonal
-
-    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "P N N"]:
-        matrix: Array = jax.vmap(lambda one: one.matrix(X))(self.members)
-        return matrix
-
-    def white(self) -> tuple[Basis, Float[Array, "M D"]]:
-        first: Basis = jax.tree.map(lambda leaf: leaf[0], self.members)
-        return first.white()
-
-
-def over_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of one process and its basis; at a batch of processes, mapped over the outputs of both.
-
-    Arrays have the outputs on their first axis, but for the fields named ``Z_...``, ``columns`` and ``weight``, which
-    all outputs share. A KL divergence is summed.
-    """
-
-    @functools.wraps(method)
-    def mapped(self: Any, basis: Any = None, *arguments: Any) -> Any:
-        if not isinstance(basis, OutputsBasis):
-            return method(self, basis, *arguments)
-        axes = (output_axes(self), 0)
-        each = jax.vmap(lambda own, one: method(own, one, *arguments), in_axes=axes)(self, basis.members)
-        return jnp.sum(each) if method.__name__ == "kl" else each
-
-    return mapped
-
-
-def output_axes(process: Any) -> Any:
-    """For ``vmap``: where the outputs are in each array of a belief or a point."""
-
-    def axis(path: tuple[Any, ...], _: Array) -> int | None:
-        names = [str(key).lstrip(".") for key in path]
-        return None if any(name.startswith("Z_") or name in ("columns", "weight") for name in names) else 0
-
-    return jax.tree_util.tree_map_with_path(axis, process)
 
 
 @runtime_checkable
@@ -263,15 +57,15 @@ class AbstractBelief(abc.ABC):
 
     A new posterior is a new subclass with `whitened_mean` and three methods; no model changes. All else follows
     from these; `whitened` and `draw_whitened` may be written out for speed.
-    All arrays get a leading axis P for a site with ``outputs=P``. Where each output has a kernel of its own the
-    methods of a subclass are mapped over them (`over_outputs`).
+    All arrays get a leading axis P for a site with ``outputs=P``, and in plates the axes of these on the left of all.
+    There, and where outputs have kernels of their own, methods are mapped over the members (`over_members`).
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in ("marginals", "joint", "kl"):
+        for name in ("marginals", "joint", "kl", "whitened"):
             if name in vars(cls):
-                setattr(cls, name, over_outputs(vars(cls)[name]))
+                setattr(cls, name, over_members(vars(cls)[name]))
 
     @property
     @abc.abstractmethod
@@ -290,6 +84,7 @@ class AbstractBelief(abc.ABC):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``KL[q || p]``, a scalar, summed over outputs; never negative up to rounding."""
 
+    @over_members
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
         """The normal distribution ``q(v)`` of the whitened values.
 
@@ -376,7 +171,7 @@ class Point:
 
     v: Float[Array, "*batch M"]
 
-    @over_outputs
+    @over_members
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
         prior, features = basis.diagonal(X), basis.features(X)
@@ -384,7 +179,7 @@ class Point:
         mean = self.v @ features
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
-    @over_outputs
+    @over_members
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T v`` and ``k(X, X) - A^T A``."""
         features = basis.features(X)
@@ -395,7 +190,7 @@ class Point:
 
 def check_belief(site: str, belief: AbstractBelief, shape: tuple[int, ...]) -> None:
     """Refuse a belief whose whitened values do not fit its site."""
-    if tuple(belief.shape) != tuple(shape):
+    if tuple(belief.shape[max(0, belief.ndim - len(shape)) :]) != tuple(shape):
         required = f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)"
         got = f"{type(belief).__name__} over shape {tuple(belief.shape)}"
         fail(f"the belief at site {site!r}", required, got, "Build it for the site's own inducing points and outputs.")

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
@@ -16,9 +16,9 @@ __all__ = ["Coupled", "MeanField", "Moments", "check_mean", "joint_covariance"]
 
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:
-    """Return a whitened mean ``(M,)`` or ``(P, M)``."""
+    """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""
     array = check_floating(argument, mean)
-    if array.ndim not in (1, 2):
+    if array.ndim == 0:
         fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "One row for each output.")
     return array
 
@@ -119,7 +119,7 @@ class MeanField(AbstractBelief):
         return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        return Whitened(self.mean, jax.vmap(jnp.diag)(self.scale) if self.ndim == 2 else jnp.diag(self.scale))
+        return Whitened(self.mean, over_axes(jnp.diag, self.ndim - 1)(self.scale))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""

@@ -15,7 +15,8 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.base import AbstractBasis, Marginals, positive
+from numpyro_gp.beliefs.base import Marginals, positive
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, moved, outer_square
 
 __all__ = ["plain_marginals", "signed_rows", "whitened_marginals"]

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel

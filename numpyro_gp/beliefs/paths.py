@@ -13,7 +13,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief, Basis, Point, Process
+from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.mean_basis import projected, single

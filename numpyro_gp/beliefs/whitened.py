@@ -64,7 +64,8 @@ def derived(
     return Whitened(mean, cholesky(own + floor))
 
 
-def agreement(kl: Float[Array, ""], found: Whitened) -> Bool[Array, ""]:
-    """Whether the KL divergence of a belief is that of a distribution of its whitened values, up to rounding."""
+def agreement(kl: Float[Array, "*batch"], found: Whitened) -> Bool[Array, ""]:
+    """Whether the KL divergence of a belief, or of all members, is that of its whitened values, up to rounding."""
+    kl = jnp.sum(kl)
     slack = jnp.sqrt(jnp.finfo(kl.dtype).eps) * (found.mean.size + jnp.abs(kl))
     return jnp.abs(found.kl() - kl) <= slack

@@ -14,7 +14,8 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import AbstractBasis, AbstractBelief
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz, metrics
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
@@ -117,7 +118,7 @@ class _WeighedPoints(PointsAt):
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         value = super().draw(belief, key, site)
-        normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis)
+        normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis_of(belief))
         self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
         return value
 

@@ -5,16 +5,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpyro
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
-from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
-from numpyro_gp.guides.recipes import _start_mean as start_mean
+from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
 from numpyro_gp.sites import InducingPrior
 
 __all__ = ["block_diagonal", "block_low_rank", "natural_mean", "structured"]
@@ -40,7 +38,8 @@ def _natural_mean_forward(mean: Array, belief: LowRank) -> tuple[Array, LowRank]
 
 
 def _natural_mean_backward(belief: LowRank, cotangent: Array) -> tuple[Array, LowRank]:
-    return belief.times_covariance(cotangent), jax.tree.map(jnp.zeros_like, belief)
+    product = over_axes(lambda own, x: own.times_covariance(x), cotangent.ndim - 1)(belief, cotangent)
+    return product, jax.tree.map(jnp.zeros_like, belief)
 
 
 natural_mean.defvjp(_natural_mean_forward, _natural_mean_backward)
@@ -71,11 +70,12 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
 
 def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
     basis = _basis(name, prior)
-    center = numpyro.param(f"{name}/mean", start_mean(name, prior, mean))
+    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
     factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
-        start = identity_factor((size,), scale, prior.dtype)
-        factors[component] = numpyro.param(f"{name}/{component}/scale_tril", start, constraint=lower_factor)
+        start = identity_factor((*prior.batch_shape, size), scale, prior.dtype)
+        site = f"{name}/{component}/scale_tril"
+        factors[component] = member_param(site, prior, start, 2, constraint=lower_factor)
     return BlockDiagonal(center, factors)
 
 
@@ -84,12 +84,12 @@ def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, me
     start = start_mean(name, prior, mean) / scale**2
     means, factors = [], {}
     for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
-        shift = natural_param(f"{name}/{component}", "shift", start[at])
-        begin = identity_factor((size,), scale**-2, prior.dtype)
-        precision = natural_param(f"{name}/{component}", "precision", begin)
+        shift = natural_param(f"{name}/{component}", "shift", start[..., at], 1)
+        begin = identity_factor((*prior.batch_shape, size), scale**-2, prior.dtype)
+        precision = natural_param(f"{name}/{component}", "precision", begin, 2)
         own, factors[component] = natural_to_mean(shift, precision)
         means.append(own)
-    return BlockDiagonal(jnp.concatenate(means), factors)
+    return BlockDiagonal(jnp.concatenate(means, axis=-1), factors)
 
 
 def structured(
@@ -159,13 +159,14 @@ def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvat
 
 
 def _random_start(name: str, prior: InducingPrior, key: Array, *, rank: int) -> Array:  # noqa: ARG001
-    return START * jax.random.normal(key, (prior.event_shape[-1], rank), prior.dtype)
+    return START * jax.random.normal(key, (*prior.shape(), rank), prior.dtype)
 
 
 def _given_start(name: str, prior: InducingPrior, key: Array, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
-    shape = (prior.event_shape[-1], rank)
+    given = jnp.shape(W)
+    shape = (prior.event_shape if len(given) == 2 else prior.shape()) + (rank,)
     array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
-    return array.astype(prior.dtype)
+    return jnp.broadcast_to(array.astype(prior.dtype), (*prior.shape(), rank))
 
 
 def _spectral_start(
@@ -175,20 +176,19 @@ def _spectral_start(
     weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
     features = prior.basis.features(inputs) * weights[None]
     vectors, values, _ = jnp.linalg.svd(features, full_matrices=False)
-    leading = vectors[:, :rank] * values[None, :rank]
+    leading = jnp.broadcast_to(vectors[:, :rank] * values[None, :rank], (*prior.shape(), min(rank, values.size)))
     # Columns beyond the rank of the features would be zero, where the gradient of W vanishes.
-    missing = rank - leading.shape[1]
-    return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], 1) if missing > 0 else leading
+    missing = rank - leading.shape[-1]
+    return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
 
 
 def _center(name: str, prior: InducingPrior, mean: ArrayLike | None, natural: bool) -> Array:
     start = start_mean(name, prior, mean)
-    return natural_param(name, "mean", start) if natural else numpyro.param(f"{name}/mean", start)
+    return natural_param(name, "mean", start, 1) if natural else member_param(f"{name}/mean", prior, start)
 
 
 def _columns(name: str, prior: InducingPrior, start: Start) -> Array:
-    W: Array = numpyro.param(f"{name}/W", lambda key: start(name, prior, key))
-    return W
+    return member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
 
 
 def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None) -> Structured:
@@ -205,8 +205,9 @@ def _block_low_rank(
     center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
     factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
-        begin = identity_factor((size,), 1 / scale, prior.dtype)
-        factors[component] = numpyro.param(f"{name}/{component}/precision_tril", begin, constraint=lower_factor)
+        begin = identity_factor((*prior.batch_shape, size), 1 / scale, prior.dtype)
+        site = f"{name}/{component}/precision_tril"
+        factors[component] = member_param(site, prior, begin, 2, constraint=lower_factor)
     belief = BlockLowRank(center, factors, W)
     if not natural:
         return belief

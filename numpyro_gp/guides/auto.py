@@ -88,11 +88,6 @@ class AutoGP(AutoGuide):
         unknown = sorted(set(self.recipes) - set(latent))
         if unknown:
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
-        for name, site in latent.items():
-            if role(site) == "gp" and site["cond_indep_stack"] and name not in self.recipes:
-                got = f"inside plate {site['cond_indep_stack'][-1].name!r}"
-                cure = "Use gp(..., outputs=P), move gp() out of the plate, or give the site a recipe of its own."
-                fail(f"the GP site {name!r}", "outside every plate for its default belief", got, cure)
         self._record_plates(args, kwargs)
         mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
         if set(latent) - mine:
@@ -177,9 +172,13 @@ class AutoGP(AutoGuide):
         if kind in ("noise", "function") and name not in self.recipes:
             return _standard_normal(site)
         default = free_latent() if kind == "latent" else coupled()
-        if kind != "gp":
-            prior = self._local_prior(site, args, kwargs)
-        value = self.recipes.get(name, default)(name, unwrap(prior) if kind == "gp" else prior)
+        shape = self._whole_shape(site)
+        if kind == "gp":
+            inner = unwrap(prior)
+            prior = inner.of_one(shape[: len(shape) - inner.event_dim])
+        else:
+            prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs)
+        value = self.recipes.get(name, default)(name, prior)
         if isinstance(value, AbstractBelief):
             return Belief(value)
         if isinstance(value, dist.Distribution):
@@ -188,20 +187,18 @@ class AutoGP(AutoGuide):
         cure = "help(ngp.guides) says what a recipe is."
         fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
 
-    def _local_prior(self, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LocalPrior:
-        value = site["value"]
-        event_dim = site["fn"].event_dim
-        shape = list(jnp.shape(value))
+    def _whole_shape(self, site: Any) -> tuple[int, ...]:
+        """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
+        shape, kind = list(jnp.shape(site["value"])), role(site)
         for frame in site["cond_indep_stack"]:
             size, fitted = self._full_sizes[frame.name], self._fitted_sizes[frame.name]
-            if size != fitted and site["name"] not in self.recipes:
-                made = (
-                    f"the {fitted} rows that the guide was made for: site {site['name']!r} has parameters for each row"
-                )
-                cure = "Predict with ngp.Posterior, which draws latent inputs of new data from their prior."
-                fail(f"the data in plate {frame.name!r}", made, f"{size} rows", cure)
-            shape[frame.dim - event_dim] = size
-        return LocalPrior(site["fn"], value.dtype, tuple(shape), site["fn"].event_shape, args, kwargs)
+            if size != fitted and (kind == "gp" or site["name"] not in self.recipes):
+                unit = "members" if kind == "gp" else "rows"
+                made = f"the {fitted} {unit} that the guide was made for: site {site['name']!r} has parameters for each"
+                cure = "Predict with ngp.Posterior, which draws what is new from its prior."
+                fail(f"the data in plate {frame.name!r}", made, f"{size} {unit}", cure)
+            shape[frame.dim - site["fn"].event_dim] = size
+        return tuple(shape)
 
     def declare_global(self) -> None:
         """The statements of this guide about its GP sites alone: the parameters that predictions need."""
@@ -259,7 +256,7 @@ class AutoGP(AutoGuide):
         for name, fn in self._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
             if isinstance(fn, Belief):
-                result[name] = fn.value.draw_whitened(key_site, sample_shape, self._basis(name))
+                result[name] = fn.value.draw_whitened(key_site, sample_shape, self._basis(name, fn.value))
             else:
                 result[name] = fn.sample(key_site, sample_shape)
         return result
@@ -288,11 +285,13 @@ class AutoGP(AutoGuide):
     def _moments(self, name: str, fn: dist.Distribution) -> tuple[Array, Array]:
         """Mean and standard deviation of a site's value; of the whitened values for a belief."""
         is_belief = isinstance(fn, Belief)
-        return fn.value.whitened_moments(self._basis(name)) if is_belief else (fn.mean, jnp.sqrt(fn.variance))
+        return fn.value.whitened_moments(self._basis(name, fn.value)) if is_belief else (fn.mean, jnp.sqrt(fn.variance))
 
-    def _basis(self, name: str) -> Any:
-        basis = unwrap(self.prototype_trace[name]["fn"]).basis
-        return None if _is_shapes(basis) else basis
+    def _basis(self, name: str, belief: AbstractBelief) -> Any:
+        """The basis of a site as it was when the guide was set up, if that was on whole plates."""
+        site = self.prototype_trace[name]
+        prior, is_whole = unwrap(site["fn"]), self._whole_shape(site) == jnp.shape(site["value"])
+        return prior.basis_of(belief) if is_whole and not _is_shapes(prior.basis) else None
 
 
 class _Fitted(dict[str, Any]):

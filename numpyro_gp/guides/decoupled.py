@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpyro
 from jax import lax
 
-from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import Basis
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
-from numpyro_gp.guides.recipes import Recipe, coupled, start_scale
+from numpyro_gp.guides.recipes import Recipe, coupled, member_param, start_scale
 from numpyro_gp.linalg import factorise, jittered, solve_lower
 from numpyro_gp.sites import InducingPrior
 
@@ -75,7 +75,7 @@ def _decoupled(
     inputs = _inputs(name, prior, "Z_alpha", points, train_inputs)
     a = _zeros(f"{name}/a", prior, len(points))
     eye = scale * jnp.eye(prior.event_shape[-1], dtype=prior.dtype)
-    factor = numpyro.param(f"{name}/B_tril", jnp.broadcast_to(eye, prior.event_shape + eye.shape[-1:]))
+    factor = member_param(f"{name}/B_tril", prior, jnp.broadcast_to(eye, prior.shape() + eye.shape[-1:]), 2)
     return Decoupled(inputs, a, jnp.tril(factor), _draw(name, columns, len(points)))
 
 
@@ -208,9 +208,9 @@ def _adaptive(name: str, prior: InducingPrior, points: Array, *, eps: float | No
         return gamma_scale(prior.basis, jnp.asarray(points, prior.dtype), value)
 
     width = lax.stop_gradient(numpyro.param(f"{name}/gamma_scale", initial))
-    zeros = jnp.zeros(prior.event_shape[:-1] + width.shape, prior.dtype)
+    zeros = jnp.zeros(prior.shape()[:-1] + width.shape, prior.dtype)
     lead = (None,) * (zeros.ndim - 1)
-    b = numpyro.param(f"{name}/gamma", zeros if start is None else start.a / width[lead])
+    b = member_param(f"{name}/gamma", prior, zeros if start is None else start.a / width[lead])
     return b * width[lead], None
 
 
@@ -231,18 +231,19 @@ def _natural_route(
     start: Orthogonal | None,
 ) -> Parts:
     """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
-    zeros = jnp.zeros((*prior.event_shape[:-1], len(points)), prior.dtype)
-    stored = natural_param(name, "gamma", zeros if start is None else start.a)
-    a, weight, covariance = natural_coefficients(stored, kind, step, eps)
+    zeros = jnp.zeros((*prior.shape()[:-1], len(points)), prior.dtype)
+    stored = natural_param(name, "gamma", zeros if start is None else start.a, prior.event_dim)
+    a, weight, covariance = natural_coefficients(stored, kind, step, eps, stored.ndim - prior.own_dim)
     return a, Probe(weight, covariance, kind == "newton")
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
 def natural_coefficients(
     a: Array,
     kind: str,
     step: float,  # noqa: ARG001
     eps: float | None,  # noqa: ARG001
+    members: int = 0,
 ) -> Observed:
     """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
 
@@ -251,18 +252,26 @@ def natural_coefficients(
     The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
     NumPyro's particles, for example), so the backward rule has ``Q`` for the kernel of the moment and keeps
     ``c`` out of it: a loss twice as large takes a step twice as long, as for every other natural parameter.
+    The first ``members`` axes of ``a`` are those over which the methods of the belief are mapped: each has its own.
     """
     size = () if kind == "diagonal" else a.shape[-1:]
-    return a, jnp.zeros((), a.dtype), jnp.zeros(a.shape + size, a.dtype)
+    return a, jnp.zeros(a.shape[:members], a.dtype), jnp.zeros(a.shape + size, a.dtype)
 
 
-def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None) -> tuple[Observed, None]:
-    return natural_coefficients(a, kind, step, eps), None
+def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None, members: int) -> tuple[Observed, None]:
+    return natural_coefficients(a, kind, step, eps, members), None
 
 
-def _coefficients_backward(kind: str, step: float, eps: float | None, _: None, cotangents: Observed) -> tuple[Array]:
+def _coefficients_backward(
+    kind: str,
+    step: float,
+    eps: float | None,
+    members: int,  # noqa: ARG001
+    _: None,
+    cotangents: Observed,
+) -> tuple[Array]:
     slope, weight, half = cotangents
-    curvature = 2 * half / weight
+    curvature = 2 * half / weight.reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
     if kind == "diagonal":
         return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
     if eps is None:
@@ -279,16 +288,16 @@ natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
 def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: bool) -> Coupled:
     """Parameters of ``(m, C)`` that start at those of a belief."""
     mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
-    if mean.shape != prior.event_shape:
-        fail("start", f"over whitened values of shape {prior.event_shape}", f"shape {mean.shape}", "Use the same site.")
+    if mean.shape != prior.shape():
+        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", "Use the same site.")
     if not natural:
-        center = numpyro.param(f"{name}/mean", mean)
-        return Coupled(center, numpyro.param(f"{name}/scale_tril", factor, constraint=lower_factor))
+        center = member_param(f"{name}/mean", prior, mean)
+        return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))
     invert = lambda C: solve_lower(C, jnp.eye(C.shape[-1], dtype=C.dtype))  # noqa: E731
-    inverse = invert(factor) if factor.ndim == 2 else jnp.stack([invert(C) for C in factor])
-    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
-    shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean))
-    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision)))
+    inverse = over_axes(invert, factor.ndim - 2)(factor)
+    precision, axes = jnp.swapaxes(inverse, -1, -2) @ inverse, prior.event_dim
+    shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean), axes)
+    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision, axes + 1)))
 
 
 def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Array, int | None]:
@@ -315,7 +324,7 @@ def _inputs(name: str, prior: InducingPrior, label: str, points: Array, train_in
 
 
 def _zeros(name: str, prior: InducingPrior, size: int) -> Array:
-    return numpyro.param(name, jnp.zeros((*prior.event_shape[:-1], size), prior.dtype))
+    return member_param(name, prior, jnp.zeros((*prior.shape()[:-1], size), prior.dtype))
 
 
 def _draw(name: str, columns: int | None, size: int) -> Array | None:

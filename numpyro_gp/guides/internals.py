@@ -97,8 +97,15 @@ def shared_plates(guide: AutoGuide, plates: Mapping[str, object]) -> Iterator[No
 
 def starts_well(guide: AutoGuide) -> Array:
     """Whether the log density that an autoguide was set up with, and its gradient, are finite where it starts."""
+    start = dict(guide._init_locs)
+    for name, loc in start.items():  # repeated to the size of whole plates, where the log density is of a minibatch
+        site = guide.prototype_trace[name]
+        for frame in site["cond_indep_stack"]:
+            axis = jnp.ndim(loc) + frame.dim - site["fn"].event_dim
+            loc = jnp.take(loc, jnp.arange(frame.size), axis=axis)
+        start[name] = loc
     with block():
-        value, slope = jax.value_and_grad(guide._potential_fn)(guide._init_locs)
+        value, slope = jax.value_and_grad(guide._potential_fn)(start)
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in (value, *jax.tree.leaves(slope))]
     return jnp.all(jnp.stack(finite))
 

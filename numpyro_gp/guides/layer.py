@@ -10,7 +10,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_points
 from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.recipes import Recipe, identity_factor, start_scale
+from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_scale
 from numpyro_gp.sites import InducingPrior
 
 __all__ = ["decoupled_layer"]
@@ -50,16 +50,16 @@ def decoupled_layer(
 def _decoupled_layer(
     name: str, prior: InducingPrior, *, Z_mean: Array, mean: str, covariance: str, scale: float, train_inputs: bool
 ) -> DecoupledLayer:
-    shape, dtype = prior.event_shape, prior.dtype
+    shape, dtype = prior.shape(), prior.dtype
     points = jnp.asarray(Z_mean, dtype)
     if train_inputs:
         points = numpyro.param(f"{name}/inducing_mean", points)
-    parameter = numpyro.param(f"{name}/mean", jnp.zeros(shape[:-1] + points.shape[:1], dtype))
+    parameter = member_param(f"{name}/mean", prior, jnp.zeros(shape[:-1] + points.shape[:1], dtype))
     if covariance == "gp":
         start = identity_factor(shape, scale, dtype)
-        factor = numpyro.param(f"{name}/scale_tril", start, constraint=lower_factor)
+        factor = member_param(f"{name}/scale_tril", prior, start, 2, constraint=lower_factor)
         return DecoupledLayer(points, parameter, mean, scale_tril=factor)
     # One observation of precision b^2 at each inducing input leaves about 1 / (1 + b^2) of its variance.
     root = max(0.01, math.sqrt(max(scale**-2 - 1, 0.0)))
-    lower = jnp.tril(numpyro.param(f"{name}/B_tril", identity_factor(shape, root, dtype)))
+    lower = jnp.tril(member_param(f"{name}/B_tril", prior, identity_factor(shape, root, dtype), 2))
     return DecoupledLayer(points, parameter, mean, B_tril=lower)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpyro
 from jax.custom_derivatives import SymbolicZero
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.linalg import factorise, flipped, half_log_det, outer_square
 
 __all__ = [
@@ -29,9 +29,12 @@ __all__ = [
 NATURAL_MARK = "/ngp:natural_"
 
 
-def natural_param(name: str, kind: str, start: ArrayLike) -> Array:
-    """Declare a natural parameter ("shift", "precision", ...) of a site or component."""
-    value: Array = numpyro.param(f"{name}{NATURAL_MARK}{kind}", start)
+def natural_param(name: str, kind: str, start: ArrayLike, event_dim: int) -> Array:
+    """Declare a natural parameter ("shift", "precision", ...) of a site or component.
+
+    Its last ``event_dim`` axes are those of one member of plates; NumPyro hands out the members of a minibatch.
+    """
+    value: Array = numpyro.param(f"{name}{NATURAL_MARK}{kind}", start, event_dim=event_dim)
     return value
 
 
@@ -105,10 +108,11 @@ def natural_expectations(shift: Array, precision: Array) -> Expectations:
 
     Parameters
     ----------
-    shift : Array (M,) or (P, M)
-    precision : Array (M, M) or (P, M, M)
+    shift : Array (..., M)
+    precision : Array (..., M, M)
     """
-    return _expectations(shift, precision) if shift.ndim == 1 else jax.vmap(_expectations)(shift, precision)
+    found: Expectations = over_axes(_expectations, shift.ndim - 1)(shift, precision)
+    return found
 
 
 def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
@@ -116,8 +120,8 @@ def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
 
     Parameters
     ----------
-    shift : Array (M,) or (P, M)
-    precision : Array (M, M) or (P, M, M)
+    shift : Array (..., M)
+    precision : Array (..., M, M)
         Symmetric; where it is not positive definite the result is NaN.
 
     Returns

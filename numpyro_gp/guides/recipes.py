@@ -1,8 +1,10 @@
 """Recipes: how a guide declares the parameters of one site and makes its belief from them.
 
-A recipe is any callable ``recipe(name, prior) -> belief``, where ``prior`` is the site's `InducingPrior` (its
-``event_shape`` is that of the whitened values, its ``basis`` has the inducing inputs). It may also return
-a NumPyro distribution, for sites that are not Gaussian processes.
+A recipe is any callable ``recipe(name, prior) -> belief``, where ``prior`` is the site's `InducingPrior`: its
+``event_shape`` is that of the whitened values, its ``basis`` has the inducing inputs. In plates its ``shape()`` has
+the axes of the whole plates on the left, and its ``basis`` is that of their first member: for what steers the speed
+of training alone. Parameters of the members are declared by `member_param`, which hands out those of a minibatch.
+It may also return a NumPyro distribution, for sites that are not Gaussian processes.
 """
 
 import inspect
@@ -32,6 +34,7 @@ __all__ = [
     "free_latent",
     "identity_factor",
     "mean_field",
+    "member_param",
     "start_scale",
 ]
 
@@ -78,30 +81,40 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
     return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
 
 
-def _start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array:
+def member_param(name: str, prior: InducingPrior, start: object, axes: int = 1, **options: object) -> Array:
+    """Declare a parameter of a site's belief, with ``axes`` axes after those of plates and outputs.
+
+    Inside plates NumPyro hands out the members of the minibatch.
+    """
+    value: Array = numpyro.param(name, start, event_dim=prior.event_dim - 1 + axes, **options)
+    return value
+
+
+def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array:
+    """Whitened mean at the start, of all members of plates."""
     if not hasattr(prior, "basis"):
         got = "a belief's recipe at a site that no gp opened"
         cure = "Give other sites to rest=, or a recipe that returns a NumPyro distribution."
         fail(f"the recipe of site {name!r}", "one for its kind of site", got, cure)
     if mean is None:
-        return jnp.zeros(prior.event_shape, prior.dtype)
+        return jnp.zeros(prior.shape(), prior.dtype)
     start = jnp.asarray(mean, prior.dtype)
-    if start.shape != prior.event_shape:
-        fail(f"mean of the recipe for {name!r}", f"of shape {prior.event_shape}", f"shape {start.shape}", "One a site.")
-    return start
+    if start.shape not in (prior.event_shape, prior.shape()):
+        fail(f"mean of the recipe for {name!r}", f"of shape {prior.shape()}", f"shape {start.shape}", "One a site.")
+    return jnp.broadcast_to(start, prior.shape())
 
 
 def _coupled(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
-    center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
-    start = identity_factor(prior.event_shape, scale, prior.dtype)
-    factor = numpyro.param(f"{name}/scale_tril", start, constraint=lower_factor)
-    return Coupled(center, factor)
+    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
+    start = identity_factor(prior.shape(), scale, prior.dtype)
+    return Coupled(center, member_param(f"{name}/scale_tril", prior, start, 2, constraint=lower_factor))
 
 
 def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
-    shift = natural_param(name, "shift", _start_mean(name, prior, mean) / scale**2)
-    start = identity_factor(prior.event_shape, scale**-2, prior.dtype)
-    found = natural_expectations(shift, natural_param(name, "precision", start))
+    axes = prior.event_dim
+    shift = natural_param(name, "shift", start_mean(name, prior, mean) / scale**2, axes)
+    start = identity_factor(prior.shape(), scale**-2, prior.dtype)
+    found = natural_expectations(shift, natural_param(name, "precision", start, axes + 1))
     return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.half_log_det))
 
 
@@ -112,9 +125,9 @@ def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
 
 
 def _mean_field(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> MeanField:
-    center = numpyro.param(f"{name}/mean", _start_mean(name, prior, mean))
-    start = jnp.full(prior.event_shape, scale, prior.dtype)
-    return MeanField(center, numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive))
+    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
+    start = jnp.full(prior.shape(), scale, prior.dtype)
+    return MeanField(center, member_param(f"{name}/scale", prior, start, constraint=constraints.softplus_positive))
 
 
 def free_latent(*, scale: float = 0.1) -> Recipe:

@@ -11,7 +11,7 @@ from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.zero_mean import ZeroMean
 
-__all__ = ["batch_size", "stack"]
+__all__ = ["batch_shape", "stack"]
 
 # The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
 FIXED: dict[type, tuple[str, int]] = {
@@ -33,8 +33,8 @@ MADE_OF: dict[type, tuple[str, ...]] = {
 def stack(kernels: Sequence[KernelLike]) -> Kernel:
     """A batch of kernels: the kernel whose leaves have one entry for each of them on their first axis.
 
-    The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. With ``outputs=P`` a process
-    `gp` takes a batch of P kernels for outputs of their own kernels.
+    The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. A process `gp` takes one for
+    ``outputs=P`` with kernels of their own, and in plates one for their members.
 
     Examples
     --------
@@ -67,34 +67,30 @@ def _described(kernel: Kernel) -> str:
     return f"{structure}, shapes {[jnp.shape(leaf) for leaf in leaves]}"
 
 
-def batch_size(kernel: Kernel) -> int | None:
-    """Number of kernels in a batch; None for a single kernel.
+def batch_shape(kernel: Kernel) -> tuple[int, ...]:
+    """Leading axes of a batch of kernels; none for a single kernel.
 
-    A hyper-parameter that is a scalar, such as a variance, tells them apart: ``(D,)`` lengthscales may be those of one
+    A hyper-parameter that is a scalar, such as a variance, tells them: ``(D,)`` lengthscales may be those of one
     kernel. `Linear` alone, of ``(P,)`` variances, and functions are single kernels.
     """
-    sizes = _sizes(kernel)
-    if len(sizes) > 1:
-        got = f"sizes {sorted(sizes, key=str)} in one {type(kernel).__name__} (None: no batch)"
+    shapes = _shapes(kernel)
+    if len(shapes) > 1:
+        got = f"axes {sorted(shapes)} in one {type(kernel).__name__} (empty: no batch)"
         cure = "Make it as a whole: kernels.stack([...]), or jax.vmap of the function that builds it."
         fail("a batch of kernels", "of one size throughout", got, cure)
-    return sizes.pop() if sizes else None
+    return shapes.pop() if shapes else ()
 
 
-def _sizes(kernel: Kernel) -> set[int | None]:
-    found: set[int | None] = set()
+def _shapes(kernel: Kernel) -> set[tuple[int, ...]]:
+    found: set[tuple[int, ...]] = set()
     for name in MADE_OF.get(type(kernel), ()):
-        found |= _sizes(getattr(kernel, name))
+        found |= _shapes(getattr(kernel, name))
     if type(kernel) in MADE_OF and type(kernel) not in FIXED:
         return found
     if isinstance(kernel, Linear):
-        return found | ({kernel.variance.shape[0]} if jnp.ndim(kernel.variance) > 1 else set())
+        return found | ({kernel.variance.shape[:-1]} if jnp.ndim(kernel.variance) > 1 else set())
     name, axes = FIXED.get(type(kernel), ("variance", 0))
     leaf = getattr(kernel, name, None)
     if isinstance(kernel, FunctionKernel) or leaf is None or not hasattr(leaf, "shape"):
         return found
-    extra = leaf.ndim - axes
-    if extra > 1:
-        got = f"{name} of shape {leaf.shape}"
-        fail("a batch of kernels", "with one leading axis", got, "Reshape it to one axis of outputs.")
-    return found | {leaf.shape[0] if extra == 1 else None}
+    return found | {leaf.shape[: leaf.ndim - axes]}

@@ -57,6 +57,7 @@ def predict_chunks(
     fixed: object,
     draws: tuple[Array, np.ndarray],
     rows: Mapping[Any, Any],
+    total: int,
     chunk_size: int,
     keep: Callable[[str, Callable[[], Any]], Any] = lambda name, build: build(),  # noqa: ARG005
     first: int | None = None,
@@ -75,14 +76,16 @@ def predict_chunks(
         Parameters or stored draws, and arguments of the model that have no rows.
     draws : PRNG key and array (S,)
         Key of all draws, and the index of each.
-    rows : dict of arrays with equal first axes
+    rows : dict of arrays
+        With ``total`` rows on their first axes.
+    total : int
+        Number of rows, on the first axis of what the function returns.
     chunk_size : int
     keep : callable
         See `keeper`; by default the function is traced at every call.
     first : int, optional
         For rows that are themselves a part of more: how many come before. All chunks then have the same size.
     """
-    total = next(iter(rows.values())).shape[0]
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
     placement = placement_of(None, list(rows.values()))
     if placement is not None:  # each device has its share of every chunk

@@ -18,8 +18,8 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise
 from numpyro_gp.posterior.tracing import Values, abstract_trace, is_same, run_model
+from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal
 from numpyro_gp.primitives.programs import run
-from numpyro_gp.primitives.regression import CollapsedMarginal, ExactMarginal
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call, is_data
 
@@ -172,7 +172,10 @@ def _beliefs(trace: Trace) -> dict[str, Any]:
 
 def are_whitened(trace: Trace) -> dict[str, Array]:
     """Whether the belief of each GP site is no more than a distribution of the whitened values."""
-    return {name: site["value"].is_whitened(unwrap(site["fn"]).basis) for name, site in _beliefs(trace).items()}
+    return {
+        name: site["value"].is_whitened(unwrap(site["fn"]).basis_of(site["value"]))
+        for name, site in _beliefs(trace).items()
+    }
 
 
 class PointsAt(Values):
@@ -193,7 +196,7 @@ class PointsAt(Values):
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         """A point from a belief."""
-        return belief.draw_whitened(key, (), unwrap(site["fn"]).basis)
+        return belief.draw_whitened(key, (), unwrap(site["fn"]).basis_of(belief))
 
 
 def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
@@ -209,7 +212,7 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     if isinstance(inner, CollapsedMarginal):
         return None
     if isinstance(inner, ExactMarginal):
-        mean, variance = leave_one_out(inner.loc, inner.covariance, y)
+        mean, variance = inner.each(leave_one_out, y)
         return norm.logpdf(y, mean, jnp.sqrt(variance))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)

@@ -42,6 +42,8 @@ class Functions:
     def __call__(self, X: ArrayLike) -> Array:
         """Values at ``X`` ``(N, D)``, or at inputs of each function's own ``(S, N, D)``.
 
+        In plates also at rows of each member, ``(G, N, D)`` or ``(S, G, N, D)``, which gives ``(S, G, N)``.
+
         The functions of one layer of a deep model are called at those of the layer before: ``g(f(X))``, both made
         with one key, are draws of the composition.
 
@@ -63,18 +65,20 @@ class Functions:
 def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
     """A method of each function, some at a time."""
     inputs = check_points("X", X, functions.draws.columns, leading=True)
-    if inputs.ndim > 2 and (inputs.ndim > 3 or inputs.shape[0] != len(functions)):
-        required = f"of shape (N, D), or ({len(functions)}, N, D) with inputs for each function"
+    members = len(functions.draws.plates.lead)
+    is_own = inputs.ndim > 2 + members or (inputs.ndim == 3 and not members)
+    if inputs.ndim not in {2, 2 + members, 3 + members} or (is_own and inputs.shape[0] != len(functions)):
+        required = f"of shape (N, D), or ({len(functions)}, ..., N, D) with inputs for each function"
         fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
     together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
-    return _evaluated(method, functions.draws, inputs, together)
+    return _evaluated(method, functions.draws, inputs, together, is_own)
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _evaluated(method: Any, draws: FunctionDraw, inputs: Array, together: int) -> Any:
+@partial(jax.jit, static_argnums=(0, 3, 4))
+def _evaluated(method: Any, draws: FunctionDraw, inputs: Array, together: int, is_own: bool) -> Any:
     """Compiled once for all functions of one structure."""
-    if inputs.ndim == 2:
+    if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
     return jax.lax.map(lambda pair: method(*pair), (draws, inputs), batch_size=together)
 
@@ -103,6 +107,8 @@ def posterior_functions(
     if found is not None:
         return Functions(found)
 
+    axis: set[int] = set()
+
     def at(source: Any, draw: tuple[Array, Array], arrays: list[Array], rows: Array) -> Array:
         process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
@@ -110,9 +116,14 @@ def posterior_functions(
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
         noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
         values = joint.loc + jnp.einsum("...ij,...j->...i", joint.scale_tril, noise)
-        return values if process.outputs is None else values.T
+        axis.add(1 + len(process.plates.lead))
+        return jnp.moveaxis(values, -1, len(process.plates.lead))
 
-    return AskedFunctions(lambda rows: run(_mapped(at), posterior.source, draws, call.arrays, rows), index.size)
+    def every(rows: Array) -> tuple[int, Array]:
+        values = run(_mapped(at), posterior.source, draws, call.arrays, rows)
+        return max(axis), values
+
+    return AskedFunctions(every, index.size)
 
 
 def _key_of(key: Array, name: str) -> Array:
@@ -127,13 +138,15 @@ def _mapped(one: Any) -> Any:
 class AskedFunctions:
     """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
 
-    ``f(X)`` ``(S, N)`` has the values of `Functions`, exact and not of features, at a price: a call with new rows costs
-    ``O(n^3)`` for each function, ``n`` being all rows ever asked, and compiles for that number. Inputs must be known:
-    no ``jit``, no derivative. What a row gets depends on the order in which rows were first asked.
+    ``f(X)`` ``(S, N)``, in plates ``(S, G, N)``, has the values of `Functions`, exact and not of features, at a price:
+    a call with new rows costs ``O(n^3)`` for each function, ``n`` being all rows ever asked, and compiles for that
+    number. Inputs must be known: no ``jit``, no derivative. What a row gets depends on the order in which rows were
+    first asked.
     """
 
-    def __init__(self, draw: Callable[[Array], Array], count: int) -> None:
+    def __init__(self, draw: Callable[[Array], tuple[int, Array]], count: int) -> None:
         self._draw, self._count = draw, count
+        self._axis = 1  # of rows in what is drawn
         self._numbers: dict[bytes, int] = {}
         self._values: Array | None = None
         self._inputs: list[np.ndarray] = []
@@ -153,6 +166,8 @@ class AskedFunctions:
                 self._numbers[row.tobytes()] = len(self._numbers)
                 self._inputs.append(row)
         if len(self._numbers) > before:
-            every = self._draw(jnp.asarray(np.stack(self._inputs)))
-            self._values = every if self._values is None else jnp.concatenate([self._values, every[:, before:]], axis=1)
-        return self._values[:, np.array([self._numbers[row.tobytes()] for row in inputs])]
+            self._axis, every = self._draw(jnp.asarray(np.stack(self._inputs)))
+            more = jnp.moveaxis(every, self._axis, 0)
+            self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
+        chosen = self._values[np.array([self._numbers[row.tobytes()] for row in inputs])]
+        return jnp.moveaxis(chosen, 0, self._axis)

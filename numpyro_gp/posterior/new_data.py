@@ -37,6 +37,7 @@ def predict_rows(
     site: str | None,
     num_samples: int | None,
     chunk_size: int,
+    new: Sequence[str] = (),
     first: int | None = None,
 ) -> Prediction:
     """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`.
@@ -46,14 +47,14 @@ def predict_rows(
     key = check_key("key", key)
     check_count("chunk_size", chunk_size)
     cut = row_arrays(call, rows)
-    keep = keeper(posterior, call, str(key.dtype), site, rows, chunk_size)
+    keep = keeper(posterior, call, str(key.dtype), site, rows, chunk_size, new)
 
-    def look() -> tuple[str, frozenset[str], bool]:
+    def look() -> tuple[str, frozenset[str], bool, tuple[int, ...]]:
         trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
-        name, plates = data_site(trace, site), new_data_plates(posterior, call, trace)
-        return name, plates, has_local(trace, plates)
+        name, plates = data_site(trace, site), new_data_plates(posterior, call, trace, new)
+        return name, plates, has_local(trace, plates), unwrap(trace[name]["fn"]).batch_shape
 
-    name, plates, is_local = keep("site", look)
+    name, plates, is_local, batch = keep("site", look)
     index = posterior.spread(num_samples, posterior.source.is_random or is_local)
 
     def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[int, Array], Array]) -> Observation:
@@ -62,6 +63,8 @@ def predict_rows(
         return unwrap(trace_at(posterior.at(fixed[0]), draw, bound, plates, part[1])[name]["fn"])
 
     total = call.arrays[min(cut)].shape[0]
+    if len(batch) > 1:  # members of plates and rows: arguments have the rows of each on different axes
+        cut, rows, total, chunk_size = frozenset(), (), batch[0], batch[0]
     size = max(chunk_size, min(2, total - 1))
 
     def program(cut: frozenset[int]) -> Any:
@@ -77,7 +80,7 @@ def predict_rows(
         cut = keep("rows", lambda: find_rows(program, call.arrays, call.owners, known, size))
     numbered = dict(enumerate(call.arrays))
     rest = {number: numbered.pop(number) for number in set(numbered) - cut}
-    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, chunk_size, keep, first)
+    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, total, chunk_size, keep, first)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key)
 
 
@@ -115,20 +118,31 @@ def predict_conditioned(
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
     key = check_key("key", key)
-    rows = {"X": check_points("X", X)}
+    rows = {"X": check_points("X", X, leading=True)}
     if noise is not None:
-        rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:1])
+        rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:-1])
     shapes = {name: row.shape for name, row in rows.items()}
-    keep = keeper(posterior, call, str(key.dtype), gp, shapes, rows["X"].dtype, chunk_size)
+    keep = keeper(posterior, call, str(key.dtype), gp, shapes, rows["X"].dtype, check_count("chunk_size", chunk_size))
     plates = keep("plates", lambda: new_data_plates(posterior, call))
     index = posterior.spread(num_samples, posterior.source.is_random)
 
-    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
+    def observed(fixed: Any, draw: tuple[Array, Array], rows: dict[str, Array]) -> Observation:
         process = process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
-        return conditioned_observation(process, **part[0])
+        return conditioned_observation(process, **rows)
 
-    fixed, draws = (posterior.source, call.arrays), (key, index)
-    chunks = predict_chunks(one_draw, fixed, draws, rows, check_count("chunk_size", chunk_size), keep)
+    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
+        return observed(fixed, draw, {**fixed[2], **part[0]})
+
+    def look() -> tuple[int, ...]:
+        first = (key, jnp.asarray(0))
+        return jax.eval_shape(lambda: observed((posterior.source, call.arrays), first, rows)).batch_shape
+
+    batch = keep("batch", look)
+    # Members of plates and rows stand on different axes: in one piece.
+    cut, whole = (rows, {}) if len(batch) == 1 else ({}, rows)
+    size = chunk_size if len(batch) == 1 else batch[0]
+    fixed, draws = (posterior.source, call.arrays, whole), (key, index)
+    chunks = predict_chunks(one_draw, fixed, draws, cut, batch[0], size, keep)
     return Prediction(chunks, chunks.sizes, key)
 
 

@@ -20,7 +20,7 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, check_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.posterior.tracing import abstract_trace, check_source, data_plates, is_conditioned
-from numpyro_gp.primitives.gp import recorded_processes
+from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.training.calls import Call, bind, is_data
 
 __all__ = ["Posterior"]
@@ -130,6 +130,7 @@ class Posterior:
         chunk_size: int = 8192,
         rows: Sequence[str] | None = None,
         site: str | None = None,
+        new: str | Sequence[str] = (),
         **kwargs: Any,
     ) -> Prediction | Iterator[Prediction]:
         """Predict the data of the model called with these arguments and without its observations.
@@ -143,21 +144,25 @@ class Posterior:
         num_samples : int, optional
             Draws in the mixture; all stored draws, or 100 (1 where nothing is random).
         chunk_size : int
-            Rows that are predicted at a time.
+            Rows that are predicted at a time; data in a plate of groups are predicted in one piece.
         rows : sequence of argument names, optional
             Arguments that have one row for each datum; the first argument of the model by default.
         site : str, optional
             Site to predict, where the model observes several.
+        new : str or sequence of str
+            Plates, as of groups, whose members are others than in the fit: their hyper-parameters and functions are
+            drawn from the prior that the posterior of the other sites gives them.
 
         Returns
         -------
         Prediction, or an iterator of them
         """
+        others = (new,) if isinstance(new, str) else tuple(new)
         if args and isinstance(args[0], Iterator):
-            options = {"site": site, "num_samples": num_samples}
+            options = {"site": site, "num_samples": num_samples, "new": others}
             return predict_stream(self, key, args[0], args[1:], kwargs, chunk_size, **options)
         call = bind(self.model, args, kwargs)
-        return predict_rows(self, key, call, rows, site, num_samples, chunk_size)
+        return predict_rows(self, key, call, rows, site, num_samples, chunk_size, others)
 
     def predict_at(
         self,

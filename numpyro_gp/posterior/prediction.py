@@ -26,9 +26,9 @@ class Prediction:
 
     Attributes
     ----------
-    mean, variance : Array (N, ...)
+    mean, variance : Array (N, ...), or (G, N, ...) of data in a plate of groups
         Of new data ``y``: average of the draws' means, average of their variances plus variance of their means.
-    function_mean, function_variance : Array (N, ...)
+    function_mean, function_variance : Array, of the same shape
         The same of the latent function, without the observation noise.
     likelihood : Likelihood
         The likelihood, its parameters with the draws on the first axis.
@@ -37,7 +37,7 @@ class Prediction:
     def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array) -> None:
         self._chunks, self._sizes, self._key = chunks, sizes, key
         first = chunks[0]
-        self._num_draws, self._has_event = first.mean_latent.shape[0], bool(first.event_dim)
+        self._num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         self.likelihood = first.likelihood
         moments = self._reduce(_moments)
         self.mean, self.variance, self.function_mean, self.function_variance = moments
@@ -61,7 +61,7 @@ class Prediction:
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
-        wanted = self.mean.shape if self._has_event else self.mean.shape[:1]
+        wanted = self.mean.shape[: self._data_axes]
         if data.shape != wanted:
             cure = "Pass y[:, 0] for a column."
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)

@@ -1,6 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs import MeanField
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
-from numpyro_gp.primitives.gp import recorded_processes
+from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call
 
@@ -39,7 +40,8 @@ class Values:
     """Which sites of a model take values of its posterior, and with what shape.
 
     All latent sites at the data of the fit. At new data (``plates`` given) those that belong to single data stay
-    with their prior: noise of function draws, latent inputs, and what stands in a plate of data.
+    with their prior: noise of function draws, latent inputs, and what stands in a plate of data, or of groups that
+    were not in the fit; a process there is its prior, in closed form.
     """
 
     def __init__(self, values: Mapping[str, Any], plates: frozenset[str] | None = None) -> None:
@@ -48,12 +50,20 @@ class Values:
     def __call__(self, site: Site) -> Any:
         if not is_latent(site) or isinstance(unwrap(site["fn"]), Observation):
             return None
-        value = None if is_local(site, self.plates) else self.values.get(site["name"])
+        if is_local(site, self.plates):
+            return _prior_belief(site) if role(site) == "gp" else None
+        value = self.values.get(site["name"])
         if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
             required = f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}"
             cure = "Use predict for new data, with the inducing inputs of the fit."
             fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
         return value
+
+
+def _prior_belief(site: Site) -> MeanField:
+    """``N(0, I)`` over the whitened values of a site."""
+    shape, dtype = site["fn"].shape(), unwrap(site["fn"]).dtype
+    return MeanField(jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
 
 
 def is_local(site: Site, plates: frozenset[str] | None) -> bool:
@@ -115,10 +125,13 @@ def data_plates(trace: Trace) -> frozenset[str]:
     return frozenset(frame.name for frame in frames)
 
 
-def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None) -> frozenset[str]:
-    """Refuse a posterior that is not of its model; return the plates of data, for `trace_at` new data."""
+def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None, new: Sequence[str] = ()) -> frozenset[str]:
+    """Refuse a posterior that is not of its model; return the plates of data and of new groups, for `trace_at`."""
     trace = abstract_trace(posterior.fitted_model, call.at(call.arrays)) if trace is None else trace
-    plates = data_plates(trace)
+    known = sorted(name for name, site in trace.items() if site["type"] == "plate")
+    if unknown := sorted(set(new) - set(known)):
+        fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")
+    plates = data_plates(trace) | set(new)
     check_source(posterior, call, trace, plates)
     return plates
 
@@ -182,8 +195,8 @@ def conditioned_observation(process: Any, X: Array, noise: Array | None = None) 
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
     variance = process.noise if noise is None else noise
-    if noise is None and jnp.ndim(variance):
-        got = f"a variance for each of {variance.shape[0]} training data"
+    if noise is None and jnp.ndim(variance) and (not process.plates.names or variance.shape[-1] != 1):
+        got = f"a variance for each of {variance.shape[-1]} training data"
         fail("noise", "given: the noise variance of the new data", got, "Pass noise=, a number or one for each row.")
     return Observation(process(X), Gaussian(jnp.sqrt(variance)))
 

@@ -8,17 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import OutputsBasis, output_axes
+from numpyro_gp.beliefs.basis import BatchBasis, first_member, fits
+from numpyro_gp.beliefs.batch import each_member
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.checks import check_points, fail
 from numpyro_gp.means import Mean
+from numpyro_gp.primitives.plates import Plates
 
 __all__ = ["FunctionDraw", "function_draw", "mean_at"]
 
 
-@value_type(static=("names", "outputs", "columns"))
+@value_type(static=("names", "outputs", "columns", "plates"))
 class FunctionDraw:
     """One function of the input: what it is at a row depends on that row alone.
 
@@ -39,6 +41,8 @@ class FunctionDraw:
         Number P of outputs.
     columns : int
         Number D of input columns.
+    plates : Plates
+        Plates whose members each have a function of their own; arrays of the priors and corrections have their axes.
     """
 
     priors: tuple[PriorDraw, ...]
@@ -47,23 +51,33 @@ class FunctionDraw:
     names: tuple[str, ...]
     outputs: int | None
     columns: int
+    plates: Plates = Plates()
 
     def __call__(self, X: ArrayLike) -> Array:
-        """Values at ``X`` ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)`` for several outputs."""
-        inputs = check_points("X", X, self.columns, leading=True)
-        rows = inputs.reshape(-1, self.columns)
-        parts: list[Callable[[Array], Array]] = [*self.priors, *self.corrections]
-        first, *others = [part(rows) for part in parts]
-        total = sum(others, start=first)
-        values: Array = (total if self.outputs is None else total.T).reshape(*inputs.shape[:-1], *total.shape[:-1])
-        return values + mean_at(self.mean, inputs, self.outputs, values.dtype)
+        """Values at ``X`` ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)`` for several outputs; in plates as `gp`."""
+        values, inputs, shape = self._summed((*self.priors, *self.corrections), X)
+        return values + mean_at(self.mean, inputs, shape, self.outputs, values.dtype)
 
     def components(self, X: ArrayLike) -> dict[str, Array]:
         """Values of each component of an additive process at ``X`` ``(..., N, D)``, without the mean function."""
+        pairs = zip(self.names, self.priors, self.corrections, strict=True)
+        return {name: self._summed((prior, own), X)[0] for name, prior, own in pairs}
+
+    def _summed(
+        self, parts: tuple[Callable[[Array], Array], ...], X: ArrayLike
+    ) -> tuple[Array, Array, tuple[int, ...]]:
+        """The sum of parts at inputs; these as an array, and the shape ``(..., N)`` of what is there."""
         inputs = check_points("X", X, self.columns, leading=True)
-        rows, shape = inputs.reshape(-1, self.columns), inputs.shape[:-1]
-        parts = zip(self.names, self.priors, self.corrections, strict=True)
-        return {name: (prior(rows) + own(rows)).reshape(shape) for name, prior, own in parts}
+        layout = self.plates.layout("X", inputs.shape[:-1])
+
+        def at(parts: tuple[Any, ...], rows: Array) -> Array:
+            first, *others = [part(rows.reshape(-1, self.columns)) for part in parts]
+            total: Array = sum(others, start=first).T
+            return total.reshape(*rows.shape[:-1], *total.shape[1:])
+
+        axes = (0, 0 if layout.is_own else None)
+        values = layout.whole(over_axes(at, len(self.plates.batch), axes)(parts, layout.rows(inputs)))
+        return values, inputs, layout.shape + inputs.shape[-2:-1]
 
     def gradient(self, X: ArrayLike) -> Array:
         """Derivatives of the function in its inputs at ``X`` ``(N, D)``: ``(N, D)``, or ``(N, P, D)``.
@@ -71,31 +85,34 @@ class FunctionDraw:
         The function is as smooth as its features, which are always smooth: derivatives of a Matern 1/2 process, which
         has none, are finite and mean nothing.
         """
-        inputs = check_points("X", X, self.columns)
-        slopes: Array = jax.vmap(jax.jacfwd(lambda row: self(row[None, :])[0]))(inputs)
+        inputs, axis = check_points("X", X, self.columns), len(self.plates.lead)
+        slopes: Array = jax.vmap(jax.jacfwd(lambda row: jnp.squeeze(self(row[None, :]), axis)), out_axes=axis)(inputs)
         return slopes
 
 
 def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
     """One function of a `GaussianProcess`; None where a kernel has no features (`numpyro_gp.kernels.features`)."""
     basis, batch = process.basis, () if process.outputs is None else (process.outputs,)
-    values = getattr(process.process, "v", None)
-    if values is not None and values.ndim > 1 + len(batch):
-        got = f"shape {values.shape}"
-        fail(f"the value of site {process.name!r}", "one vector of whitened values", got, "Use jax.vmap over them.")
-    pieces = _each_output if isinstance(basis, OutputsBasis) else _pieces
-    found = pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
+    found = _of_basis(process.process, basis, key, max(1, num_features // 2), normal, batch)
     if found is None:
         return None
-    names = basis.names if isinstance(basis, AdditiveBasis) else ()
-    return FunctionDraw(*found, _settled(process.mean, process), names, process.outputs, process.columns)
+    one = first_member(basis)
+    names = one.names if isinstance(one, AdditiveBasis) else ()
+    mean = _settled(process.mean, process)
+    return FunctionDraw(*found, mean, names, process.outputs, process.columns, process.plates)
 
 
 Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
+def _of_basis(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
+    """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
+    pieces = _each if isinstance(basis, BatchBasis) else _pieces
+    return pieces(own, basis, key, num, normal, batch)
+
+
 def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
-    """Draws of the prior, and what is added to them."""
+    """Those of one process."""
     is_additive = isinstance(basis, AdditiveBasis)
     parts = basis.parts if is_additive else (basis,)
     found = [
@@ -123,25 +140,26 @@ class _Outputs:
         return weights
 
 
-def _each_output(
-    own: Any, basis: OutputsBasis, key: Array, num: int, normal: Normal, batch: tuple[int, ...]
-) -> Pieces | None:
-    """`_pieces` of each output, whose noise is drawn together before."""
-    keys, shapes = jax.random.split(key, batch[0]), dict[str, tuple[int, ...]]()
+def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
+    """Those of each member, whose noise is drawn together before."""
+    lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
+    keys, shapes = jax.random.split(key, lead), dict[str, tuple[int, ...]]()
 
     def pieces(own: Any, one: Any, key: Array, noise: dict[str, Array]) -> Pieces | None:
         def look(name: str, shape: tuple[int, ...]) -> Array:
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)
 
-        return _pieces(own, one, key, num, look, ())
+        return _of_basis(own, one, key, num, look, inner)
 
-    every = jax.vmap(pieces, in_axes=(output_axes(own), 0, 0, 0))
-    if jax.eval_shape(every, own, basis.members, keys, {}) is None:
+    def every(noise: dict[str, Array]) -> Any:
+        return each_member(pieces, own, basis, keys, noise)
+
+    if jax.eval_shape(every, {}) is None:
         return None
-    noise = {name: normal(name, (*batch, *shape)) for name, shape in shapes.items()}
-    priors, added = cast("Pieces", every(own, basis.members, keys, noise))
-    return tuple(map(_Outputs, priors)), tuple(map(_Outputs, added))
+    noise = {name: normal(name, (*lead, *shape)) for name, shape in shapes.items()}
+    priors, added = cast("Pieces", every(noise))
+    return (priors, added) if basis.batch is not None else (tuple(map(_Outputs, priors)), tuple(map(_Outputs, added)))
 
 
 @value_type(static=("program",))
@@ -168,14 +186,14 @@ def _settled(mean: Mean, process: Any) -> Mean:
     return _TracedMean(list(closed.consts), closed.jaxpr)
 
 
-def mean_at(mean: Mean, inputs: Array, outputs: int | None, dtype: np.dtype) -> Array:
-    """Values of a mean function at inputs ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)``."""
-    shape = inputs.shape[:-1] + (() if outputs is None else (outputs,))
+def mean_at(mean: Mean, inputs: Array, shape: tuple[int, ...], outputs: int | None, dtype: np.dtype) -> Array:
+    """Values of a mean function at inputs ``(..., N, D)``, broadcast to ``shape`` ``(..., N)``, or ``(..., N, P)``."""
+    whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
-    if value.shape == inputs.shape[:-1] and outputs is not None:
+    if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and fits(value.shape, shape):
         value = value[..., None]
-    if value.ndim and (value.ndim != len(shape) or any(a not in (1, b) for a, b in zip(value.shape, shape))):
-        required = f"a function whose value at X of shape {inputs.shape} has shape {shape}"
+    if value.ndim and not fits(value.shape, whole):
+        required = f"a function whose value at X of shape {inputs.shape} has shape {whole}"
         cure = "Return one value for each row of X, or one for each row and output."
         fail("mean", required, f"shape {value.shape}", cure)
-    return jnp.broadcast_to(value, shape)
+    return jnp.broadcast_to(value, whole)

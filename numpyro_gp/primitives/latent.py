@@ -5,7 +5,7 @@ import numpyro
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points
-from numpyro_gp.primitives.gp import check_name
+from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import standard_normal
 
 __all__ = ["latent_inputs"]

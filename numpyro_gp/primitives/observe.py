@@ -11,7 +11,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
-from numpyro_gp.primitives.gp import check_name
+from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import Observation, Site
 
 __all__ = ["check_data", "observe"]
@@ -90,8 +90,7 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     wanted = observation.batch_shape + observation.event_shape
     common = min(data.ndim, len(wanted))
     tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))
-    too_many = data.ndim > len(wanted) and not observation.batch_shape  # data of one joint density have no replicates
-    if len(set(tails)) > 1 or too_many or (wanted and data.ndim == 0):
+    if len(set(tails)) > 1 or (wanted and data.ndim == 0):
         cure = "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate."
         fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
 

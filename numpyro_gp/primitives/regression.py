@@ -1,90 +1,30 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
-from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.base import Basis, Point, Process, positive
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.beliefs.base import Point, Process
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_bases, fits, in_plates, placed, spread
+from numpyro_gp.beliefs.batch import each_member
 from numpyro_gp.beliefs.coupled import Coupled
-from numpyro_gp.beliefs.optimum import GaussianData, check_noise
-from numpyro_gp.checks import check_points
+from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.checks import check_points, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
-from numpyro_gp.linalg import cholesky, factorise, gaussian_log_density, jittered
-from numpyro_gp.means import MeanLike, as_mean
+from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.linalg import factorise, jittered
+from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.functions import mean_at
-from numpyro_gp.primitives.gp import GaussianProcess, open_site, record
+from numpyro_gp.primitives.gp import mean_of_members
+from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal
 from numpyro_gp.primitives.observe import check_data
+from numpyro_gp.primitives.opening import open_site, record
+from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.primitives.process import GaussianProcess
 
-__all__ = ["CollapsedMarginal", "ExactMarginal", "gp_regression"]
-
-
-class ExactMarginal(dist.Distribution):
-    """``y ~ N(c, k(X, X) + noise)``, one event of N data (mathematics.md section 3.4)."""
-
-    pytree_data_fields = ("loc", "covariance")
-    has_rsample = True
-    support = constraints.real_vector
-
-    def __init__(self, loc: Array, covariance: Array, *, validate_args: bool | None = None) -> None:
-        self.loc, self.covariance = loc, covariance
-        super().__init__((), loc.shape, validate_args=validate_args)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        noise = jax.random.normal(key, sample_shape + self.loc.shape, self.loc.dtype)
-        return jnp.broadcast_to(self.loc, noise.shape) + noise @ cholesky(self.covariance).T
-
-    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
-        """Log marginal likelihood."""
-        return gaussian_log_density(value - self.loc, self.covariance)
-
-    @property
-    def mean(self) -> Array:
-        return self.loc
-
-    @property
-    def variance(self) -> Array:
-        variance: Array = jnp.diagonal(self.covariance)
-        return variance
-
-
-class CollapsedMarginal(dist.Distribution):
-    """Titsias' collapsed bound as the log probability of ``y``; draws come from its low-rank plus diagonal prior.
-
-    ``log_prob`` never exceeds the exact log marginal likelihood; with ``inducing = X`` it equals it.
-    """
-
-    pytree_data_fields = ("loc", "data")
-    has_rsample = True
-    support = constraints.real_vector
-
-    def __init__(self, loc: Array, data: GaussianData, *, validate_args: bool | None = None) -> None:
-        self.loc, self.data = loc, data
-        super().__init__((), loc.shape, validate_args=validate_args)
-
-    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
-        """The collapsed bound (mathematics.md section 3.3, per-datum noise)."""
-        return self.data.optimum((value - self.loc) / self.data.scale)[2]
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        key_v, key_e = jax.random.split(key)
-        features, prior, scale = self.data
-        v = jax.random.normal(key_v, sample_shape + features.shape[:1], self.loc.dtype)
-        noise = jax.random.normal(key_e, sample_shape + self.loc.shape, self.loc.dtype)
-        spread = jnp.sqrt(positive(1 + prior - jnp.sum(features**2, axis=0), jnp.ones((), prior.dtype)))
-        loc, scale, spread = (jnp.broadcast_to(part, noise.shape) for part in (self.loc, scale, spread))
-        return loc + scale * (v @ features + spread * noise)
-
-    @property
-    def mean(self) -> Array:
-        return self.loc
-
-    @property
-    def variance(self) -> Array:
-        return self.data.scale**2 * (self.data.prior + 1)
+__all__ = ["gp_regression"]
 
 
 def gp_regression(
@@ -104,17 +44,20 @@ def gp_regression(
     (``inducing=None``, ``O(N^3)``) or the collapsed bound (``O(N M^2)``). NUTS, SVGD and MAP then work on
     the hyper-parameters alone. The data are one event: give minibatches to `gp` and `observe` instead.
 
+    In plates it is one such event for each member, ``y`` being ``(G, N)`` in ``plate("group", G)``.
+
     Parameters
     ----------
     name : str
         Name of the observed site.
     kernel : Kernel or callable
+        In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`.
     X : array (N, D)
-        Inputs of the data.
+        Inputs of the data; in plates also those of each member, ``(G, N, D)``.
     noise : array () or (N,)
-        Noise *variance*.
+        Noise *variance*; in plates also ``(G,)``, that of each member, or ``(G, N)``.
     mean : callable, number or None
-        Mean function.
+        Mean function; in plates also an array of levels, one for each member.
     inducing : array (M, D), optional
         Inducing inputs of the collapsed bound.
     obs : array (N,), optional
@@ -127,47 +70,105 @@ def gp_regression(
     GaussianProcess
         The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``.
     """
-    inputs = check_points("X", X)
-    variance = check_noise(noise, inputs)
-    mean_function = as_mean(mean)
-    loc = mean_at(mean_function, inputs, None, inputs.dtype)
-    if inducing is None:
-        marginal, condition = _exact(as_kernel(kernel), inputs, variance, loc, jitter)
-    else:
-        basis = Basis.build(as_kernel(kernel), check_points("inducing", inducing, inputs.shape[1]), jitter)
-        marginal, condition = _collapsed(basis, inputs, variance, loc)
-    if obs is not None:
-        obs = check_data(name, obs, marginal)
-    site, y = open_site(name, marginal, obs=obs)
-    conditioned, process = condition(y - loc)
-    columns = inputs.shape[1]
-    return record(GaussianProcess(site, process, conditioned, mean_function, None, columns, jitter, variance))
+    inputs = check_points("X", X, leading=True)
+    variance = _check_noise(noise, inputs.shape[-2])
+    data = _Data.of(name, as_kernel(kernel), inputs, variance, mean)
+    points = None if inducing is None else check_points("inducing", inducing, inputs.shape[-1])
+    marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
+    obs = None if obs is None else check_data(name, obs, marginal)
+    site, plates, y = open_site(name, marginal, obs=obs)
+    if jnp.shape(y) != plates.batch + marginal.event_shape:
+        required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
+        fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "One row of data for each member.")
+    known, own = _noise_of_members(variance, plates, inputs.shape[-2], name), mean_of_members(mean, plates)
+    at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
+    process = _conditioned(marginal, at, y)
+    return record(GaussianProcess(site, process, at, own, None, inputs.shape[-1], jitter, known, plates))
 
 
-# A distribution of data, and the process given them (less the mean function) with the basis that it stands on.
-Regression = tuple[dist.Distribution, Callable[[Array], tuple[Basis, Process]]]
+class _Data(NamedTuple):
+    """Kernel, inputs ``(..., N, D)``, noise variances and means ``(..., N)``, with ``lead`` on the left of all."""
+
+    kernel: Kernel
+    inputs: Array
+    noise: Array
+    loc: Array
+    lead: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike) -> "_Data":
+        """All of them with the axes that any of them has; a last one of size 1, that of data, counts for none."""
+        given: Any = mean
+        mean = _trimmed(given, jnp.shape(given)) if hasattr(given, "shape") else mean
+        kernel, inputs = _trimmed(kernel, batch_shape(kernel)), _trimmed(inputs, inputs.shape[:-2])
+        noise, levels = _trimmed(noise, noise.shape[:-1]), getattr(mean, "shape", ())
+        leads = [batch_shape(kernel), inputs.shape[:-2], noise.shape[:-1], levels]
+        lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
+        if noise.shape == rows == lead:
+            got = f"shape {noise.shape}, which members and rows have both"
+            fail("noise", f"of shape {(*lead, 1)}, one for each member, or (1, {noise.size})", got, "Add the axis.")
+        if not all(fits(one, lead) for one in leads):
+            cure = "One entry for each member of the plates: what sites in them sample."
+            got = f"leading axes {[one for one in leads if one]}"
+            fail(f"the kernel, X, noise and mean of site {name!r}", "of the same leading axes, or without", got, cure)
+        own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead))
+        loc = mean_at(own, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
+        full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)
+        kernel, inputs = spread(kernel, leads[0], lead), spread(inputs, leads[1], lead)
+        return cls(kernel, inputs, spread(full, leads[2], lead), spread(loc, loc.shape[:-1], lead), lead)
 
 
-def _exact(kernel: Kernel, inputs: Array, noise: Array, loc: Array, jitter: float | None) -> Regression:
+def _trimmed(tree: Any, lead: tuple[int, ...]) -> Any:
+    """A tree whose leading axes end in no axis of size 1, but for the first."""
+    count = len(lead)
+    while count > 1 and lead[count - 1] == 1:
+        count -= 1
+    return jax.tree.map(lambda leaf: leaf.reshape(lead[:count] + leaf.shape[len(lead) :]), tree) if lead else tree
+
+
+def _check_noise(noise: ArrayLike, rows: int) -> Array:
+    """Noise variances: one ``()``, of each row ``(N,)``, or with axes of plates ``(..., 1)`` or ``(..., N)``."""
+    variance = check_positive("noise", noise)
+    with_rows = variance.shape == (rows,) or (variance.ndim > 1 and variance.shape[-1] in (1, rows))
+    return variance if with_rows or not variance.ndim else variance[..., None]
+
+
+def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Array:
+    """Noise variances with the axes of what the process returns."""
+    if noise.ndim < 2:
+        return noise
+    if not plates.names:
+        got = f"shape {noise.shape if noise.shape[-1] > 1 else noise.shape[:-1]}"
+        fail("noise", f"a number or of shape {(rows,)}", got, "It is a variance.")
+    found = in_plates(noise, noise.shape[:-1], plates.batch, name)
+    return found.reshape(*plates.lead, noise.shape[-1])
+
+
+def _exact(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal, Basis]:
     """The exact path: one Gram matrix of the data. Given them, the process is a point on a basis at the data."""
-    covariance, added = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
-    covariance = covariance + jnp.diag(jnp.broadcast_to(noise, inputs.shape[:1]))
 
-    def condition(residuals: Array) -> tuple[Basis, Point]:
-        # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
-        jitter = jnp.asarray(added + noise, covariance.dtype)
-        basis = Basis(kernel, inputs, *factorise(covariance), jitter, covariance)
-        return basis, Point(basis.inverse @ residuals)
+    def covariance(kernel: Kernel, inputs: Array, noise: Array) -> tuple[Array, Array]:
+        matrix, added = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
+        return matrix + jnp.diag(noise), jnp.asarray(added + noise, matrix.dtype)
 
-    return ExactMarginal(loc, covariance), condition
+    matrix, added = over_axes(covariance, len(data.lead))(data.kernel, data.inputs, data.noise)
+    # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
+    return ExactMarginal(name, data.loc, matrix), Basis(data.kernel, data.inputs, *factorise(matrix), added, matrix)
 
 
-def _collapsed(basis: Basis, inputs: Array, noise: Array, loc: Array) -> Regression:
+def _collapsed(name: str, data: _Data, points: Array, jitter: float | None) -> tuple[CollapsedMarginal, Basis]:
     """The collapsed bound; given the data, the process is the belief that attains it."""
-    data = GaussianData.build(basis, inputs, noise)
+    basis = batch_of_bases(data.kernel, spread(points, (), data.lead), jitter)
+    features = over_axes(GaussianData.build, len(data.lead))(basis, data.inputs, data.noise)
+    return CollapsedMarginal(name, data.loc, features), basis
 
-    def condition(residuals: Array) -> tuple[Basis, Coupled]:
-        mean, scale_tril, _ = data.optimum(residuals / data.scale)
-        return basis, Coupled(mean, scale_tril)
 
-    return CollapsedMarginal(loc, data), condition
+def _conditioned(marginal: ExactMarginal | CollapsedMarginal, basis: AbstractBasis, y: Array) -> Process:
+    """The process given the data, less its mean function."""
+    if isinstance(marginal, CollapsedMarginal):
+        return Coupled(*marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y))
+    residuals = marginal.each(lambda loc, _, own: own - loc, y)
+    if isinstance(basis, BatchBasis):
+        return Point(each_member(lambda _, one, own: one.inverse @ own, None, basis, residuals))
+    assert isinstance(basis, Basis)
+    return Point(basis.inverse @ residuals)

@@ -144,7 +144,7 @@ def test_the_structured_posterior_forms_no_square_of_all_values():
     [
         (lambda: Structured(jnp.zeros(3), jnp.ones((2, 1))), r"W must be of shape \(3, any\)"),
         (lambda: Structured(jnp.zeros(3), jnp.ones((3, 0))), "W must be of rank at least 1"),
-        (lambda: Structured(jnp.zeros((1, 3)), jnp.ones((3, 1))), r"mean must be of shape \(any,\)"),
+        (lambda: Structured(jnp.zeros((1, 3)), jnp.ones((3, 1))), r"W must be of shape \(1, 3, any\)"),
         (lambda: BlockDiagonal(jnp.zeros(3), (jnp.eye(2),)), "scale_trils must be of sizes that add up to 3"),
         (
             lambda: BlockDiagonal(jnp.zeros(2), {"a": -jnp.eye(2)}),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.base import Basis
+from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32

@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.beliefs import marginals as module
-from numpyro_gp.beliefs.base import AbstractBasis
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.marginals import plain_marginals, signed_rows, whitened_marginals
 from numpyro_gp.kernels import RBF, Matern32
 

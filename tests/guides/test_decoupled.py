@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.base import Basis
+from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.decoupled import Hybrid, Orthogonal
 from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum

@@ -133,7 +133,24 @@ def test_refusals():
             f.function(3)
         with pytest.raises(ValueError, match="num_features"):
             f.function("g", num_features=0)
-        with numpyro.plate("batch", 3):
-            h = ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), Z)
-        with pytest.raises(ValueError, match="site 'h' must be one vector of whitened values"):
-            h.function("g")
+
+
+def test_members_of_plates_have_functions_of_their_own():
+    """Those of single processes at the same features and noise; at shared rows and at rows of each; derivatives too."""
+    kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
+    values, levels = jnp.linspace(-1.0, 1.0, 2 * len(Z)).reshape(2, -1), jnp.array([3.0, -3.0])
+    normal = lambda name, shape: jnp.broadcast_to(jnp.linspace(-1.0, 1.0, shape[-1]), shape)  # noqa: E731
+    with handlers.substitute(data={"f": values}), numpyro.plate("group", 2):
+        f = ngp.gp("f", kernels, Z, mean=levels)
+    both = function_draw(f, jax.random.key(0), 40, normal)
+    rows = jnp.stack([NEW, NEW + 0.3])
+    for g in range(2):
+        kernel = jax.tree.map(lambda leaf, g=g: leaf[g], kernels)
+        with handlers.substitute(data={"f": values[g]}):
+            one = function_draw(ngp.gp("f", kernel, Z, mean=levels[g]), jax.random.key(0), 40, normal)
+        np.testing.assert_allclose(both(NEW)[g], one(NEW), rtol=1e-9)
+        np.testing.assert_allclose(both(rows)[g], one(rows[g]), rtol=1e-9)
+        np.testing.assert_allclose(both.gradient(NEW)[g], one.gradient(NEW), rtol=1e-6)
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        assert f.function("g", num_features=8)(NEW).shape == (2, len(NEW))
+    assert trace["g/value"]["value"].shape == (2, len(Z))

@@ -1,6 +1,4 @@
-"""The gp primitive: predictions from points and beliefs, draws, shapes, NumPyro's handlers, bad input."""
-
-import functools
+"""The gp primitive: kernels of one and of several, in plates and as outputs, handlers, bad input."""
 
 import jax
 import jax.numpy as jnp
@@ -14,241 +12,7 @@ from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
 from numpyro_gp.primitives.functions import function_draw
-from numpyro_gp.primitives.gp import GaussianProcess
-from tests.oracles.build import kernel_of
-from tests.oracles.vectors import cases
-
-
-def process(value, kernel, Z, **options):
-    """The process that a model sees when its site holds ``value``."""
-    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
-        return ngp.gp("f", kernel, Z, **options)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", cases("svgp"))
-def test_belief_gives_marginals_and_joint(case):
-    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    f = process(belief, kernel_of(case), case["Z"], jitter=0.0)
-    marginal = f(case["Xs"])
-    assert isinstance(marginal, dist.Normal)
-    np.testing.assert_allclose(marginal.loc, case["mean"], atol=1e-9)
-    np.testing.assert_allclose(marginal.scale**2, case["var"], atol=1e-9)
-    joint = f.joint(case["Xs"])
-    np.testing.assert_allclose(joint.loc, case["mean"], atol=1e-9)
-    np.testing.assert_allclose(joint.covariance_matrix, case["cov"], atol=1e-9)
-
-
-@pytest.mark.parametrize("case", cases("svgp"))
-@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
-def test_model_at_a_belief_is_the_bound(case, likelihood):
-    """log density of the model at a belief = ELBO; forgetting the KL or the variance term is off by > 0.1."""
-    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    seen = (
-        ngp.likelihoods.Gaussian(np.sqrt(case["noise"]))
-        if likelihood == "gaussian"
-        else ngp.likelihoods.Bernoulli("probit")
-    )
-    y = case["y"] if likelihood == "gaussian" else case["labels"]
-
-    def model():
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(y)):
-            ngp.observe("y", f(case["X"]), seen, obs=y)
-
-    bound, _ = log_density(model, (), {}, {"f": belief})
-    np.testing.assert_allclose(bound, case[f"elbo_{likelihood}"], atol=1e-9 if likelihood == "gaussian" else 1e-6)
-
-
-@pytest.mark.parametrize("case", cases("sparse_mcmc"))
-@pytest.mark.parametrize("likelihood", ["bernoulli_probit", "poisson"])
-def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
-    seen = ngp.likelihoods.Poisson() if likelihood == "poisson" else ngp.likelihoods.Bernoulli("probit")
-    y = case["counts"] if likelihood == "poisson" else case["labels"]
-
-    def model():
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(y)):
-            ngp.observe("y", f(case["X"]), seen, obs=y)
-
-    target, _ = log_density(model, (), {}, {"f": jnp.asarray(case["v"])})
-    np.testing.assert_allclose(target, case[f"{likelihood}/target"], atol=1e-6)
-
-
-@pytest.mark.long
-def test_shapes_with_outputs_and_leading_axes(rng):
-    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(3, 4, 2))
-    kernel = ngp.kernels.RBF(1.0, 1.0)
-    one = process(jnp.asarray(rng.normal(size=5)), kernel, Z)
-    assert one(X).batch_shape == (3, 4)
-    assert one.joint(X).batch_shape == (3,)
-    several = process(jnp.asarray(rng.normal(size=(2, 5))), kernel, Z, outputs=2)
-    assert (several(X).batch_shape, several(X).event_shape) == ((3, 4), (2,))
-    assert (several.joint(X).batch_shape, several.joint(X).event_shape) == ((3, 2), (4,))
-    first = process(several.process.v[1], kernel, Z)
-    np.testing.assert_allclose(several(X).base_dist.loc[..., 1], first(X).loc, rtol=1e-12)
-
-
-def test_where_a_mean_is_read_it_is_said_that_it_is_no_function():
-    """An integral of ``f(x).loc`` has no variance, and nothing in a program can tell it from one of a function."""
-    said = " ".join(GaussianProcess.__call__.__doc__.split())
-    assert "loses the variance of the belief" in said
-    assert "Posterior.function_draws" in said
-
-
-@pytest.mark.long
-def test_mean_functions(rng):
-    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
-    kernel = ngp.kernels.RBF(1.0, 1.0)
-    zero = process(jnp.zeros(5), kernel, Z)(X)
-    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=2.0)(X).loc, zero.loc + 2.0)
-    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=lambda x: x[..., 0])(X).loc, X[:, 0])
-    projected = process(jnp.zeros((2, 5)), kernel, Z, outputs=2, mean=ngp.means.identity(2))
-    np.testing.assert_allclose(projected(X).base_dist.loc, X)
-    np.testing.assert_allclose(projected.joint(X).loc, X.T)
-    with pytest.raises(
-        ValueError, match=r"mean must be a function whose value at X of shape \(4, 2\) has shape \(4,\)"
-    ):
-        process(jnp.zeros(5), kernel, Z, mean=lambda x: x)(X)
-
-
-def at_own_inputs(value, **options):
-    """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; with the jitter."""
-    Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
-    kernel = ngp.kernels.Matern52(1.3, 0.7)
-    at = functools.partial(process, value, kernel, jitter=1e-2, **options)
-    called, named = (lambda Z, X: moments(at(Z)(X))), (lambda Z: moments(at(Z).at_inducing()))
-    noisy = lambda Z: moments(at(Z).at_inducing(with_jitter=True))  # noqa: E731
-    same = [called(Z, Z), jax.jit(lambda Z: called(Z, Z))(Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
-    same += [named(Z), jax.jit(named)(Z)]
-    return same, [noisy(Z), jax.jit(noisy)(Z)], np.asarray(kernel.matrix(Z)) + 1.3e-2 * np.eye(5)
-
-
-def moments(f):
-    return jnp.stack([f.mean, f.variance])
-
-
-POINTS = [
-    (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
-    (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
-    (jnp.arange(15.0).reshape(3, 1, 5), {}),  # whitened values that stand in a plate
-]
-BELIEFS = [
-    (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
-    (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
-]
-
-
-@pytest.mark.parametrize(("value", "options"), POINTS + BELIEFS)
-def test_a_process_called_at_its_inducing_inputs_is_the_same_however_they_come(value, options):
-    """With a jitter of 1e-2, a variance of eps in the place of eps - eps^2 (K + eps I)^-1 is off by 1e-4 and more."""
-    (first, *others), _, _ = at_own_inputs(value, **options)
-    for other in others:
-        np.testing.assert_allclose(other, first, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("value", "options"), POINTS)
-def test_a_point_at_inducing_is_known_and_has_the_jitter_in_its_kernel(value, options):
-    """``u = L v`` of ``K + eps I``, with the mean; f(Z) is off by 1e-2, a factor transposed by 1."""
-    _, named, gram = at_own_inputs(value, **options)
-    values = np.asarray(value) @ np.linalg.cholesky(gram).T
-    values = values[:, 0] if values.ndim == 3 else values.T
-    if "mean" in options:
-        values = values + np.random.default_rng(0).normal(size=(5, 2))[:, 0]
-    for mean, variance in named:
-        np.testing.assert_allclose(mean, values, atol=1e-12)
-        np.testing.assert_array_equal(variance, np.zeros_like(values))
-
-
-def test_a_belief_at_inducing_is_that_of_noisy_values():
-    """``L S L^T`` on the diagonal, of ``K + eps I``: without the jitter it is off by 1e-3 and more."""
-    _, named, gram = at_own_inputs(*BELIEFS[0][:1])
-    factor = np.linalg.cholesky(gram)
-    for mean, variance in named:
-        np.testing.assert_allclose(mean, factor @ np.arange(5.0), atol=1e-12)
-        np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
-
-
-@pytest.mark.long
-def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
-    """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""
-    rng = np.random.default_rng(0)
-    X, y, v = jnp.asarray(rng.normal(size=(6, 2))), jnp.asarray(rng.integers(0, 2, 6)), jnp.asarray(rng.normal(size=6))
-
-    def model():
-        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-        f = ngp.gp("f", ngp.kernels.RBF(1.3, scale), X, jitter=1e-4)
-        with numpyro.plate("data", 6):
-            ngp.observe("y", f.at_inducing(with_jitter=True), ngp.likelihoods.Bernoulli(), obs=y)
-
-    def hand():
-        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-        v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
-        squares = jnp.sum((X[:, None] - X[None]) ** 2, axis=-1)
-        gram = 1.3 * jnp.exp(-0.5 * squares / scale**2) + 1.3e-4 * jnp.eye(6)
-        with numpyro.plate("data", 6):
-            numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
-
-    def density(model, at):
-        return log_density(model, (), {}, {"lengthscale": at[0], "f": at[1]})[0]
-
-    at = (jnp.array(0.8), v)
-    found, wanted = (jax.jit(jax.value_and_grad(lambda at, m=m: density(m, at)))(at) for m in (model, hand))
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
-    found, wanted = (jax.jit(jax.hessian(lambda x, m=m: density(m, (x, v))))(at[0]) for m in (model, hand))
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-
-
-def test_at_inducing_calls_no_kernel_again():
-    calls = []
-
-    def kernel(X1, X2):
-        calls.append(X1.shape)
-        return jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, axis=-1))
-
-    Z = jnp.arange(3.0)[:, None]
-    f = process(jnp.zeros(3), kernel, Z)
-    before = [shape for shape in calls if shape == (3, 1)]
-    f.at_inducing()
-    f(Z)
-    assert [shape for shape in calls if shape == (3, 1)] == before
-
-
-def noise_of(f, X, value):
-    with handlers.seed(rng_seed=0), handlers.substitute(data={"e": value}):
-        return f.draw("e", X)
-
-
-@pytest.mark.long
-def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
-    """Same inputs on the left axis must give the same value: an independent draw (the classic bug) would not."""
-    Z, X = rng.normal(size=(5, 1)), rng.normal(size=(4, 1))
-    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=5)), 0.4 * jnp.eye(5))
-    f = process(belief, ngp.kernels.Matern52(1.0, 0.6), Z, jitter=1e-10)
-    marginal = f(X)
-    e = jnp.asarray(rng.normal(size=4))
-    np.testing.assert_allclose(noise_of(f, X, e), marginal.loc + marginal.scale * e, rtol=1e-9)
-    twice = jnp.stack([jnp.asarray(X), jnp.asarray(X)])
-    values = noise_of(f, twice, jnp.asarray(rng.normal(size=(2, 4))))
-    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
-    apart = jnp.stack([jnp.asarray(X), jnp.asarray(X) + 0.3])
-    noise = jnp.asarray(rng.normal(size=(2, 4)))
-    drawn = noise_of(f, apart, noise)
-    for n in range(4):
-        joint = f.joint(apart[:, n])
-        dense = joint.loc + np.linalg.cholesky(joint.covariance_matrix) @ noise[:, n]
-        np.testing.assert_allclose(drawn[:, n], dense, atol=1e-6)
-
-
-@pytest.mark.long
-def test_draw_with_outputs_is_a_draw_for_each_output(rng):
-    Z, X = rng.normal(size=(5, 1)), jnp.asarray(rng.normal(size=(3, 4, 1)))
-    v, noise = jnp.asarray(rng.normal(size=(2, 5))), jnp.asarray(rng.normal(size=(3, 4, 2)))
-    kernel = ngp.kernels.Matern52(1.0, 0.6)
-    both = noise_of(process(v, kernel, Z, outputs=2), X, noise)
-    for p in range(2):
-        np.testing.assert_allclose(both[..., p], noise_of(process(v[p], kernel, Z), X, noise[..., p]), atol=1e-9)
+from tests.primitives.test_process import process
 
 
 def test_points_in_a_plate_are_one_function_for_each_member(rng):
@@ -270,58 +34,6 @@ def test_points_in_a_plate_are_one_function_for_each_member(rng):
         np.testing.assert_allclose(marginal.scale[group], alone.scale, rtol=1e-9)
 
 
-def simple(X, y=None):
-    s = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
-    with numpyro.plate("data", len(X)):
-        return ngp.observe("y", f(X), ngp.likelihoods.Gaussian(s), obs=y)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("value", ["point", "belief"])
-def test_handlers(rng, value):
-    """scope, block, mask, scale, condition, substitute, replay and jit leave the site what it is."""
-    X, y = jnp.asarray(rng.normal(size=(5, 1))), jnp.asarray(rng.normal(size=5))
-    held = jnp.asarray(rng.normal(size=3))
-    held = held if value == "point" else ngp.beliefs.Coupled(held, 0.5 * jnp.eye(3))
-    params = {"noise": jnp.asarray(0.3), "f": held}
-    base, _ = log_density(simple, (X, y), {}, params)
-    jitted = jax.jit(lambda p: log_density(simple, (X, y), {}, p)[0])(params)
-    np.testing.assert_allclose(jitted, base, rtol=1e-12)
-    scoped, trace = log_density(handlers.scope(simple, "a"), (X, y), {}, {f"a/{k}": v for k, v in params.items()})
-    np.testing.assert_allclose(scoped, base, rtol=1e-12)
-    assert "a/f" in trace
-    doubled, _ = log_density(handlers.scale(simple, 2.0), (X, y), {}, params)
-    np.testing.assert_allclose(doubled, 2 * base, rtol=1e-12)
-    masked, _ = log_density(handlers.mask(simple, mask=False), (X, y), {}, params)
-    assert masked == 0.0
-    traced = handlers.trace(handlers.seed(handlers.substitute(simple, data=params), 0)).get_trace(X, y)
-    replayed = handlers.trace(handlers.seed(handlers.replay(simple, traced), 1)).get_trace(X, y)
-    np.testing.assert_allclose(replayed["y"]["fn"].mean_latent, traced["y"]["fn"].mean_latent)
-    if value == "point":
-        conditioned = handlers.condition(simple, data={"f": held})
-        np.testing.assert_allclose(
-            log_density(conditioned, (X, y), {}, {"noise": params["noise"]})[0], base, rtol=1e-12
-        )
-
-
-@pytest.mark.long
-def test_several_processes_in_one_model(rng):
-    X = jnp.asarray(rng.normal(size=(5, 1)))
-
-    def model():
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
-        g = ngp.gp("g", ngp.kernels.Matern12(1.0, 1.0), X[:2])
-        with numpyro.plate("data", 5):
-            ngp.observe("y", (f(X), g(X)), ngp.likelihoods.HeteroscedasticGaussian(), obs=jnp.zeros(5))
-
-    density, trace = log_density(
-        model, (), {}, {"f": jnp.zeros(3), "g": ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))}
-    )
-    assert jnp.isfinite(density)
-    assert set(trace) == {"f", "g", "data", "y"}
-
-
 @pytest.mark.long
 def test_prior_draws_have_the_prior_covariance():
     """20000 prior draws at Z = X: standard error of each entry about 0.01; unwhitened draws would be off by 0.5."""
@@ -340,7 +52,7 @@ def test_prior_draws_have_the_prior_covariance():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros(3)), ValueError, r"inducing must be an array of shape \(N, D\).*pass inducing\[:, None\]"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros(3)), ValueError, r"inducing must be an array of shape \(\.\.\., N, D\).*pass inducing\[:, None\]"),
         (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1), int)), TypeError, "inducing must be floating point"),
         (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.full((3, 1), jnp.nan)), ValueError, "inducing must be finite"),
         (lambda: ngp.gp("f", "rbf", jnp.zeros((3, 1))), TypeError, "kernel"),
@@ -446,47 +158,98 @@ def test_a_draw_and_a_joint_of_own_kernels():
 def test_wrong_axes_of_batches_are_named():
     batch = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7)] * 2)
     with handlers.seed(rng_seed=0):
-        with pytest.raises(ValueError, match="outputs must be 2, as the batch of kernels has a leading axis of 2"):
+        with pytest.raises(
+            ValueError,
+            match=r"kernel, or the inducing inputs, of site 'f' must be no batch outside of every plate, but got leading "
+            r'axes \(2,\)\. Call gp in a plate, as numpyro\.plate\("group", G\), .*, or for outputs pass outputs=',
+        ):
             ngp.gp("f", batch, HERE)
-        with pytest.raises(ValueError, match="outputs must be 2"):
+        with pytest.raises(ValueError, match="outputs must be 2, as the batch of kernels has a leading axis of 2"):
             ngp.gp("f", batch, HERE, outputs=3)
         with pytest.raises(ValueError, match=r"inducing must be of shape \(M, D\), shared, or \(2, M, D\)"):
             ngp.gp("f", batch, jnp.stack([HERE] * 3), outputs=2)
-    with pytest.raises(ValueError, match=r"the value of site 'f' must be one array \(P, M\)"):
-        process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2)(ROWS)
+    with pytest.raises(
+        ValueError, match=r"value at site 'f' must be over whitened values of shape \(2, 4\), .*no plate"
+    ):
+        process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
-@pytest.mark.parametrize("kind", ["point", "coupled", "orthogonal"])
-def test_rows_that_name_their_output(kind, shared):
-    """The values of all outputs at all rows, of which each row has one; derivatives too."""
-    mean, factor = jnp.arange(8.0).reshape(2, 4) / 8, jnp.stack([0.5 * jnp.eye(4), 0.2 * jnp.eye(4)])
-    value = {"point": mean, "coupled": ngp.beliefs.Coupled(mean, factor)}
-    value["orthogonal"] = ngp.beliefs.Orthogonal(ROWS + 0.05, jnp.ones((2, 3)), mean, factor)
+@pytest.mark.parametrize("lead", [(), (2,), (3, 1), (3, 2)], ids=str)
+def test_outputs_in_a_plate(lead):
+    """Kernels of all, of each output, of each member, and of each output of each member."""
+    numbers = 1.0 + jnp.arange(float(np.prod(lead, dtype=int))).reshape(lead)
+    made = ngp.kernels.Matern52
+    for _ in lead:
+        made = jax.vmap(made)
+    values = jnp.arange(24.0).reshape(3, 2, 4) / 24
+    factors = jnp.broadcast_to(0.5 * jnp.eye(4), (3, 2, 4, 4))
+    with numpyro.plate("group", 3):
+        f = process(ngp.beliefs.Coupled(values, factors), made(numbers, 0.3 * numbers), HERE, outputs=2)
+    assert (f(ROWS).batch_shape, f(ROWS).event_shape) == ((3, 3), (2,))
+    every, kl = jnp.broadcast_to(numbers, (3, 2)), f.process.kl(f.basis)
+    assert kl.shape == (3,)
+    for g in range(3):
+        single = [
+            process(
+                ngp.beliefs.Coupled(values[g, p], factors[0, 0]),
+                ngp.kernels.Matern52(every[g, p], 0.3 * every[g, p]),
+                HERE,
+            )
+            for p in range(2)
+        ]
+        np.testing.assert_allclose(kl[g], sum(one.process.kl(one.basis) for one in single), rtol=1e-10)
+        for p in range(2):
+            np.testing.assert_allclose(f(ROWS).mean[g, :, p], single[p](ROWS).mean, rtol=1e-10)
+            np.testing.assert_allclose(
+                f.joint(ROWS).covariance_matrix[g, p], single[p].joint(ROWS).covariance_matrix, rtol=1e-8
+            )
+
+
+def test_draws_in_a_plate_are_draws_of_the_members():
+    """Two sets of rows for each member share a function; members have their own."""
+    X, noise = jnp.stack([ROWS, ROWS + 0.3])[:, None] + jnp.array([0.0, 0.1])[None, :, None, None], jnp.ones((2, 2, 3))
+    values = jnp.arange(8.0).reshape(2, 4) / 8
     kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
-    levels = ngp.means.Constant(jnp.array([3.0, -3.0]))
-    output, X = jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
 
-    def moments(kernels, chosen):
-        f = process(value[kind], kernels, HERE, outputs=2, mean=levels)
-        found = f.at(output, X) if chosen else f(X).base_dist
-        pick = (lambda a: a) if chosen else (lambda a: jnp.take_along_axis(a, output[:, None], 1)[:, 0])
-        return jnp.sum(pick(found.mean) * jnp.arange(5.0)) + jnp.sum(pick(found.variance)), pick(found.mean)
+    def drawn(value, kernel, X, noise):
+        f = process(value, kernel, HERE)
+        with handlers.substitute(data={"e": noise}):
+            return f.draw("e", X)
 
-    kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
-    (value_at, each), slope = jax.value_and_grad(moments, has_aux=True)(kernels, True)
-    (wanted, every), other = jax.value_and_grad(moments, has_aux=True)(kernels, False)
-    np.testing.assert_allclose(each, every, rtol=1e-9)
-    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+    with numpyro.plate("group", 2, dim=-2):
+        both = drawn(values[:, None], kernels, X, noise)
+    for g in range(2):
+        one = drawn(values[g], jax.tree.map(lambda leaf, g=g: leaf[g], kernels), X[:, g], noise[:, g])
+        np.testing.assert_allclose(both[:, g], one, rtol=1e-8)
 
 
-def test_wrong_rows_of_outputs_are_named():
-    f = process(jnp.ones((2, 4)), ngp.kernels.RBF(1.0, 0.7), HERE, outputs=2)
-    with pytest.raises(ValueError, match="output must be from 0 to 1, but got 0 to 2"):
-        f.at(jnp.array([0, 1, 2]), ROWS)
-    with pytest.raises(ValueError, match=r"output must be whole numbers of shape \(3,\), one for each row of X"):
-        f.at(jnp.array([0.0, 1.0, 1.0]), ROWS)
-    with pytest.raises(TypeError, match="the process must be one with outputs, to choose from"):
-        process(jnp.ones(4), ngp.kernels.RBF(1.0, 0.7), HERE).at(jnp.array([0, 0, 0]), ROWS)
+def test_at_inducing_in_a_plate():
+    """Shared inputs and inputs of each member: read off the factors, the same numbers as the process called there."""
+    values, kernels = (
+        jnp.arange(8.0).reshape(2, 4) / 8,
+        ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)]),
+    )
+    for Z in (HERE, jnp.stack([HERE, HERE + 0.3])):
+        with numpyro.plate("group", 2):
+            f = process(values, kernels, Z, mean=jnp.array([1.0, -1.0]), jitter=1e-3)
+        np.testing.assert_allclose(f.at_inducing().mean, f(Z + 0.0).mean, atol=1e-10)
+        np.testing.assert_allclose(f.at_inducing().variance, f(Z + 0.0).variance, atol=1e-10)
+
+
+def test_wrong_axes_in_a_plate_are_named():
+    batch = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7)] * 2)
+    with handlers.seed(rng_seed=0), numpyro.plate("group", 3):
+        with pytest.raises(
+            ValueError, match=r"kernel.* of site 'f' must be a batch of the plates around it, \(3,\), but got"
+        ):
+            ngp.gp("f", batch, HERE)
+        with pytest.raises(
+            ValueError, match="mean must be one level for each member of plate 'group' of 3, but got shape"
+        ):
+            ngp.gp("f", ngp.kernels.RBF(1.0, 0.7), HERE, mean=jnp.zeros(2))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.7), HERE)
+        with pytest.raises(
+            ValueError, match=r"X must be of shape \(N, D\), rows that all members share, or \(3, N, D\)"
+        ):
+            f(jnp.stack([ROWS, ROWS]))

@@ -1,0 +1,282 @@
+"""What a belief stands on: the inducing points of one Gaussian process, or of several side by side, factorised."""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, over_axes, value_type
+from numpyro_gp.beliefs.whitened import is_same_row, numbered
+from numpyro_gp.checks import fail
+from numpyro_gp.kernels import FunctionKernel, Kernel
+from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.linalg import factorise, jittered, product
+
+__all__ = [
+    "AbstractBasis",
+    "BatchBasis",
+    "Basis",
+    "Cross",
+    "batch_of_bases",
+    "first_member",
+    "fits",
+    "has_own_outputs",
+    "in_plates",
+    "placed",
+    "spread",
+]
+
+Tree = TypeVar("Tree")
+
+
+class Cross(NamedTuple):
+    """What features are made of, ``A = W k(Z, X)``, and the matrix that ``W`` is the inverse factor of."""
+
+    inverse: Float[Array, "M M"]
+    gram: Float[Array, "M M"]
+    values: Float[Array, "M N"]
+
+
+class AbstractBasis(abc.ABC):
+    """What beliefs ask of a site: whitened features of inputs and the prior covariance.
+
+    A single GP (`Basis`) and the stacked components of an additive model answer alike, so a
+    belief written for whitened values serves both.
+    """
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number M of whitened values."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> np.dtype:
+        """Floating point type of the factors."""
+
+    @abc.abstractmethod
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """``A = L^-1 k(Z, X)`` (mathematics.md section 1.2)."""
+
+    def cross(self, X: Float[Array, "N D"]) -> Cross | None:  # noqa: ARG002
+        """The two parts of `features`, for forms that never make them; None where they have no such parts."""
+        return None
+
+    @abc.abstractmethod
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Prior variance ``k(x_n, x_n)``."""
+
+    @abc.abstractmethod
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        """Prior covariance ``k(X, X)``."""
+
+    @abc.abstractmethod
+    def white(self) -> tuple["AbstractBasis", Float[Array, "M D"]]:
+        """The site with white noise for its process, and inputs at which that is the whitened values."""
+
+
+@value_type(static=("at_inducing", "is_noisy"))
+class Basis(AbstractBasis):
+    """Inducing points of one GP with the single factorisation that a step makes of them.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    inducing : Array (M, D)
+    factor : Array (M, M)
+        ``L`` with ``L L^T = k(Z, Z) + eps I``.
+    inverse : Array (M, M)
+        ``L^-1``.
+    jitter : Array () or (M,)
+        ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3). For
+        `gp_regression` at its data it is the variance of their noise.
+    gram : Array (M, M)
+        ``k(Z, Z) + eps I`` itself, which derivatives of `whitened_marginals` are taken in.
+    at_inducing : bool
+        Whether `features` of ``inducing`` itself are read off the factor.
+    is_noisy : bool
+        Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
+        `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
+    """
+
+    kernel: Kernel
+    inducing: Array
+    factor: Array
+    inverse: Array
+    jitter: Array
+    gram: Array
+    at_inducing: bool = False
+    is_noisy: bool = False
+
+    @classmethod
+    def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
+        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal."""
+        matrix, amount = jittered(kernel.matrix(inducing), jitter)
+        return cls(kernel, inducing, *factorise(matrix), amount, matrix)
+
+    @property
+    def size(self) -> int:
+        return self.inducing.shape[-2]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.factor.dtype
+
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """``A = L^-1 k(Z, X)``, which is ``L^T - eps L^-1`` at the inducing points: no new Gram matrix, if so asked."""
+        if self.at_inducing and X is self.inducing:
+            change = 0.0 if self.is_noisy else self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
+            return self.factor.T - change
+        return product(self.inverse, self.kernel.matrix(self.inducing, X))
+
+    def cross(self, X: Float[Array, "N D"]) -> Cross | None:
+        """None at the inducing points themselves, whose features are read off the factor."""
+        if self.at_inducing and X is self.inducing:
+            return None
+        return Cross(self.inverse, self.gram, self.kernel.matrix(self.inducing, X))
+
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        variance = self.kernel.diagonal(X)
+        return variance + self.jitter if self.is_noisy and X is self.inducing else variance
+
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        return self.kernel.matrix(X)
+
+    def white(self) -> tuple["Basis", Float[Array, "M D"]]:
+        labels = numbered(self.size, self.inducing)
+        return self.white_at(labels), labels
+
+    def white_at(self, labels: Float[Array, "M D"]) -> "Basis":
+        """White noise with inducing inputs ``labels``: ``L = I``, no jitter, and so ``f(labels) = v``."""
+        eye = jnp.eye(self.size, dtype=self.dtype)
+        return Basis(FunctionKernel(is_same_row), labels, eye, eye, jnp.zeros((), self.dtype), eye)
+
+
+@value_type(static=("batch", "own"))
+class BatchBasis(AbstractBasis):
+    """Processes side by side. A belief is written for one: here its methods are mapped over all (`over_members`).
+
+    Attributes
+    ----------
+    members : AbstractBasis
+        A basis whose leaves have the axes of the batch on their left where ``own``, or one that all members share.
+    batch : tuple of int, or None
+        Shape of the plates around the site. None: the members are the P outputs of one site, with kernels or inducing
+        inputs of their own. KL divergences of outputs are summed, those of plates are not.
+    own : bool
+    """
+
+    members: AbstractBasis
+    batch: tuple[int, ...] | None = None
+    own: bool = True
+
+    @property
+    def axes(self) -> int:
+        """Number of axes of the batch."""
+        return 1 if self.batch is None else len(self.batch)
+
+    @property
+    def size(self) -> int:
+        return self.members.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.members.dtype
+
+    def _each(self, function: Callable[[AbstractBasis], Array]) -> Array:
+        found: Array = over_axes(function, self.axes if self.own else 0)(self.members)
+        return found
+
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
+        return self._each(lambda one: one.features(X))
+
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return self._each(lambda one: one.diagonal(X))
+
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N N"]:
+        return self._each(lambda one: one.matrix(X))
+
+    def white(self) -> tuple[AbstractBasis, Float[Array, "M D"]]:
+        return first_member(self).white()
+
+
+def first_member(basis: AbstractBasis) -> AbstractBasis:
+    """The basis of one process: of several the first. Leaves may be shapes without values."""
+    if not isinstance(basis, BatchBasis):
+        return basis
+    if not basis.own:
+        return first_member(basis.members)
+    count = basis.axes
+
+    def first(leaf: Array | jax.ShapeDtypeStruct) -> Array | jax.ShapeDtypeStruct:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jax.ShapeDtypeStruct(leaf.shape[count:], leaf.dtype)
+        return leaf[(0,) * count]
+
+    return first_member(jax.tree.map(first, basis.members))
+
+
+def has_own_outputs(basis: AbstractBasis) -> bool:
+    """Whether the outputs of a site have kernels or inducing inputs of their own."""
+    return isinstance(basis, BatchBasis) and (basis.batch is None or has_own_outputs(basis.members))
+
+
+def batch_of_bases(kernel: Kernel, inducing: Array, jitter: float | None = None) -> Basis:
+    """A `Basis`, or one for each kernel of a batch, or set of inducing inputs: their axes on the left of its leaves.
+
+    One kernel may serve several sets of inducing inputs, and one set several kernels.
+    """
+    own, points = batch_shape(kernel), inducing.shape[:-2]
+    lead = np.broadcast_shapes(own, points)
+    axes = (None if not own else 0, None if not points else 0)
+    kernel = spread(kernel, own, lead) if own else kernel
+    inducing = spread(inducing, points, lead) if points else inducing
+    basis: Basis = over_axes(lambda one, at: Basis.build(one, at, jitter), len(lead), axes)(kernel, inducing)
+    return basis
+
+
+def spread(tree: Tree, lead: tuple[int, ...], target: tuple[int, ...]) -> Tree:
+    """A tree whose leaves have ``target`` on their left where they had ``lead``, which broadcasts to it."""
+
+    def one(leaf: Array) -> Array:
+        aligned = leaf.reshape((1,) * (len(target) - len(lead)) + leaf.shape)
+        return jnp.broadcast_to(aligned, target + leaf.shape[len(lead) :])
+
+    found: Tree = jax.tree.map(one, tree)
+    return found
+
+
+def fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to another."""
+    tail = target[len(target) - len(shape) :]
+    return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
+
+
+def placed(basis: AbstractBasis, batch: tuple[int, ...], site: str) -> AbstractBasis:
+    """The basis of a site in plates of the shape ``batch``, in which axes that no plate has are 1."""
+    if not isinstance(basis, BatchBasis) or basis.batch is None:
+        return BatchBasis(basis, batch, own=False) if batch else basis
+    return BatchBasis(in_plates(basis.members, basis.batch, batch, site), batch)
+
+
+def in_plates(tree: Tree, lead: tuple[int, ...], batch: tuple[int, ...], site: str) -> Tree:
+    """A tree whose leaves have ``batch`` on their left where they had ``lead``.
+
+    ``lead``, the axes of kernels, broadcasts against ``batch``; where the last axis of that is free, which is then the
+    one of data, they may leave it out.
+    """
+    without_data = batch[:-1] if batch and batch[-1] == 1 else batch
+    if fits(lead, batch):
+        return spread(tree, lead, batch)
+    if fits(lead, without_data):
+        found: Tree = jax.tree.map(
+            lambda leaf: jnp.expand_dims(leaf, len(without_data)), spread(tree, lead, without_data)
+        )
+        return found
+    required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
+    cure = 'Call gp in a plate, as numpyro.plate("group", G), of as many members, or for outputs pass outputs=.'
+    fail(f"the kernel, or the inducing inputs, of site {site!r}", required, f"leading axes {lead}", cure)

@@ -1,0 +1,89 @@
+"""How a process opens its site: the name and the plates that handlers give it, and who hears of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.primitives import Messenger
+
+from numpyro_gp.beliefs.base import AbstractBelief, Point
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.checks import fail
+from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.sites import InducingPrior
+
+__all__ = ["Opened", "check_name", "open_process", "open_site", "record", "recorded_processes"]
+
+
+AnyProcess = TypeVar("AnyProcess", bound=Any)
+_recorded: ContextVar[dict[str, Any] | None] = ContextVar("_recorded", default=None)
+
+
+class _Found(Messenger):
+    """Learns how the handlers around it leave a site: named ``a/f`` inside ``scope(prefix="a")``, in plates."""
+
+    name, plates = "", Plates()
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample":
+            self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
+
+
+def check_name(argument: str, name: object) -> str:
+    """Return a site name."""
+    if not isinstance(name, str) or not name:
+        fail(argument, "the name of a sample site", f"{name!r}", 'Pass a string, such as "f".', TypeError)
+    return name
+
+
+def open_site(name: str, fn: dist.Distribution, **options: object) -> tuple[str, Plates, Any]:
+    """Sample a site; return its name in the whole model, the plates around it, and its value."""
+    found = _Found()
+    with found:
+        value = numpyro.sample(check_name("name", name), fn, **options)
+    return found.name, found.plates, value
+
+
+class Opened(NamedTuple):
+    """A process and what it stands on: name of its site in the whole model, plates around it, value and basis."""
+
+    name: str
+    plates: Plates
+    process: AbstractBelief | Point
+    basis: AbstractBasis
+
+
+def open_process(name: str, basis: AbstractBasis, shape: tuple[int, ...]) -> Opened:
+    """Sample the whitened inducing values of a basis, of ``shape`` for each member of the plates around."""
+    prior = InducingPrior(check_name("name", name), basis, shape)
+    site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
+    process = prior.process(value)
+    if jnp.shape(value) != plates.batch + shape:
+        required = f"over whitened values of shape {plates.batch + shape}, those of {plates} on the left"
+        kind = "belief" if isinstance(process, AbstractBelief) else "value"
+        cure = "Give every array but the inputs Z_... the axes of the plates."
+        fail(f"the {kind} at site {name!r}", required, f"shape {jnp.shape(value)}", cure)
+    return Opened(site, plates, process, prior.basis_of(value))
+
+
+def record(process: AnyProcess) -> AnyProcess:
+    """Add a process to those of `recorded_processes`, under the name of its site in the whole model."""
+    recorded = _recorded.get()
+    if recorded is not None:
+        recorded[process.name] = process
+    return process
+
+
+@contextmanager
+def recorded_processes() -> Iterator[dict[str, Any]]:
+    """Collect the processes that a model opens inside the block, by the names of their sites."""
+    recorded: dict[str, Any] = {}
+    token = _recorded.set(recorded)
+    try:
+        yield recorded
+    finally:
+        _recorded.reset(token)

@@ -1,0 +1,308 @@
+"""The predictor that ``gp`` returns: a process in a model, which is called at inputs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs.base import Joint, Point, Process
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
+from numpyro_gp.beliefs.batch import each_member
+from numpyro_gp.beliefs.eager import one_program
+from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.linalg import default_jitter, lower_product, small_cholesky
+from numpyro_gp.means import Mean
+from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
+from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
+from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.plates import Layout, Plates
+from numpyro_gp.sites import Certain, standard_normal
+
+__all__ = ["GaussianProcess"]
+
+# What a process and its basis say at rows (R, N, D), with R on its left.
+AtRows = Callable[..., Any]
+
+
+@value_type(static=("name", "outputs", "columns", "plates"))
+class GaussianProcess:
+    """A Gaussian process in a model: call it at inputs to get its marginal distribution there.
+
+    In plates it stands for one process for each of their members: shapes ``(..., N)`` below then have the axes of the
+    plates left of N, as ``(G, N)``, from rows ``(N, D)`` that all share or ``(G, N, D)`` of each.
+
+    Attributes
+    ----------
+    name : str
+        Site that holds its whitened values, with the prefix of every ``handlers.scope`` around it.
+    process : Process
+        The point or the belief found at that site (or the conditioned process of `gp_regression`).
+    basis : AbstractBasis
+        Kernel, inducing inputs and their factorisation.
+    mean : callable
+        Mean function ``X -> (..., N)``, or ``(..., N, P)``.
+    outputs : int or None
+        Number P of outputs; None for a single function.
+    columns : int
+        Number D of input columns.
+    jitter : float or None
+        Relative to the mean prior variance, of draws at several inputs together.
+    noise : Array () or (N,), optional
+        Noise variance of the data that `gp_regression` conditions the process on.
+    plates : Plates
+        The plates around the site.
+    """
+
+    name: str
+    process: Process
+    basis: AbstractBasis
+    mean: Mean
+    outputs: int | None
+    columns: int
+    jitter: float | None = None
+    noise: Array | None = None
+    plates: Plates = Plates()
+
+    def __call__(self, X: ArrayLike) -> dist.Distribution:
+        """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
+
+        With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
+
+        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
+        equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
+        certain model, without a word. Feed it a function draw: in a model `draw`, for inputs that are all known
+        beforehand, or `function`; after the fit ``Posterior.function_draws`` or ``Posterior.functions``.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        return self._normal(None if inputs is self._inducing else inputs)
+
+    def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: ArrayLike) -> dist.Distribution:
+        """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
+
+        For groups with data of their own, long and ragged: each row names its own in ``member`` ``(N,)``, the number
+        of an output or of a member of the plate (a tuple of such for several plates, as they come in shapes). At
+        ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members; ``f(X)`` has every
+        member at every row.
+        """
+        inputs = check_points("X", X, self.columns)
+        lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
+        if lead == (0,):
+            required = "in a plate or one with outputs, to choose from"
+            fail("the process", required, "one without", "Call f(X).", TypeError)
+        sizes = self.plates.sizes if self.plates.names else lead
+        codes = check_members(member, sizes, inputs.shape[:1])
+        mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)
+        mean = mean + self._mean_of_rows(codes, inputs)
+        normal = dist.Normal(mean, jnp.sqrt(variance))
+        return normal.to_event(1) if self.plates.names and self.outputs is not None else normal
+
+    def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
+        """Mean function at rows that name their member or output."""
+        if isinstance(self.mean, Levels):
+            levels = self.mean.of_rows(codes)
+            return levels if self.outputs is None else levels[:, None]
+        every = self._mean_at(inputs, inputs.shape[:-1])
+        return every if self.plates.names else jnp.take_along_axis(every, codes[:, None], axis=1)[:, 0]
+
+    @property
+    def _inducing(self) -> Array | None:
+        """The inducing inputs, with axes of plates where members have their own; None where there are several sets."""
+        basis = self.basis.members if self.plates.names and isinstance(self.basis, BatchBasis) else self.basis
+        return basis.inducing if isinstance(basis, Basis) else None
+
+    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:
+        """``f(Z)`` at the inducing inputs themselves, read off their factor: the same numbers, no new Gram matrix.
+
+        For a full Gaussian process, ``f = gp("f", kernel, X)`` and ``f.at_inducing()``. ``f(X)`` at the very array
+        that was passed as inducing inputs does the same; two arguments of a compiled function are two arrays there.
+
+        ``with_jitter``: ``u = L v`` in its place, ``u ~ N(0, k(X, X) + eps I)`` with the jitter in the kernel, as in a
+        model written by hand. A point of whitened values then *is* the function: no inverse, no variance that is left
+        over and no quadrature. With a belief the marginals are those of ``u``. Of a process that `gp_regression`
+        conditions on its data, where the noise stands for the jitter, it is ``f(X)`` at them.
+        """
+        if self._inducing is None:
+            cure = "Call the process at the inputs: f(X)."
+            fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
+        if not with_jitter or self.noise is not None:
+            return self._normal(None)
+        noisy = dataclasses.replace(self, basis=_noisy(self.basis))
+        if not isinstance(self.process, Point):
+            return noisy._normal(None)
+        if isinstance(self.basis, Basis) and self.process.v.ndim == 1:
+            values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
+            return Certain(self._mean_at(self.basis.inducing, values.shape) + values)
+        certain = Certain(_moments(noisy, None)[0])
+        return certain if self.outputs is None else certain.to_event(1)
+
+    def _normal(self, inputs: Array | None) -> dist.Distribution:
+        mean, scale = _moments(self, inputs)
+        normal = dist.Normal(mean, scale)
+        return normal if self.outputs is None else normal.to_event(1)
+
+    def joint(self, X: ArrayLike) -> dist.MultivariateNormal:
+        """Joint distribution of ``f`` over the rows of ``X`` ``(..., N, D)``, event shape ``(N,)``.
+
+        The batch axes are those left of N, then P for several outputs.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        mean, covariance = self.each(self._joint, inputs)
+        shift = self._mean_at(inputs, mean.shape[: mean.ndim - 1 - (self.outputs is not None)] + mean.shape[-1:])
+        mean = mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2))
+        return dist.MultivariateNormal(mean, covariance_matrix=covariance)
+
+    def draw(self, site: str, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
+
+        The draw is independent over N (the data plate) and jointly consistent over every axis left
+        of it: the inputs of one datum share one function (mathematics.md section 10.2). Its standard normal
+        noise is the sample site ``site``, of batch shape ``(..., N)``. Members of plates have functions of their own.
+
+        Returns
+        -------
+        Array (..., N), or (..., N, P) for several outputs.
+        """
+        inputs = check_points("X", X, self.columns, leading=True)
+        layout = self.plates.layout("X", inputs.shape[:-1])
+        batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
+        standard = standard_normal(batch + event, self.basis.dtype, len(event))
+        noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
+        if layout.sets == 1:
+            mean, scale = _moments(self, inputs)
+            return mean + scale * noise
+        white = layout.members(noise, 1 + len(event))
+        drawn: Array = self.each(self._joint_draw, inputs, white)
+        return self._mean_at(inputs, batch) + drawn
+
+    def function(self, site: str, num_features: int = 256) -> FunctionDraw:
+        """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
+
+        Its randomness is standard normal noise, drawn here once in sample sites ``site/weights``, ``site/jitter`` and
+        ``site/value``: under SVI it is a reparametrised draw of the belief, under NUTS it follows the point, its
+        residual sampled with it (``site/value`` is then of no use). The frequencies of random features are fixed: the
+        prior is that of ``num_features`` features (mathematics.md section 13.1). Call it outside every plate.
+
+        Parameters
+        ----------
+        site : str
+            Name of the sites of its noise.
+        num_features : int
+            Random features of each kernel: cosines and sines of half as many frequencies.
+        """
+        check_name("site", site)
+        opened = set()
+
+        def normal(name: str, shape: tuple[int, ...]) -> Array:
+            standard = standard_normal(shape, self.basis.dtype, len(shape))
+            noise: Array = numpyro.sample(f"{site}/{name}", standard, infer={"numpyro_gp": "function"})
+            opened.add(name)
+            return noise
+
+        found = function_draw(self, jax.random.key(0), check_count("num_features", num_features), normal)
+        # A guide is set up on a model that holds points, and beliefs must find the same sites in it.
+        outputs = () if self.outputs is None else (self.outputs,)
+        for name in {"jitter", "value"}.difference(opened):
+            normal(name, (*self.plates.batch, *outputs, self.basis.size))
+        if found is None:
+            cure = "Register features for it: help(ngp.kernels.features)."
+            fail("kernel", "one with features", f"one without, at site {self.name!r}", cure, TypeError)
+        return found
+
+    def each(self, function: AtRows, inputs: Array, *own: Array) -> Any:
+        """``function(process, basis, rows, *own)`` of each member, at its rows ``(R, N, D)``.
+
+        Results ``(R, ...)`` get the axes of the plates and those left of N in the inputs; arrays of ``own`` have those
+        of the plates.
+        """
+        layout = self.plates.layout("X", inputs.shape[:-1])
+        found = _of_members(function, self.process, self.basis, layout, inputs, own)
+        return jax.tree.map(layout.whole, found)
+
+    def _mean_at(self, inputs: Array, shape: tuple[int, ...]) -> Array:
+        """Mean function at the inputs, with the axes ``shape`` of the result, then P."""
+        return mean_at(self.mean, inputs, shape, self.outputs, self.basis.dtype)
+
+    def _joint(self, process: Process, basis: AbstractBasis, rows: Array) -> Joint:
+        """Mean ``(R, [P,] N)`` and covariance over each set of rows, ``covariance + eps I``.
+
+        ``eps`` is relative to the mean prior variance at the inputs, of each output that has a kernel of its own.
+        """
+        mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
+        relative = default_jitter(covariance.dtype) if self.jitter is None else self.jitter
+        amount = relative * jnp.mean(basis.diagonal(rows.reshape(-1, self.columns)), axis=-1)
+        left = (None,) * (covariance.ndim - 2)
+        eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)[left]
+        return Joint(mean, covariance + amount[(*left[amount.ndim :], ..., None, None)] * eye)
+
+    def _joint_draw(self, process: Process, basis: AbstractBasis, rows: Array, noise: Array) -> Array:
+        """Per datum, ``chol(Sigma + eps I) noise``, over the R sets of rows: ``(R, N, [P])``."""
+        mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1))
+        white = jnp.moveaxis(noise, 0, -1)
+        drawn = mean + jnp.einsum("...ij,...j->...i", small_cholesky(covariance), white)
+        return jnp.moveaxis(drawn, -1, 0)
+
+
+def _of_members(
+    function: AtRows, process: Process, basis: AbstractBasis, layout: Layout, inputs: Array, own: tuple[Array, ...]
+) -> Any:
+    """A function of each member and its rows, results ``(*batch, R, ...)``."""
+    rows = layout.rows(inputs)
+    if not layout.plates.names:
+        return function(process, basis, rows, *own)
+    assert isinstance(basis, BatchBasis)
+    if layout.is_own:
+        return each_member(function, process, basis, rows, *own)
+    return each_member(lambda one, at, *rest: function(one, at, rows, *rest), process, basis, *own)
+
+
+def _marginals(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Array, Array]:
+    """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``."""
+    found = process.marginals(basis, rows.reshape(-1, rows.shape[-1]))
+    split = [value.reshape(*value.shape[:-1], *rows.shape[:-1]) for value in found]
+    mean, variance = split if split[0].ndim == 2 else (jnp.moveaxis(value, 0, -1) for value in split)
+    return mean, variance
+
+
+def _noisy(basis: AbstractBasis) -> AbstractBasis:
+    """The basis, of all members, whose process at the inducing inputs has the jitter in its kernel."""
+    if isinstance(basis, BatchBasis):
+        return dataclasses.replace(basis, members=_noisy(basis.members))
+    assert isinstance(basis, Basis)
+    return dataclasses.replace(basis, is_noisy=True)
+
+
+def _marginals_at_inducing(process: Process, basis: AbstractBasis) -> tuple[Array, Array]:
+    """Mean and variance ``([P,] M)`` at the inducing inputs, with axes of plates on the left."""
+    if isinstance(basis, BatchBasis):
+        found: tuple[Array, Array] = each_member(_marginals_at_inducing, process, basis)
+        return found
+    assert isinstance(basis, Basis)
+    own = dataclasses.replace(basis, at_inducing=True)
+    return process.marginals(own, own.inducing)
+
+
+@one_program
+def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
+    """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs, mean function included.
+
+    None stands for the inducing inputs themselves: inside a program an array is told by its place, not by identity.
+    """
+    if at is not None:
+        mean, variance = f.each(_marginals, at)
+        shape = mean.shape if f.outputs is None else mean.shape[:-1]
+        return f._mean_at(at, shape) + mean, jnp.sqrt(variance)
+    inducing = f._inducing
+    assert inducing is not None
+    size, columns = inducing.shape[-2:]
+    shape, found = (*f.plates.lead, size), _marginals_at_inducing(f.process, f.basis)
+    if f.outputs is not None:
+        found = jnp.swapaxes(found[0], -1, -2), jnp.swapaxes(found[1], -1, -2)
+    event = () if f.outputs is None else (f.outputs,)
+    mean, variance = (value.reshape(shape + event) for value in found)
+    points = inducing if inducing.ndim == 2 else inducing.reshape(*shape, columns)
+    return f._mean_at(points, shape) + mean, jnp.sqrt(variance)

@@ -1,0 +1,101 @@
+"""Gaussian data with the function integrated out, in plates: a batch of regressions is a loop over them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior.draws import leave_one_out
+
+RNG = np.random.default_rng(0)
+X, OWN = jnp.asarray(RNG.normal(size=(4, 1))), jnp.asarray(RNG.normal(size=(3, 4, 1)))
+Y, NEW, Z = jnp.asarray(RNG.normal(size=(3, 4))), jnp.array([[0.1], [0.6]]), jnp.array([[-0.5], [0.5]])
+LENGTHSCALE, NOISE, LEVEL = jnp.array([0.3, 0.7, 1.1]), jnp.array([0.1, 0.2, 0.3]), jnp.array([1.0, 0.0, -1.0])
+
+
+def batched(X, dim, sparse, y=Y, noise=NOISE):
+    def model(lengthscale):
+        with numpyro.plate("group", 3, dim=dim):
+            kernels, wide = (
+                jax.vmap(lambda l: ngp.kernels.RBF(1.3, l))(lengthscale),
+                (slice(None), *[None] * (-dim - 1)),
+            )
+            data = None if y is None else y[wide]
+            own, options = noise[wide] if noise.ndim == 1 else noise, {"inducing": Z if sparse else None, "obs": data}
+            return ngp.gp_regression("y", kernels, X, own, mean=LEVEL[wide], **options)
+
+    return model
+
+
+def alone(X, g, sparse):
+    def model(lengthscale):
+        kernel = ngp.kernels.RBF(1.3, lengthscale)
+        return ngp.gp_regression("y", kernel, X, NOISE[g], mean=LEVEL[g], inducing=Z if sparse else None, obs=Y[g])
+
+    return model
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["exact", "collapsed"])
+@pytest.mark.parametrize("own", [False, True], ids=["shared rows", "own rows"])
+def test_a_batch_of_regressions_is_a_loop_over_them(own, sparse):
+    """Log marginal likelihood or bound, its gradient, and predictions; with the plate on either axis."""
+    rows = OWN if own else X
+    density = lambda model: lambda l: log_density(model, (l,), {}, {})[0]  # noqa: E731
+    parts = [alone(rows[g] if own else rows, g, sparse) for g in range(3)]
+    wanted = [jax.value_and_grad(density(part))(LENGTHSCALE[g]) for g, part in enumerate(parts)]
+    for dim in (-1, -2):
+        model = batched(rows, dim, sparse)
+        value, slope = jax.value_and_grad(density(model))(LENGTHSCALE)
+        np.testing.assert_allclose(value, sum(one[0] for one in wanted), rtol=1e-10)
+        np.testing.assert_allclose(slope, jnp.stack([one[1] for one in wanted]), rtol=1e-8)
+        f = model(LENGTHSCALE)
+        for g, part in enumerate(parts):
+            single = part(LENGTHSCALE[g])
+            np.testing.assert_allclose(f(NEW).mean[g], single(NEW).mean, rtol=1e-9)
+            np.testing.assert_allclose(f(NEW).variance[g], single(NEW).variance, rtol=1e-9)
+
+
+def test_draws_and_leave_one_out_of_members():
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        batched(OWN, -2, False, y=None)(LENGTHSCALE)
+    assert trace["y"]["value"].shape == (3, 1, 4)
+    marginal = trace["y"]["fn"].base_dist
+    found = marginal.each(leave_one_out, Y)
+    for g in range(3):
+        loc, covariance = jnp.full(4, LEVEL[g]), marginal.covariance[g]
+        np.testing.assert_allclose(found[0][g], leave_one_out(loc, covariance, Y[g])[0], rtol=1e-10)
+
+
+def test_posterior_of_a_batch():
+    """``predict_at`` has an axis for groups, and so has the container of ArviZ."""
+
+    def model(lengthscale, y):
+        shift = numpyro.sample("shift", numpyro.distributions.Normal(0.0, 1.0))
+        batched(OWN, -1, False, y=y - shift)(lengthscale)
+
+    posterior = ngp.Posterior.from_mcmc(model, {"shift": jnp.zeros(2)})
+    found = posterior.predict_at(jax.random.key(0), NEW, LENGTHSCALE, Y)
+    f = batched(OWN, -1, False)(LENGTHSCALE)
+    np.testing.assert_allclose(found.mean, f(NEW).mean, rtol=1e-9)
+    np.testing.assert_allclose(found.variance, f(NEW).variance + NOISE[:, None], rtol=1e-9)
+    tree = posterior.to_arviz(jax.random.key(0), LENGTHSCALE, Y)
+    assert tree["log_likelihood"]["y"].dims[2] == "group"
+
+
+def test_wrong_axes_are_named():
+    with pytest.raises(ValueError, match=r"the kernel, X, noise and mean of site 'y' must be of the same leading axes"):
+        batched(OWN[:2], -1, False)(LENGTHSCALE)
+    with pytest.raises(
+        ValueError, match=r"obs of site 'y' must be of the shape of f, \(3, 4\), with the axes of plate 'group' of 3"
+    ):
+        batched(X, -1, False, y=Y[:2])(LENGTHSCALE)
+    with pytest.raises(
+        ValueError, match=r"noise must be of shape \(4, 1\), one for each member, or \(1, 4\), but got shape \(4,\)"
+    ):
+        kernels = jax.vmap(lambda l: ngp.kernels.RBF(1.3, l))(jnp.ones(4))
+        with numpyro.plate("group", 4):
+            ngp.gp_regression("y", kernels, X, jnp.ones(4), obs=jnp.zeros((4, 4)))

@@ -1,0 +1,265 @@
+"""A process in a model: predictions from points and beliefs, joints and draws, shapes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.primitives.process import GaussianProcess
+from tests.oracles.build import kernel_of
+from tests.oracles.vectors import cases
+
+
+def process(value, kernel, Z, **options):
+    """The process that a model sees when its site holds ``value``."""
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
+        return ngp.gp("f", kernel, Z, **options)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", cases("svgp"))
+def test_belief_gives_marginals_and_joint(case):
+    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    f = process(belief, kernel_of(case), case["Z"], jitter=0.0)
+    marginal = f(case["Xs"])
+    assert isinstance(marginal, dist.Normal)
+    np.testing.assert_allclose(marginal.loc, case["mean"], atol=1e-9)
+    np.testing.assert_allclose(marginal.scale**2, case["var"], atol=1e-9)
+    joint = f.joint(case["Xs"])
+    np.testing.assert_allclose(joint.loc, case["mean"], atol=1e-9)
+    np.testing.assert_allclose(joint.covariance_matrix, case["cov"], atol=1e-9)
+
+
+@pytest.mark.parametrize("case", cases("svgp"))
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
+def test_model_at_a_belief_is_the_bound(case, likelihood):
+    """log density of the model at a belief = ELBO; forgetting the KL or the variance term is off by > 0.1."""
+    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
+    seen = (
+        ngp.likelihoods.Gaussian(np.sqrt(case["noise"]))
+        if likelihood == "gaussian"
+        else ngp.likelihoods.Bernoulli("probit")
+    )
+    y = case["y"] if likelihood == "gaussian" else case["labels"]
+
+    def model():
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(y)):
+            ngp.observe("y", f(case["X"]), seen, obs=y)
+
+    bound, _ = log_density(model, (), {}, {"f": belief})
+    np.testing.assert_allclose(bound, case[f"elbo_{likelihood}"], atol=1e-9 if likelihood == "gaussian" else 1e-6)
+
+
+@pytest.mark.parametrize("case", cases("sparse_mcmc"))
+@pytest.mark.parametrize("likelihood", ["bernoulli_probit", "poisson"])
+def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
+    seen = ngp.likelihoods.Poisson() if likelihood == "poisson" else ngp.likelihoods.Bernoulli("probit")
+    y = case["counts"] if likelihood == "poisson" else case["labels"]
+
+    def model():
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(y)):
+            ngp.observe("y", f(case["X"]), seen, obs=y)
+
+    target, _ = log_density(model, (), {}, {"f": jnp.asarray(case["v"])})
+    np.testing.assert_allclose(target, case[f"{likelihood}/target"], atol=1e-6)
+
+
+@pytest.mark.long
+def test_shapes_with_outputs_and_leading_axes(rng):
+    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(3, 4, 2))
+    kernel = ngp.kernels.RBF(1.0, 1.0)
+    one = process(jnp.asarray(rng.normal(size=5)), kernel, Z)
+    assert one(X).batch_shape == (3, 4)
+    assert one.joint(X).batch_shape == (3,)
+    several = process(jnp.asarray(rng.normal(size=(2, 5))), kernel, Z, outputs=2)
+    assert (several(X).batch_shape, several(X).event_shape) == ((3, 4), (2,))
+    assert (several.joint(X).batch_shape, several.joint(X).event_shape) == ((3, 2), (4,))
+    first = process(several.process.v[1], kernel, Z)
+    np.testing.assert_allclose(several(X).base_dist.loc[..., 1], first(X).loc, rtol=1e-12)
+
+
+def test_where_a_mean_is_read_it_is_said_that_it_is_no_function():
+    """An integral of ``f(x).loc`` has no variance, and nothing in a program can tell it from one of a function."""
+    said = " ".join(GaussianProcess.__call__.__doc__.split())
+    assert "loses the variance of the belief" in said
+    assert "Posterior.function_draws" in said
+
+
+@pytest.mark.long
+def test_mean_functions(rng):
+    Z, X = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
+    kernel = ngp.kernels.RBF(1.0, 1.0)
+    zero = process(jnp.zeros(5), kernel, Z)(X)
+    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=2.0)(X).loc, zero.loc + 2.0)
+    np.testing.assert_allclose(process(jnp.zeros(5), kernel, Z, mean=lambda x: x[..., 0])(X).loc, X[:, 0])
+    projected = process(jnp.zeros((2, 5)), kernel, Z, outputs=2, mean=ngp.means.identity(2))
+    np.testing.assert_allclose(projected(X).base_dist.loc, X)
+    np.testing.assert_allclose(projected.joint(X).loc, X.T)
+    with pytest.raises(
+        ValueError, match=r"mean must be a function whose value at X of shape \(4, 2\) has shape \(4,\)"
+    ):
+        process(jnp.zeros(5), kernel, Z, mean=lambda x: x)(X)
+
+
+def at_own_inputs(value, **options):
+    """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; with the jitter."""
+    Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
+    kernel = ngp.kernels.Matern52(1.3, 0.7)
+    at = functools.partial(process, value, kernel, jitter=1e-2, **options)
+    called, named = (lambda Z, X: moments(at(Z)(X))), (lambda Z: moments(at(Z).at_inducing()))
+    noisy = lambda Z: moments(at(Z).at_inducing(with_jitter=True))  # noqa: E731
+    same = [called(Z, Z), jax.jit(lambda Z: called(Z, Z))(Z), called(Z, jnp.array(Z)), jax.jit(called)(Z, Z)]
+    same += [named(Z), jax.jit(named)(Z)]
+    return same, [noisy(Z), jax.jit(noisy)(Z)], np.asarray(kernel.matrix(Z)) + 1.3e-2 * np.eye(5)
+
+
+def moments(f):
+    return jnp.stack([f.mean, f.variance])
+
+
+POINTS = [
+    (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
+    (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
+]
+BELIEFS = [
+    (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+    (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
+]
+
+
+@pytest.mark.parametrize(("value", "options"), POINTS + BELIEFS)
+def test_a_process_called_at_its_inducing_inputs_is_the_same_however_they_come(value, options):
+    """With a jitter of 1e-2, a variance of eps in the place of eps - eps^2 (K + eps I)^-1 is off by 1e-4 and more."""
+    (first, *others), _, _ = at_own_inputs(value, **options)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("value", "options"), POINTS)
+def test_a_point_at_inducing_is_known_and_has_the_jitter_in_its_kernel(value, options):
+    """``u = L v`` of ``K + eps I``, with the mean; f(Z) is off by 1e-2, a factor transposed by 1."""
+    _, named, gram = at_own_inputs(value, **options)
+    values = np.asarray(value) @ np.linalg.cholesky(gram).T
+    values = values.T
+    if "mean" in options:
+        values = values + np.random.default_rng(0).normal(size=(5, 2))[:, 0]
+    for mean, variance in named:
+        np.testing.assert_allclose(mean, values, atol=1e-12)
+        np.testing.assert_array_equal(variance, np.zeros_like(values))
+
+
+def test_a_belief_at_inducing_is_that_of_noisy_values():
+    """``L S L^T`` on the diagonal, of ``K + eps I``: without the jitter it is off by 1e-3 and more."""
+    _, named, gram = at_own_inputs(*BELIEFS[0][:1])
+    factor = np.linalg.cholesky(gram)
+    for mean, variance in named:
+        np.testing.assert_allclose(mean, factor @ np.arange(5.0), atol=1e-12)
+        np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
+
+
+@pytest.mark.long
+def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
+    """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""
+    rng = np.random.default_rng(0)
+    X, y, v = jnp.asarray(rng.normal(size=(6, 2))), jnp.asarray(rng.integers(0, 2, 6)), jnp.asarray(rng.normal(size=6))
+
+    def model():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.3, scale), X, jitter=1e-4)
+        with numpyro.plate("data", 6):
+            ngp.observe("y", f.at_inducing(with_jitter=True), ngp.likelihoods.Bernoulli(), obs=y)
+
+    def hand():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
+        squares = jnp.sum((X[:, None] - X[None]) ** 2, axis=-1)
+        gram = 1.3 * jnp.exp(-0.5 * squares / scale**2) + 1.3e-4 * jnp.eye(6)
+        with numpyro.plate("data", 6):
+            numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
+
+    def density(model, at):
+        return log_density(model, (), {}, {"lengthscale": at[0], "f": at[1]})[0]
+
+    at = (jnp.array(0.8), v)
+    found, wanted = (jax.jit(jax.value_and_grad(lambda at, m=m: density(m, at)))(at) for m in (model, hand))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    found, wanted = (jax.jit(jax.hessian(lambda x, m=m: density(m, (x, v))))(at[0]) for m in (model, hand))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_at_inducing_calls_no_kernel_again():
+    calls = []
+
+    def kernel(X1, X2):
+        calls.append(X1.shape)
+        return jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, axis=-1))
+
+    Z = jnp.arange(3.0)[:, None]
+    f = process(jnp.zeros(3), kernel, Z)
+    before = [shape for shape in calls if shape == (3, 1)]
+    f.at_inducing()
+    f(Z)
+    assert [shape for shape in calls if shape == (3, 1)] == before
+
+
+def noise_of(f, X, value):
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"e": value}):
+        return f.draw("e", X)
+
+
+@pytest.mark.long
+def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
+    """Same inputs on the left axis must give the same value: an independent draw (the classic bug) would not."""
+    Z, X = rng.normal(size=(5, 1)), rng.normal(size=(4, 1))
+    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=5)), 0.4 * jnp.eye(5))
+    f = process(belief, ngp.kernels.Matern52(1.0, 0.6), Z, jitter=1e-10)
+    marginal = f(X)
+    e = jnp.asarray(rng.normal(size=4))
+    np.testing.assert_allclose(noise_of(f, X, e), marginal.loc + marginal.scale * e, rtol=1e-9)
+    twice = jnp.stack([jnp.asarray(X), jnp.asarray(X)])
+    values = noise_of(f, twice, jnp.asarray(rng.normal(size=(2, 4))))
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
+    apart = jnp.stack([jnp.asarray(X), jnp.asarray(X) + 0.3])
+    noise = jnp.asarray(rng.normal(size=(2, 4)))
+    drawn = noise_of(f, apart, noise)
+    for n in range(4):
+        joint = f.joint(apart[:, n])
+        dense = joint.loc + np.linalg.cholesky(joint.covariance_matrix) @ noise[:, n]
+        np.testing.assert_allclose(drawn[:, n], dense, atol=1e-6)
+
+
+@pytest.mark.long
+def test_draw_with_outputs_is_a_draw_for_each_output(rng):
+    Z, X = rng.normal(size=(5, 1)), jnp.asarray(rng.normal(size=(3, 4, 1)))
+    v, noise = jnp.asarray(rng.normal(size=(2, 5))), jnp.asarray(rng.normal(size=(3, 4, 2)))
+    kernel = ngp.kernels.Matern52(1.0, 0.6)
+    both = noise_of(process(v, kernel, Z, outputs=2), X, noise)
+    for p in range(2):
+        np.testing.assert_allclose(both[..., p], noise_of(process(v[p], kernel, Z), X, noise[..., p]), atol=1e-9)
+
+
+@pytest.mark.long
+def test_several_processes_in_one_model(rng):
+    X = jnp.asarray(rng.normal(size=(5, 1)))
+
+    def model():
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+        g = ngp.gp("g", ngp.kernels.Matern12(1.0, 1.0), X[:2])
+        with numpyro.plate("data", 5):
+            ngp.observe("y", (f(X), g(X)), ngp.likelihoods.HeteroscedasticGaussian(), obs=jnp.zeros(5))
+
+    density, trace = log_density(
+        model, (), {}, {"f": jnp.zeros(3), "g": ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))}
+    )
+    assert jnp.isfinite(density)
+    assert set(trace) == {"f", "g", "data", "y"}
