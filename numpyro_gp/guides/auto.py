@@ -1,6 +1,6 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.given_rows import given_rows_again
-from numpyro_gp.guides.internals import active_handlers, make_plates, set_plates
+from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
@@ -160,7 +160,7 @@ class AutoGP(AutoGuide):
                     stack.enter_context(plates[frame.name])
                 fn = self._distribution(name, site, args, kwargs)
                 result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
-        _list_in_order(name for name, site in self.prototype_trace.items() if _is_latent(site))
+        list_in_order(name for name, site in self.prototype_trace.items() if _is_latent(site))
         if is_new:
             latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
             keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
@@ -304,19 +304,6 @@ class _Fitted(dict[str, Any]):
     def of_site(self, site: Site) -> Any:
         """The value of a ``param`` site, for ``handlers.substitute``."""
         return self[site["name"]] if site["type"] == "param" else None
-
-
-def _list_in_order(names: Iterable[str]) -> None:
-    """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
-
-    They are sampled in another order, because an autoguide samples all of its own sites at once.
-    """
-    ordered = list(names)
-    for handler in active_handlers():
-        if isinstance(handler, handlers.trace):
-            for name in ordered:
-                if name in handler.trace:
-                    handler.trace.move_to_end(name)
 
 
 def _without_tracer(leaf: Any) -> Any:

@@ -7,7 +7,7 @@ here because guides are the first to need it.
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "SteinHooks",
     "active_handlers",
     "is_validated",
+    "list_in_order",
     "declared_parameters",
     "keys_of_elbo_particles",
     "key_of_stein_step",
@@ -69,6 +70,19 @@ def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
 def active_handlers() -> list[Any]:
     """The handlers that stand around whatever runs now, the outermost first."""
     return _PYRO_STACK
+
+
+def list_in_order(names: Iterable[str]) -> None:
+    """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
+
+    They are sampled in another order, because an autoguide samples all of its own sites at once.
+    """
+    ordered = list(names)
+    for handler in active_handlers():
+        if isinstance(handler, trace):
+            for name in ordered:
+                if name in handler.trace:
+                    handler.trace.move_to_end(name)
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:

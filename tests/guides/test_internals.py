@@ -181,3 +181,11 @@ def test_the_handlers_around_what_runs_are_known():
     outer, inner = handlers.seed(rng_seed=0), handlers.block()
     with outer, inner:
         assert internals.active_handlers() == [outer, inner]
+
+
+def test_traces_that_are_made_list_sites_in_the_order_asked_for():
+    with handlers.trace() as trace, handlers.seed(rng_seed=0):
+        for name in "abc":
+            numpyro.sample(name, dist.Normal())
+        internals.list_in_order("ca")
+    assert list(trace) == ["b", "c", "a"]
