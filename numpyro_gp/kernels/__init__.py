@@ -4,10 +4,11 @@ from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Sca
 from numpyro_gp.kernels.batch import stack
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.features import features
+from numpyro_gp.kernels.measures import Gaussian, Uniform
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
-from numpyro_gp.kernels.zero_mean import Gaussian, Uniform, ZeroMean
+from numpyro_gp.kernels.zero_mean import ZeroMean
 
 __all__ = [
     "Kernel",

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
 from numpyro_gp.kernels.category import ZeroMeanCategory
+from numpyro_gp.kernels.measures import Uniform
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import (
@@ -29,7 +30,7 @@ from numpyro_gp.kernels.stationary import (
     _centre,
     _Stationary,
 )
-from numpyro_gp.kernels.zero_mean import Uniform, ZeroMean
+from numpyro_gp.kernels.zero_mean import ZeroMean
 
 __all__ = ["Features", "features"]
 

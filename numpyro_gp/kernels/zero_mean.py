@@ -6,135 +6,24 @@ for long lengthscales the plain form subtracts numbers near 1 and has no correct
 
 import math
 from collections.abc import Callable
-from typing import cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import erf
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_floating, check_points, fail, when_known
-from numpyro_gp.kernels.base import Kernel, _require_axes, per_input, positive_per_input
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.kernels.base import Kernel, per_input
+from numpyro_gp.kernels.measures import Gaussian, Uniform, column_of, legendre
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
 
-__all__ = ["ZeroMean", "Uniform", "Gaussian"]
+__all__ = ["ZeroMean"]
 
 # Below this lengthscale (relative to the interval) the closed forms have no cancellation and the
 # 20-node rule of the deviation form would no longer resolve the kernel.
 CLOSED_FORM_BELOW = 0.2
 NODES = 20
-
-
-def _finite(argument: str, value: ArrayLike) -> Array:
-    return _require_axes(argument, check_floating(argument, value), 1)
-
-
-def _legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarray, " {order}"]]:
-    """Gauss-Legendre nodes and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(order)
-    return 0.5 * (nodes + 1), 0.5 * weights
-
-
-def _pieces(ends: Float[Array, " E"], order: int) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
-    """Gauss-Legendre points and weights on the intervals between sorted ``ends``, one after the other."""
-    nodes, weights = (jnp.asarray(rule, ends.dtype)[None, :] for rule in _legendre(order))
-    lengths = jnp.diff(ends)[:, None]
-    return (ends[:-1, None] + lengths * nodes).reshape(-1), (lengths * weights).reshape(-1)
-
-
-def _interior(breaks: ArrayLike | None, like: Array) -> Float[Array, " B"]:
-    return jnp.zeros((0,), like.dtype) if breaks is None else jnp.reshape(jnp.asarray(breaks, like.dtype), (-1,))
-
-
-@value_type()
-class Uniform:
-    """The uniform probability measure on ``[low, high]``, each a scalar or ``(D,)``.
-
-    Examples
-    --------
-    >>> nodes, weights = Uniform(0.0, 2.0).quadrature()
-    >>> round(float((weights * nodes**2).sum()), 12)
-    1.333333333333
-    """
-
-    low: ArrayField = cast("ArrayField", 0.0)
-    high: ArrayField = cast("ArrayField", 1.0)
-
-    def __post_init__(self) -> None:
-        low, high = _finite("low", self.low), _finite("high", self.high)
-
-        def check(first: np.ndarray, last: np.ndarray) -> None:
-            if not np.all(first < last):
-                fail("high", "greater than low", f"low={first.tolist()}, high={last.tolist()}", "Swap the two ends.")
-
-        when_known(check, low, high)
-        store(self, low=low, high=high)
-
-    def column(self, index: int) -> "Uniform":
-        """The one-dimensional measure of one input."""
-        return Uniform(*(_pick(value, index) for value in (self.low, self.high)))
-
-    def density(self, x: Array) -> Array:
-        """Density at ``x``, for a one-dimensional measure."""
-        return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
-
-    def quadrature(
-        self, breaks: ArrayLike | None = None, order: int = 16
-    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
-        """Nodes and weights (which sum to 1) of a one-dimensional measure.
-
-        Gauss-Legendre with ``order`` nodes on each piece between the ``breaks``, the points where
-        the integrand has a kink; ``(len(breaks) + 1) * order`` nodes.
-        """
-        low, high = (jnp.reshape(value, (1,)) for value in (self.low, self.high))
-        inside = jnp.clip(_interior(breaks, low), low, high)
-        nodes, weights = _pieces(jnp.concatenate([low, jnp.sort(inside), high]), check_count("order", order))
-        return nodes, weights / (high - low)
-
-
-@value_type()
-class Gaussian:
-    """The normal probability measure ``N(mean, sd^2)``, each a scalar or ``(D,)``.
-
-    Examples
-    --------
-    >>> nodes, weights = Gaussian(1.0, 2.0).quadrature()
-    >>> round(float((weights * nodes**2).sum()), 6)
-    5.0
-    """
-
-    mean: ArrayField = cast("ArrayField", 0.0)
-    sd: ArrayField = cast("ArrayField", 1.0)
-
-    def __post_init__(self) -> None:
-        store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
-
-    def column(self, index: int) -> "Gaussian":
-        """The one-dimensional measure of one input."""
-        return Gaussian(*(_pick(value, index) for value in (self.mean, self.sd)))
-
-    def density(self, x: Array) -> Array:
-        """Density at ``x``, for a one-dimensional measure."""
-        return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
-
-    def quadrature(
-        self, breaks: ArrayLike | None = None, order: int = 16
-    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
-        """Nodes and weights of a one-dimensional measure, as :meth:`Uniform.quadrature`.
-
-        Pieces reach nine standard deviations from the mean and are at most 1.5 of them long.
-        """
-        mean, sd = (jnp.reshape(value, (1,)) for value in (self.mean, self.sd))
-        own = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
-        inside = jnp.clip(_interior(breaks, own), own[:1], own[-1:])
-        nodes, weights = _pieces(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
-        return nodes, weights * self.density(nodes)
-
-
-def _pick(value: Array, index: int) -> Array:
-    return value if value.ndim == 0 else value[index]
 
 
 Profile = Callable[[Array], Array]
@@ -232,7 +121,7 @@ def _uniform_deviations(
 ) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
     """``a(x)`` of each coordinate and ``b`` on [0, 1], right for every lengthscale."""
     deviation, integral, mean = _FORMULAS[family]
-    nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in _legendre(NODES))
+    nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in legendre(NODES))
     is_short = lengthscale < CLOSED_FORM_BELOW
     # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
     long = jnp.where(is_short, CLOSED_FORM_BELOW, lengthscale)
@@ -309,7 +198,7 @@ class ZeroMean(Kernel):
             per_input(argument, value, like)  # checks the number of columns
         family = type(self.kernel)
         return tuple(
-            ZeroMean(family(1.0, _pick(self.kernel.lengthscale, d)), self.measure.column(d)) for d in range(columns)
+            ZeroMean(family(1.0, column_of(self.kernel.lengthscale, d)), self.measure.column(d)) for d in range(columns)
         )
 
     def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate
 
 from numpyro_gp.kernels import RBF, Gaussian, Linear, Matern12, Matern32, Matern52, Uniform, ZeroMean
 from tests.oracles.vectors import cases
@@ -114,18 +114,6 @@ def test_rows_integrate_to_zero_under_the_measure():
         nodes, weights = kernel.measure.quadrature(breaks=X)
         assert abs(np.sum(weights) - 1) < 1e-12
         np.testing.assert_allclose(kernel.matrix(X, nodes[:, None]) @ weights, 0, atol=1e-9)
-
-
-def test_measures_densities_and_columns():
-    x = np.array([-0.5, 0.3, 4.0])
-    np.testing.assert_allclose(Gaussian(0.2, 1.5).density(x), stats.norm(0.2, 1.5).pdf(x), rtol=1e-12)
-    np.testing.assert_allclose(Uniform(-1.0, 3.0).density(x), stats.uniform(-1, 4).pdf(x), rtol=1e-12)
-    assert float(Uniform(np.array([0.0, 1.0]), 3.0).column(1).low) == 1.0
-    assert float(Gaussian(0.0, np.array([0.5, 2.0])).column(1).sd) == 2.0
-    nodes, weights = Gaussian(0.2, 1.5).quadrature(breaks=[0.3])
-    np.testing.assert_allclose(
-        weights @ (np.abs(nodes - 0.3)), stats.norm(0.2, 1.5).expect(lambda s: abs(s - 0.3)), rtol=1e-7
-    )
 
 
 def test_traced_lengthscale_has_a_finite_gradient_on_both_sides_of_the_switch():
