@@ -128,6 +128,8 @@ def _squares_of(f: AdditiveGP) -> Squares:
     if not isinstance(f, AdditiveGP):
         cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
         fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
+    if f.plates.names:
+        fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
     return squares(f.basis)
 
 

@@ -172,3 +172,13 @@ def test_bad_input():
     single = ngp.Posterior.from_mcmc(lambda X: ngp.gp("f", RBF(1.0, 1.0), X), {"f": jnp.zeros((2, 3))})
     with pytest.raises(ValueError, match="site must be one additive_gp site of the model"):
         sobol.each_draw(single, jax.random.key(0), lambda f, key: 0.0, line)
+
+
+def test_processes_of_groups_are_refused():
+    kernels, Z = {"a": ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)}, jnp.array([[0.2], [0.7]])
+    with numpyro.plate("group", 3):
+        f = process(jnp.zeros((3, 2)), kernels, {"a": Z})
+    with pytest.raises(
+        ValueError, match=r"f must be the process of one group, but got one for each member of plate 'group'"
+    ):
+        sobol.plug_in(f)
