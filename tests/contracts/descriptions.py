@@ -53,9 +53,8 @@ CHOICES = {
     "hyper": ("sampled", "fixed", "param"),
     "kernel": ("rbf", "sum", "class", "callable"),  # the last two are the user's own
     "around": ("nothing", "mask", "scale", "scope"),  # handlers around the data
-    "plates": ("data", "replicates", "groups"),  # groups: a process, with a kernel of its own, for each of them
+    "plates": ("data", "replicates"),
 }
-IN_GROUPS = ("one", "two", "additive")
 # X: a process at its own inducing inputs, asked for; object: X itself passed for both arguments.
 INDUCING = ("Z", "X", "object")
 SITES = {"one": 1, "outputs": 1, "two": 2, "three": 3, "additive": 1, "deep": 1}
@@ -92,11 +91,6 @@ class Description:
         return self.inducing == "Z" and not self.is_conditioned
 
     @property
-    def is_grouped(self) -> bool:
-        """Whether processes stand in a plate of groups."""
-        return self.plates == "groups"
-
-    @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites of processes that a likelihood sees."""
         return tuple(f"func_{letter}" for letter in "abc"[: SITES.get(self.process, 0)])
@@ -117,8 +111,6 @@ def descriptions(draw: Any) -> Description:
     process = one_of(*LIKELIHOODS)
     chosen = {name: one_of(*values) for name, values in CHOICES.items()}
     outputs = process == "outputs"
-    if process not in IN_GROUPS and chosen["plates"] == "groups":
-        chosen["plates"] = "replicates"
     if process in CONDITIONED:
         chosen |= {"hyper": "sampled", "around": "nothing", "plates": "data"}
     return Description(
