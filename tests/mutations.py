@@ -88,7 +88,7 @@ FAULTS = [
     ),
     Fault(
         "features at the inducing inputs with no jitter taken off",
-        "beliefs/base.py",
+        "beliefs/basis.py",
         "return self.factor.T - change",
         "return self.factor.T",
         "beliefs/test_base.py",
@@ -144,7 +144,7 @@ FAULTS = [
     ),
     Fault(
         "one kernel of a product over columns that averages to something",
-        "kernels/zero_mean.py",
+        "kernels/measures.py",
         "return 0.5 * (nodes + 1), 0.5 * weights",
         "return 0.5 * (nodes + 1), weights",
         "kernels/test_zero_mean.py",
@@ -216,8 +216,8 @@ FAULTS = [
     Fault(
         "whitened beliefs known by the module of their class",
         "posterior/draws.py",
-        'return {name: site["value"].is_whitened(unwrap(site["fn"]).basis) for name, site in _beliefs(trace).items()}',
-        'return {n: type(s["value"]).__module__.endswith("coupled") for n, s in _beliefs(trace).items()}',
+        'return {name: s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"])) for name, s in sites.items()}',
+        'return {n: type(s["value"]).__module__.endswith("coupled") for n, s in sites.items()}',
         "posterior/test_draws.py",
     ),
     Fault(
@@ -243,7 +243,7 @@ FAULTS = [
     ),
     Fault(
         "a process recorded by its name without the scopes around it",
-        "primitives/gp.py",
+        "primitives/opening.py",
         "recorded[process.name] = process",
         'recorded[process.name.split("/")[-1]] = process',
         "posterior/test_new_data.py",
