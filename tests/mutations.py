@@ -216,8 +216,8 @@ FAULTS = [
     Fault(
         "whitened beliefs known by the module of their class",
         "posterior/draws.py",
-        'return {name: s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"])) for name, s in sites.items()}',
-        'return {n: type(s["value"]).__module__.endswith("coupled") for n, s in sites.items()}',
+        'site["value"].is_whitened(unwrap(site["fn"]).basis_of(site["value"]))',
+        'type(site["value"]).__module__.endswith("coupled")',
         "posterior/test_draws.py",
     ),
     Fault(
