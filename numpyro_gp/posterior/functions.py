@@ -68,7 +68,8 @@ def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
     members = len(functions.draws.plates.lead)
     is_own = inputs.ndim > 2 + members or (inputs.ndim == 3 and not members)
     if inputs.ndim not in {2, 2 + members, 3 + members} or (is_own and inputs.shape[0] != len(functions)):
-        required = f"of shape (N, D), or ({len(functions)}, ..., N, D) with inputs for each function"
+        of_each = "..., N, D" if members else "N, D"
+        required = f"of shape (N, D), or ({len(functions)}, {of_each}) with inputs for each function"
         fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
     together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))

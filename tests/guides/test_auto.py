@@ -210,13 +210,6 @@ def test_one_natural_step_lands_on_the_optimum_through_svi():
     np.testing.assert_allclose(-result.losses[-1], problem.evidence, atol=1e-6)
 
 
-def in_plate(X, y=None):
-    with numpyro.plate("group", 2, dim=-2):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
-        with numpyro.plate("data", X.shape[0], dim=-1):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=None if y is None else jnp.stack([y, y]))
-
-
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -226,7 +219,6 @@ def in_plate(X, y=None):
         (lambda: ngp.AutoGP(3), TypeError, "model must be a NumPyro model function"),
         (lambda: ngp.AutoGP(model, rest="AutoNormal"), TypeError, "rest must be an autoguide class"),
         (lambda: started(ngp.AutoGP(model, {"f": lambda name, prior: 3.0})), TypeError, "recipe of site 'f' must be a function that returns a belief"),
-        (lambda: started(ngp.AutoGP(in_plate), fn=in_plate), ValueError, r"GP site 'f' must be outside every plate.*inside plate 'group'. Use gp\(..., outputs=P\)"),
         (lambda: started(ngp.AutoGP(model, {"noise": ngp.guides.coupled()})), ValueError, r"recipe of site 'noise' must be one for its kind of site"),
         (lambda: ngp.AutoGP(model).median({}), RuntimeError, "the guide must be initialised"),
     ],
