@@ -278,5 +278,7 @@ def in_plates(tree: Tree, lead: tuple[int, ...], batch: tuple[int, ...], site: s
         )
         return found
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
-    cure = 'Call gp in a plate, as numpyro.plate("group", G), of as many members, or for outputs pass outputs=.'
-    fail(f"the kernel, or the inducing inputs, of site {site!r}", required, f"leading axes {lead}", cure)
+    cure = (
+        'Call it in numpyro.plate("group", G) of as many members; outputs= is for outputs, noise (N,) for rows of data.'
+    )
+    fail(f"the kernel, the inducing inputs or the noise of site {site!r}", required, f"leading axes {lead}", cure)

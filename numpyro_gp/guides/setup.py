@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpyro
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
@@ -94,11 +95,14 @@ def set_up(function: Callable[[], Any], inputs: Sequence[Array], *owners: object
 
 
 def try_out(function: Callable[[], Any], *owners: object) -> None:
-    """Trace a function, for what it refuses in its arguments alone; ``owners`` are left as they were."""
+    """Trace a function, for what it refuses in its arguments alone; ``owners`` are left as they were.
+
+    NumPyro's checks of values, for which it would compile, are left to the program that follows (`Validated`).
+    """
     watched = (*owners, *active_handlers())
 
     def traced() -> None:
-        with _undone(watched):
+        with _undone(watched), numpyro.validation_enabled(False):
             function()
 
     jax.make_jaxpr(traced)()

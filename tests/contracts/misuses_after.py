@@ -156,7 +156,7 @@ ANSWERS: list[Row] = [
     (lambda: chain().predict(KEY, 3.0), "rows must be names of array arguments"),
     (lambda: chain().predict_at(KEY, X, X, Y), "gp must be the data site of a gp_regression"),
     (lambda: conditioned().predict(KEY, X), "site must be one unobserved ngp.observe site"),
-    (lambda: conditioned().predict_at(KEY, Y, X, Y), r"X must be an array of shape \(N, D\)"),
+    (lambda: conditioned().predict_at(KEY, Y, X, Y), r"X must be an array of shape \(..., N, D\)"),
     (lambda: conditioned().predict_at(KEY, X, X, Y, gp="z"), "gp must be the name of one process"),
     (lambda: conditioned().predict_at(KEY, X, X, Y, noise=-1.0), "noise must be positive"),
     (lambda: chain().function_draws(KEY, Y, jnp.asarray(X)), "X must be an array of shape"),

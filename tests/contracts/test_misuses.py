@@ -21,6 +21,8 @@ PACKAGE = Path(numpyro_gp.__file__).parent
 NO_MISUSES = {"NonFiniteLoss", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised.
 NO_MISUSES |= {"TypeError in primitives/programs.py", "UnfitStart"}
+# What the user's own source of batches raised, a step later.
+NO_MISUSES |= {"self.waiting in training/batches.py"}
 # NumPyro's own words, as it says them where values are known.
 NO_MISUSES |= {"ValueError in guides/validation.py"}
 
