@@ -18,6 +18,7 @@ def test_shared_modules_have_no_main():
         assert "def main(" not in (ROOT / "examples" / f"{name}.py").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path):
     flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
