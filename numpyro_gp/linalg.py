@@ -1,7 +1,7 @@
 """Cholesky factors with the library's only jitter, and what is solved with them.
 
-`factorise` gives a factor *and* its inverse by one triangular solve (a batched one for matrices with
-leading axes, and under ``vmap``). What follows from it, features, draws and gradients, is a matrix
+`factorise` gives a factor *and* its inverse, put together by halves (batched for matrices with leading
+axes, and under ``vmap``). What follows from it, features, draws and gradients, is a matrix
 product, faster than a solve on CPU and much faster on GPU; `small_cholesky` unrolls factors of up to
 16 rows into array operations (mathematics.md section 12). The precision ``S^-1`` is formed once, in
 the derivative of `gaussian_log_density`, which it is a part of.

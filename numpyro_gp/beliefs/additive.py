@@ -16,7 +16,7 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
-from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, solve_lower
+from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower
 
 __all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
 
@@ -243,7 +243,7 @@ class BlockLowRank(AbstractBelief):
 
     def roots(self) -> tuple[Blocks, Blocks, Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``."""
-        inverses = tuple(solve_lower(P, jnp.eye(P.shape[0], dtype=P.dtype)) for P in self.precision_trils)
+        inverses = tuple(inverse_lower(P) for P in self.precision_trils)
         rows = [self.W[at] for at in _places(self.precision_trils)]
         scaled = [inverse @ row for inverse, row in zip(inverses, rows, strict=True)]
         factor, inner = _half(jnp.concatenate(scaled))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpyro
 from jax import lax
 
-from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
@@ -22,7 +22,7 @@ from numpyro_gp.checks import check_choice, check_count, check_nonnegative, chec
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, member_param, start_scale
-from numpyro_gp.linalg import factorise, jittered, solve_lower
+from numpyro_gp.linalg import factorise, inverse_lower, jittered
 from numpyro_gp.sites import InducingPrior
 
 __all__ = ["decoupled", "gamma_scale", "hybrid", "natural_coefficients", "orthogonal"]
@@ -293,8 +293,7 @@ def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: b
     if not natural:
         center = member_param(f"{name}/mean", prior, mean)
         return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))
-    invert = lambda C: solve_lower(C, jnp.eye(C.shape[-1], dtype=C.dtype))  # noqa: E731
-    inverse = over_axes(invert, factor.ndim - 2)(factor)
+    inverse = inverse_lower(factor)
     precision, axes = jnp.swapaxes(inverse, -1, -2) @ inverse, prior.event_dim
     shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean), axes)
     return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision, axes + 1)))

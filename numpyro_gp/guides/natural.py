@@ -14,7 +14,7 @@ import numpyro
 from jax.custom_derivatives import SymbolicZero
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
-from numpyro_gp.linalg import factorise, flipped, half_log_det, outer_square
+from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, outer_square
 
 __all__ = [
     "Expectations",
@@ -77,8 +77,7 @@ def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Arr
 
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
     """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
-    product = flipped(root) @ cotangent
-    lower = jnp.tril(product) - 0.5 * product * jnp.eye(product.shape[-1], dtype=product.dtype)
+    lower = half_diagonal(flipped(root) @ cotangent)
     return flipped(root_inverse) @ (0.5 * (lower + lower.T)) @ root_inverse
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "minibatch_of",
     "model_trace",
     "with_batch",
+    "with_static",
 ]
 
 
@@ -229,10 +230,15 @@ def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, 
     return found
 
 
+def with_static(engine: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a call of the model or guide, those that the engine itself adds included."""
+    return {**kwargs, **(getattr(engine, "static_kwargs", None) or {})}
+
+
 def model_trace(engine: Any, args: tuple, kwargs: dict[str, Any]) -> Trace:
     """Sites of an engine's model, none where it has no model."""
-    model, static = getattr(engine, "model", None), getattr(engine, "static_kwargs", None) or {}
-    return abstract_trace(model, args, {**kwargs, **static}) if callable(model) else {}
+    model = getattr(engine, "model", None)
+    return abstract_trace(model, args, with_static(engine, kwargs)) if callable(model) else {}
 
 
 def data_part(engine: Any, args: tuple, kwargs: dict[str, Any], rows: int, num_data: int) -> Part:
@@ -266,7 +272,7 @@ def check_guide(engine: Any, data: Data, arrays: list[Array]) -> None:
     if data.part is None or not callable(getattr(engine, "guide", None)):
         return
     with data.opened(arrays) as (args, kwargs):
-        kwargs = {**kwargs, **(getattr(engine, "static_kwargs", None) or {})}
+        kwargs = with_static(engine, kwargs)
         traces = [abstract_trace(function, args, kwargs) for function in (engine.model, engine.guide)]
     plate = data.part.plate
     local = [name for name, site in traces[0].items() if is_latent(site) and in_plate(site, plate)]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from numpyro_gp.arrays import Array, Merge
 from numpyro_gp.checks import fail
 from numpyro_gp.sites import Trace, is_latent
-from numpyro_gp.training.batches import Data, Stream, Whole, data_part, minibatch_of, model_trace
+from numpyro_gp.training.batches import Data, Stream, Whole, data_part, minibatch_of, model_trace, with_static
 from numpyro_gp.training.calls import bind, split_arguments
 from numpyro_gp.training.placement import Drawn, Placement, placement_of
 from numpyro_gp.training.start import argument_names
@@ -71,4 +71,4 @@ def check_call(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     """Refuse arguments that the engine's model would refuse."""
     model = getattr(engine, "model", None)
     if argument_names(model):
-        bind(model, args, {**kwargs, **(getattr(engine, "static_kwargs", None) or {})})
+        bind(model, args, with_static(engine, kwargs))

@@ -13,6 +13,15 @@ HERE = jnp.linspace(0.0, 1.0, 4)[:, None]
 ROWS = jnp.array([[0.1], [0.45], [0.8]])
 
 
+def assert_chosen_rows_are_those_of_all(moments, kernels):
+    """``moments(kernels, chosen)``, a number and the means of the rows: equal with its gradient either way."""
+    (value_at, each), slope = jax.value_and_grad(moments, has_aux=True)(kernels, True)
+    (wanted, every), other = jax.value_and_grad(moments, has_aux=True)(kernels, False)
+    np.testing.assert_allclose(each, every, rtol=1e-9)
+    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
 @pytest.mark.parametrize("kind", ["point", "coupled", "orthogonal"])
@@ -32,11 +41,7 @@ def test_rows_that_name_their_output(kind, shared):
         return jnp.sum(pick(found.mean) * jnp.arange(5.0)) + jnp.sum(pick(found.variance)), pick(found.mean)
 
     kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
-    (value_at, each), slope = jax.value_and_grad(moments, has_aux=True)(kernels, True)
-    (wanted, every), other = jax.value_and_grad(moments, has_aux=True)(kernels, False)
-    np.testing.assert_allclose(each, every, rtol=1e-9)
-    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+    assert_chosen_rows_are_those_of_all(moments, kernels)
 
 
 def test_wrong_rows_of_outputs_are_named():
@@ -72,11 +77,7 @@ def test_rows_that_name_their_member(kind, shared, monkeypatch):
 
     kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
     monkeypatch.setattr("numpyro_gp.primitives.members.HELD", 2 * 4**2)
-    (value_at, each), slope = jax.value_and_grad(moments, has_aux=True)(kernels, True)
-    (wanted, every), other = jax.value_and_grad(moments, has_aux=True)(kernels, False)
-    np.testing.assert_allclose(each, every, rtol=1e-9)
-    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+    assert_chosen_rows_are_those_of_all(moments, kernels)
 
 
 def test_rows_name_a_member_of_each_plate():
