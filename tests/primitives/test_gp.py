@@ -160,8 +160,8 @@ def test_wrong_axes_of_batches_are_named():
     with handlers.seed(rng_seed=0):
         with pytest.raises(
             ValueError,
-            match=r"kernel, or the inducing inputs, of site 'f' must be no batch outside of every plate, but got leading "
-            r'axes \(2,\)\. Call gp in a plate, as numpyro\.plate\("group", G\), .*, or for outputs pass outputs=',
+            match=r"the kernel, the inducing inputs or the noise of site 'f' must be no batch outside of every plate, but "
+            r'got leading axes \(2,\)\. Call it in numpyro\.plate\("group", G\) of as many members; outputs= is for',
         ):
             ngp.gp("f", batch, HERE)
         with pytest.raises(ValueError, match="outputs must be 2, as the batch of kernels has a leading axis of 2"):
