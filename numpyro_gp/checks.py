@@ -31,6 +31,7 @@ __all__ = [
     "check_key",
     "check_count",
     "check_choice",
+    "is_known",
     "known",
     "waiting_checks",
     "when_known",
@@ -46,9 +47,16 @@ def fail(argument: str, required: str, got: object, cure: str, error: type[Excep
     raise error(f"{argument} must be {required}, but got {got}. {cure}")
 
 
+def is_known(value: object) -> bool:
+    """Whether a value can be looked at: it is not traced, and this process holds all of it."""
+    if isinstance(value, jax.core.Tracer):
+        return False
+    return not isinstance(value, jax.Array) or value.is_fully_addressable or value.is_fully_replicated
+
+
 def known(value: object) -> np.ndarray | None:
     """The value as a NumPy array, or None where it is traced and so not known yet."""
-    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+    return np.asarray(value) if is_known(value) else None
 
 
 def when_known(check: Callable[..., None], *values: object) -> None:
@@ -56,7 +64,7 @@ def when_known(check: Callable[..., None], *values: object) -> None:
 
     Values that are traced anywhere else are not checked. ``check`` raises, or does nothing.
     """
-    if not any(isinstance(value, jax.core.Tracer) for value in values):
+    if all(map(is_known, values)):
         check(*map(np.asarray, values))
         return
     waiting = _waiting.get()

@@ -106,6 +106,13 @@ def watched(build, programs):
     return compiled
 
 
+def use_cache():
+    """Programs that an earlier run has compiled, where the tests have a folder of them."""
+    if "NUMPYRO_GP_TEST_CACHE" in os.environ:
+        jax.config.update("jax_compilation_cache_dir", os.environ["NUMPYRO_GP_TEST_CACHE"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
 def say(name, value):
     print(json.dumps({name: value, "seconds": round(time.perf_counter() - START, 1)}), flush=True)
 
@@ -186,7 +193,5 @@ def predictions(result, engine, placed):
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
-    if "NUMPYRO_GP_TEST_CACHE" in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.environ["NUMPYRO_GP_TEST_CACHE"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    use_cache()
     main()

@@ -19,7 +19,7 @@ import numpyro
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import waiting_checks
+from numpyro_gp.checks import is_known, waiting_checks
 from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.primitives.programs import as_function, kept, replaced
@@ -160,7 +160,8 @@ def _again(
 
 def _check(waiting: list[Any]) -> None:
     for check, values in waiting:
-        check(*map(np.asarray, values))
+        if all(map(is_known, values)):  # not so of the rows of another process
+            check(*map(np.asarray, values))
 
 
 @contextmanager

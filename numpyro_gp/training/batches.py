@@ -62,9 +62,17 @@ class Data(NamedTuple):
         """What a program of these calls has built in."""
         return fingerprint(self.merge.fixed, self.part), self.merge.structure, self.placement
 
-    def placed(self, tree: Any) -> Any:
-        """Parameters and states as copies on every device of the fit."""
-        return tree if self.placement is None else jax.device_put(tree, self.placement.copies)
+    def placed(self, state: Any, steps: int) -> Any:
+        """The state after some steps, as copies on every device of the fit."""
+        if self.placement is None:
+            return state
+        self.placement.check_steps(steps)
+        return self.placement.copied(state)
+
+    @property
+    def processes(self) -> list[int]:
+        """The processes that take these steps together."""
+        return [jax.process_index()] if self.placement is None else self.placement.processes
 
 
 class Whole:

@@ -54,6 +54,7 @@ RESERVED_NAMES = (
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
+SHARED_CHUNK = 10  # of several processes, which do not adapt it
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -115,6 +116,7 @@ def fit(
     checkpoint
         File (``.npz``) that is replaced atomically at most every ``checkpoint_every`` seconds, and
         at the end, at a failure and at Ctrl-C. A file that exists is refused unless it is the one resumed.
+        Of several processes (``jax.distributed``) the first writes it, and all read it.
     resume
         True continues from ``checkpoint``, or starts anew where that file is not there yet (the
         same script can be started again and again); a path continues from that file; a
@@ -184,18 +186,21 @@ def fit(
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed.arrays(), data)
     check_guide(svi_or_stein, data, feed.arrays())
     position = starting_position(svi_or_stein, state, path, resume)
-    position = Position(data.placed(position.state), position.chunks)
+    position = Position(data.placed(position.state, position.steps), position.chunks)
     feed.start(position.steps)
     start, is_finite = look_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     watch = is_finite
     size = size if isinstance(feed, Whole) else 1
     job = Job(svi_or_stein, feed, data, kept_loop(svi_or_stein, data, size, watch), path, num_steps)
-    pace = Pace(size, chunk_size is None, checkpoint_every)
+    # Processes must do the same steps in a chunk, and their clocks differ.
+    adapts = chunk_size is None and len(data.processes) == 1
+    pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
     label = family(svi_or_stein).loss_name
     done = min(position.steps, num_steps)
     is_new = done == 0 and init_params is None  # else it may well have begun where it should end
-    with tqdm.tqdm(total=num_steps, initial=done, disable=not progress, file=sys.stderr) as bar:
+    hidden = not (progress and job.is_first)
+    with tqdm.tqdm(total=num_steps, initial=done, disable=hidden, file=sys.stderr) as bar:
         position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
     result = keep(job, position)
     if failure is not None:
@@ -220,6 +225,11 @@ class Job(NamedTuple):
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.data.processes[0] == jax.process_index()
 
     @property
     def place(self) -> str:
@@ -278,7 +288,7 @@ def keep(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
     result = FitResult(job.engine.get_params(position.state), jnp.asarray(position.losses), position.state)
     try:
-        if job.path is not None:
+        if job.path is not None and job.is_first:
             write_checkpoint(job.path, job.engine, position)
     except OSError as error:
         error.result = result

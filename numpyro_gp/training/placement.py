@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpyro_gp.arrays import Array, Merge, split_arrays
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.minibatches import permuted_rows
+from numpyro_gp.training.checkpoints import is_key
 
 __all__ = ["Drawn", "Placement", "placement_of"]
 
@@ -31,6 +32,28 @@ class Placement(NamedTuple):
         """Into how many pieces the rows are cut."""
         axes = self.rows.spec[0]
         return int(np.prod([self.rows.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes)]))
+
+    @property
+    def processes(self) -> list[int]:
+        """The processes whose devices these are; the first of them writes."""
+        return sorted({device.process_index for device in self.rows.mesh.devices.flat})
+
+    def copied(self, tree: Any) -> Any:
+        """The same values on every device."""
+        leaves, structure = jax.tree.flatten(tree)
+        # Keys are placed by their numbers: JAX takes no key of one process to the devices of others.
+        placed = jax.device_put([jax.random.key_data(x) if is_key(x) else x for x in leaves], self.copies)
+        pairs = zip(leaves, placed, strict=True)
+        placed = [jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if is_key(old) else x for old, x in pairs]
+        return jax.tree.unflatten(structure, placed)
+
+    def check_steps(self, steps: int) -> None:
+        """Refuse processes that go on from different steps: they would wait for one another for ever."""
+        if len(self.processes) > 1:
+            each = jax.make_array_from_callback((self.pieces,), self.rows, lambda _: np.array([steps]))
+            if (fewest := int(jnp.min(each))) != (most := int(jnp.max(each))):
+                cure = "Put the checkpoint where all processes can read it."
+                fail("resume", "from the same step in every process", f"steps from {fewest} to {most}", cure)
 
     def check_rows(self, what: str, count: int) -> None:
         """Refuse rows that the devices cannot share equally."""

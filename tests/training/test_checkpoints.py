@@ -1,6 +1,13 @@
 """Runs on disk: resumed bit for bit, refused when they belong elsewhere, never half written."""
 
 import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -140,3 +147,57 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert "in .result" in info.value.__notes__[0]
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["run.npz"]
+
+
+def started(port, process, steps, path):
+    command = [sys.executable, "-m", "tests.processes", *map(str, (port, process, steps, path))]
+    root = Path(__file__).parent.parent.parent
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def pair(steps, path):
+    """Two processes, gone when the block ends."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    both = [started(port, process, steps, path) for process in (0, 1)]
+    try:
+        yield both
+    finally:
+        for process in both:
+            process.kill()
+            process.communicate()
+
+
+def said_by(process):
+    """What a process says, by the first word of a line, and its losses as numbers."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err[-2000:]
+    said = dict(line.split(" ", 1) for line in out.splitlines() if " " in line)
+    return {**said, "losses": np.array(said["losses"].split(), float)}
+
+
+@pytest.mark.long
+def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
+    """One is killed: the other stops with what it has, and both go on from the checkpoint to the numbers of one process."""
+    path = tmp_path / "two.npz"
+    with pair(100_000, path) as (first, second):
+        limit = time.monotonic() + 120
+        while not path.exists():
+            assert first.poll() is None, first.communicate()[1][-2000:]
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        second.kill()
+        _, error = first.communicate(timeout=60)  # heartbeats end after 10 s
+    assert first.returncode != 0
+    assert re.search(r"After \d+ of 100000 steps, kept in \.result and in .*two\.npz", error), error[-2000:]
+    with np.load(path) as file:
+        done = file["losses"].size
+    with pair(done + 3, path) as both:
+        both = [said_by(process) for process in both]
+    alone = said_by(started(0, 0, done + 3, tmp_path / "one.npz"))
+    refused = f"resume must be from the same step in every process, but got steps from 0 to {done}. Put the checkpoint"
+    for said in both:
+        assert said["refused"].startswith(refused)
+        np.testing.assert_allclose(said["losses"], alone["losses"], rtol=1e-8)

@@ -86,7 +86,13 @@ def test_one_device_needs_no_placement_and_draws_as_many_would():
     placement = Placement(
         NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
     )
-    assert placement.pieces == 1
+    assert (placement.pieces, placement.processes) == (1, [0])
+    placement.check_steps(3)  # nobody to differ from
+    tree = {"key": jax.random.key(3, impl="rbg"), "x": np.ones(2)}
+    copied = placement.copied(tree)
+    assert all(leaf.sharding == placement.copies for leaf in jax.tree.leaves(copied))
+    np.testing.assert_array_equal(jax.random.key_data(copied["key"]), jax.random.key_data(tree["key"]))
+    assert copied["key"].dtype == tree["key"].dtype
     drawn = Drawn(jax.random.key(0), ((jnp.arange(8), 3.0), {"y": jnp.arange(8.0)}), (True, True), 4, placement)
     first = [np.asarray(array) for array in drawn.arrays()]
     np.testing.assert_array_equal(first[0], first[1])
