@@ -24,6 +24,7 @@ from numpyro_gp.linalg import (
     lower_product,
     outer_square,
     product,
+    running_rows,
     small_cholesky,
     solve_lower,
 )
@@ -149,12 +150,20 @@ def test_gaussian_log_density_and_its_gradient(rng):
     np.testing.assert_allclose(jax.hessian(along)(0.0), (dense(1e-3) - 2 * dense(0.0) + dense(-1e-3)) / 1e-6, rtol=1e-4)
 
 
+def test_running_rows_hold_half_of_the_last(rng):
+    rows = rng.normal(size=(75, 3))
+    np.testing.assert_allclose(
+        running_rows(jnp.asarray(rows)), np.cumsum(rows, axis=0) - rows / 2, rtol=1e-12, atol=1e-12
+    )
+
+
 @pytest.mark.long
-def test_a_product_with_a_factor_and_its_derivatives(rng):
-    """``L v`` with a derivative in ``K`` of its own, against JAX's of the factorisation; a running sum that holds the
-    whole of the last term is off by 1e-2."""
-    matrix, direction, other = (jnp.asarray(positive_definite(rng, 6)) for _ in range(3))
-    v, weights = jnp.asarray(rng.normal(size=6)), jnp.asarray(rng.normal(size=6))
+@pytest.mark.parametrize("size", [1, 6, 37])
+def test_a_product_with_a_factor_and_its_derivatives(rng, size):
+    """``L v`` with a derivative in ``K`` of its own, against JAX's of the factorisation, with rows in one and two
+    halves; a running sum that holds the whole of the last term is off by 1e-2."""
+    matrix, direction, other = (jnp.asarray(positive_definite(rng, size)) for _ in range(3))
+    v, weights = jnp.asarray(rng.normal(size=size)), jnp.asarray(rng.normal(size=size))
 
     def at(t, product):
         return jnp.sum(jnp.sin(product(matrix + 0.1 * (t[0] * direction + t[1] * other), v + t[1] * weights)) * weights)

@@ -21,42 +21,39 @@ __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Peri
 
 
 @jax.custom_jvp
-def _clamped(squares: Array) -> Array:
-    """Squared distances without negative rounding errors; the derivative is that of the exact distance."""
-    return jnp.maximum(squares, 0)
-
-
-_clamped.defjvp(lambda primals, tangents: (_clamped(primals[0]), tangents[0]))
-
-
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``|a_i - b_j|^2``, product form."""
+    """``|a_i - b_j|^2``, product form; rounding below zero is cut off, and the derivative is that of the distance."""
     norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
-    return _clamped(norms - 2 * inner_products(A, B))
+    return jnp.maximum(norms - 2 * inner_products(A, B), 0)
+
+
+@squared_distances.defjvp
+def _squared_distances_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (A, B), (change_A, change_B) = primals, tangents
+    return squared_distances(A, B), _one_sided(A, change_A, B) + _one_sided(B, change_B, A).T
+
+
+def _one_sided(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``2 (a_i - b_j) . da_i``: one product with a column of ones: its transpose takes sums and products in one."""
+    left = jnp.concatenate([jnp.sum(A * change, axis=1, keepdims=True), change], axis=1)
+    return 2 * inner_products(left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1))
 
 
 @jax.custom_jvp
-def _own_products(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
-    """``A A^T``, symmetric to the last bit.
-
-    The derivative is written as two products, so that its transpose is ``G A + G^T A``: the
-    transpose of the symmetrising sum would compute every entry of ``G`` twice.
-    """
-    products = inner_products(A, A)
-    return 0.5 * (products + products.T)
-
-
-@_own_products.defjvp
-def _own_products_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (A,), (change,) = primals, tangents
-    return _own_products(A), inner_products(change, A) + inner_products(A, change)
-
-
 def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """``|a_i - a_j|^2``: symmetric to the last bit and exactly zero on the diagonal, as are its derivatives."""
-    products = _own_products(A)
-    norms = jnp.diagonal(products)
-    return _clamped((norms[:, None] + norms[None, :]) - 2 * products)
+    products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
+    return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
+
+
+@squared_distances_gram.defjvp
+def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    half = _one_sided(primals[0], tangents[0], primals[0])
+    return squared_distances_gram(*primals), _off_diagonal(half + half.T)
+
+
+def _off_diagonal(matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    return jnp.where(jnp.eye(len(matrix), dtype=bool), 0, matrix)
 
 
 # Three functions of s = z^2: e^-z, (1 + z) e^-z and (1 + z + z^2 / 3) e^-z. Each is, up to a factor,
@@ -99,12 +96,12 @@ def _exponential_32_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[
 def exponential_52(squares: Array) -> Array:
     """``(1 + z + z^2 / 3) e^-z``."""
     root = jnp.sqrt(squares)
-    return (1 + root + squares / 3) * jnp.exp(-root)
+    return (1 + root * (1 + root * (1 / 3))) * jnp.exp(-root)
 
 
 @exponential_52.defjvp
 def _exponential_52_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return exponential_52(primals[0]), -exponential_32(primals[0]) / 6 * tangents[0]
+    return exponential_52(primals[0]), (-1 / 6) * exponential_32(primals[0]) * tangents[0]
 
 
 class _Stationary(Kernel):
