@@ -121,7 +121,9 @@ def a_model_beside_another_is_that_model_alone(case: Case) -> None:
 @relation(lambda d: d.has_rows and not d.is_deep)  # each chunk of a deep model has its own noise
 def permuted_rows_permute_predictions(case: Case) -> None:
     order, kind = np.random.default_rng(3).permutation(ROWS), kind_of(case)
-    expected = jax.tree.map(lambda leaf: leaf[order], whole(case, kind))
+    expected = jax.tree.map(
+        lambda leaf: leaf[:, order] if case.description.is_grouped else leaf[order], whole(case, kind)
+    )
     same(predicted(case, posterior_of(case, kind), case.taken(case.new, order)), expected)
 
 

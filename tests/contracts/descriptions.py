@@ -53,8 +53,10 @@ CHOICES = {
     "hyper": ("sampled", "fixed", "param"),
     "kernel": ("rbf", "sum", "class", "callable"),  # the last two are the user's own
     "around": ("nothing", "mask", "scale", "scope"),  # handlers around the data
-    "plates": ("data", "replicates"),
+    "plates": ("data", "replicates", "groups"),  # groups: a process for each of them
+    "kernels": ("shared", "each"),  # each: a batch, one kernel for each group or output
 }
+IN_GROUPS = ("one", "two", "additive")
 # X: a process at its own inducing inputs, asked for; object: X itself passed for both arguments.
 INDUCING = ("Z", "X", "object")
 SITES = {"one": 1, "outputs": 1, "two": 2, "three": 3, "additive": 1, "deep": 1}
@@ -71,6 +73,7 @@ class Description:
     kernel: str = "rbf"
     around: str = "nothing"
     plates: str = "data"
+    kernels: str = "shared"
     inducing: str = "Z"
     noise_last: bool = False  # hyper-parameters of the data are sampled after the process
     mean: bool = False
@@ -91,6 +94,11 @@ class Description:
         return self.inducing == "Z" and not self.is_conditioned
 
     @property
+    def is_grouped(self) -> bool:
+        """Whether processes stand in a plate of groups."""
+        return self.plates == "groups"
+
+    @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites of processes that a likelihood sees."""
         return tuple(f"func_{letter}" for letter in "abc"[: SITES.get(self.process, 0)])
@@ -99,6 +107,11 @@ class Description:
     def features(self) -> frozenset[tuple[str, Any]]:
         """Everything it is made of but the seed of its values."""
         return frozenset((name, value) for name, value in dataclasses.asdict(self).items() if name != "seed")
+
+
+def kernels_are_shared(process: str, chosen: dict[str, str]) -> bool:
+    """Where there is nothing to have a kernel each; and a function of two sets of inputs is no batch."""
+    return chosen["kernel"] == "callable" or not (process == "outputs" or chosen["plates"] == "groups")
 
 
 @st.composite
@@ -111,6 +124,10 @@ def descriptions(draw: Any) -> Description:
     process = one_of(*LIKELIHOODS)
     chosen = {name: one_of(*values) for name, values in CHOICES.items()}
     outputs = process == "outputs"
+    if process not in IN_GROUPS and chosen["plates"] == "groups":
+        chosen["plates"] = "replicates"
+    if kernels_are_shared(process, chosen):
+        chosen["kernels"] = "shared"
     if process in CONDITIONED:
         chosen |= {"hyper": "sampled", "around": "nothing", "plates": "data"}
     return Description(

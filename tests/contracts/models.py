@@ -6,7 +6,7 @@ Sizes are the same for all descriptions, so that programs are shared and a compi
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from models.own_likelihood import ZeroInflatedPoisson
 from numpyro_gp.arrays import value_type
 from tests.contracts.descriptions import Description
 
-ROWS, POINTS, COLUMNS, OUTPUTS, DRAWS, REPLICATES = 6, 3, 2, 2, 3, 2
+ROWS, POINTS, COLUMNS, OUTPUTS, DRAWS, REPLICATES, GROUPS = 6, 3, 2, 2, 3, 2, 2
 # Arguments of the models that have no row for each datum.
 WITHOUT_ROWS = ("Z",)
 
@@ -79,6 +79,18 @@ def kernel_of(kind: str, variance: Any, lengthscale: Any) -> Any:
     if kind == "class":
         return Tent(variance, lengthscale)
     return lambda X1, X2: Tent(variance, lengthscale).matrix(X1, X2)
+
+
+def kernels_of(d: Description, variance: Any, lengthscale: Any) -> Any:
+    """The kernel, or a batch of them: one for each group or output."""
+    if d.kernels == "shared":
+        return kernel_of(d.kernel, variance, lengthscale)
+    return jax.vmap(lambda factor: kernel_of(d.kernel, factor * variance, lengthscale))(jnp.array([1.0, 0.6]))
+
+
+def groups_of(d: Description) -> Any:
+    """The plate of groups, where there is one."""
+    return numpyro.plate("groups", GROUPS, dim=-2) if d.is_grouped else nullcontext()
 
 
 def recipe_of(kind: str, seed: int) -> Any:
@@ -161,6 +173,7 @@ def around_of(d: Description, seen: Any) -> Iterator[None]:
     with ExitStack() as stack:
         if d.plates == "replicates":
             stack.enter_context(numpyro.plate("replicates", REPLICATES, dim=-2))
+        stack.enter_context(groups_of(d))
         if seen is not None:
             stack.enter_context(handlers.mask(mask=seen))
         if d.around == "scale":
@@ -178,20 +191,21 @@ class Model:
     def __call__(self, X, exposure, y=None, *, Z, batch=None, seen=None):
         d, name = self.description, self.name
         variance = hyperparameter(d, name("variance"), 1.2)
-        kernel = kernel_of(d.kernel, variance, hyperparameter(d, name("lengthscale"), 0.9, COLUMNS))
+        kernel = kernels_of(d, variance, hyperparameter(d, name("lengthscale"), 0.9, COLUMNS))
         noise = None if d.noise_last else hyperparameter(d, name("noise"), 0.4)
         if d.is_conditioned:
             noise = hyperparameter(d, name("noise"), 0.4) if noise is None else noise
             return regression(d, name, kernel, X, y, Z, noise)
         with handlers.scope(prefix="part", hide_types=["plate"]) if d.around == "scope" else handlers.scale(scale=1.0):
-            f = open_processes(d, name, kernel, Z)
+            with groups_of(d):
+                f = open_processes(d, name, kernel, Z)
             noise = hyperparameter(d, name("noise"), 0.4) if noise is None else noise
             with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
                 latent = f.at_inducing() if d.inducing == "X" else f(X if d.inducing == "object" else X[rows])
                 first = latent[0] if isinstance(latent, tuple) else latent
                 numpyro.deterministic(name("location"), first.mean)
                 with around_of(d, None if seen is None else seen[rows]):
-                    given = None if y is None else y[:, rows] if d.plates == "replicates" else y[rows]
+                    given = None if y is None else y[rows] if d.plates == "data" else y[:, rows]
                     ngp.observe(name("target"), latent, likelihood_of(d, noise, exposure[rows]), obs=given)
 
     def name(self, site: str) -> str:
@@ -207,7 +221,7 @@ def regression(d: Description, name: Any, kernel: Any, X: Any, y: Any, Z: Any, n
 
 def targets_of(d: Description, rng: np.random.Generator) -> np.ndarray:
     """Data in the support of the likelihood."""
-    shape = (REPLICATES, ROWS) if d.plates == "replicates" else (ROWS,)
+    shape = {"replicates": (REPLICATES, ROWS), "groups": (GROUPS, ROWS)}.get(d.plates, (ROWS,))
     classes = {"bernoulli": 2, "probit": 2, "ordinal": 3, "softmax": OUTPUTS, "robust max": OUTPUTS}
     if d.likelihood in classes:
         return rng.integers(0, classes[d.likelihood], shape)
@@ -249,7 +263,7 @@ class Case:
         """Arguments of the model with these rows alone, or in this order."""
         found = {name: value if name in WITHOUT_ROWS else value[rows] for name, value in values.items() if name != "y"}
         if "y" in values:
-            is_nested = self.description.plates == "replicates"
+            is_nested = self.description.plates != "data"
             found["y"] = values["y"][:, rows] if is_nested else values["y"][rows]
         return found
 
@@ -303,6 +317,7 @@ def _draws(d: Description, prefix: str, before: str, size: int) -> dict[str, Any
     length = 2 * size if d.process == "additive" else size
     shapes = {site: (OUTPUTS, length) if d.process == "outputs" else (length,) for site in d.sites}
     shapes |= {"inner": (COLUMNS, length)} if d.is_deep else {}
+    members = (GROUPS, 1) if d.is_grouped else ()
     for site, shape in shapes.items():
-        found[scope + prefix + site] = jnp.asarray(rng.normal(size=(DRAWS, *shape)))
+        found[scope + prefix + site] = jnp.asarray(rng.normal(size=(DRAWS, *members, *shape)))
     return found

@@ -25,12 +25,22 @@ from tests.contracts.descriptions import Description
 from tests.contracts.models import ROWS, Case, build
 
 KEY = jax.random.key(7)
+
+
+class Renyi(RenyiELBO):
+    """NumPyro's own, which subtracts ``(G,)`` from ``(S, G)`` where all sites stand in a plate (0.22: elbo.py:638)."""
+
+    def loss(self, *args: Any, **kwargs: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"):
+            return super().loss(*args, **kwargs)
+
+
 # Particles of a guide that draws nothing are equal, so Renyi's bound of any order is the ELBO.
 OBJECTIVES = {
     "mean field": TraceMeanField_ELBO(),
     "graph": TraceGraph_ELBO(),
     "enumerated": TraceEnum_ELBO(max_plate_nesting=2),
-    "Renyi": RenyiELBO(alpha=2.0, num_particles=2),
+    "Renyi": Renyi(alpha=2.0, num_particles=2),
     "two particles": Trace_ELBO(num_particles=2),
 }
 
