@@ -61,6 +61,7 @@ def predict_chunks(
     chunk_size: int,
     keep: Callable[[str, Callable[[], Any]], Any] = lambda name, build: build(),  # noqa: ARG005
     first: int | None = None,
+    axes: Mapping[Any, int] | None = None,
 ) -> Chunks:
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
@@ -77,9 +78,9 @@ def predict_chunks(
     draws : PRNG key and array (S,)
         Key of all draws, and the index of each.
     rows : dict of arrays
-        With ``total`` rows on their first axes.
+        With ``total`` rows on their first axes, or on those that ``axes`` names.
     total : int
-        Number of rows, on the first axis of what the function returns.
+        Number of rows.
     chunk_size : int
     keep : callable
         See `keeper`; by default the function is traced at every call.
@@ -91,10 +92,12 @@ def predict_chunks(
     if placement is not None:  # each device has its share of every chunk
         size = -(-size // placement.pieces) * placement.pieces
     starts, where = range(0, total, size), None if placement is None else placement.rows
+    place = {name: 0 for name in rows} if axes is None else axes
 
     def cut(start: int) -> dict[Any, Any]:
-        found = {name: padded(row, start, size) for name, row in rows.items()}
-        return found if where is None else jax.device_put(found, where)
+        found = {name: padded(row, start, size, place[name]) for name, row in rows.items()}
+        spread = {} if where is None else {name: x for name, x in found.items() if place[name] == 0}
+        return found | jax.device_put(spread, where)
 
     parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws
@@ -157,9 +160,10 @@ def _joined(groups: list[list[object]]) -> list[Any]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]
 
 
-def padded(row: Any, start: int, size: int) -> Any:
+def padded(row: Any, start: int, size: int, axis: int = 0) -> Any:
     """``size`` rows from ``start``, with copies of the last one where there are fewer."""
-    known = not isinstance(row, jax.core.Tracer)
-    part = (np.asarray(row) if known else row)[start : start + size]
-    missing, package = size - part.shape[0], np if known else jnp
-    return package.concatenate([part, package.repeat(part[-1:], missing, axis=0)]) if missing else part
+    known, left = not isinstance(row, jax.core.Tracer), (slice(None),) * axis
+    part = (np.asarray(row) if known else row)[(*left, slice(start, start + size))]
+    missing, package = size - part.shape[axis], np if known else jnp
+    last = part[(*left, slice(-1, None))]
+    return package.concatenate([part, package.repeat(last, missing, axis=axis)], axis=axis) if missing else part

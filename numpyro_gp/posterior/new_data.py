@@ -10,7 +10,7 @@ from numpyro_gp.arrays import Array, ArrayLike, is_array
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.rows import find_rows
+from numpyro_gp.posterior.rows import find_rows, row_axes
 from numpyro_gp.posterior.tracing import (
     abstract_trace,
     conditioned_observation,
@@ -56,32 +56,34 @@ def predict_rows(
 
     name, plates, is_local, batch = keep("site", look)
     index = posterior.spread(num_samples, posterior.source.is_random or is_local)
+    axis, total, places = row_axes(call.arrays, cut, batch)
+    if not places:  # no array has rows: in one piece
+        cut, rows, chunk_size = frozenset(), (), total
+    size = max(chunk_size, min(2, total - 1))
 
     def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
         bound = call.at([arrays[number] for number in range(len(arrays))])
         return unwrap(trace_at(posterior.at(fixed[0]), draw, bound, plates, part[1])[name]["fn"])
 
-    total = call.arrays[min(cut)].shape[0]
-    if len(batch) > 1:  # members of plates and rows: arguments have the rows of each on different axes
-        cut, rows, total, chunk_size = frozenset(), (), batch[0], batch[0]
-    size = max(chunk_size, min(2, total - 1))
-
     def program(cut: frozenset[int]) -> Any:
         def one(source: object, arrays: dict[int, Array]) -> Observation:
             return one_draw((source, {}), (key, jnp.asarray(0)), (arrays, jnp.asarray(0)))
 
-        shapes = [(size, *x.shape[1:]) if n in cut else x.shape for n, x in enumerate(call.arrays)]
+        shapes = [list(x.shape) for x in call.arrays]
+        for number in cut:
+            shapes[number][places[number]] = size
         empty = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in zip(shapes, call.arrays, strict=True)]
         return traced(one, posterior.source, dict(enumerate(empty)))[:2]
 
     if rows is None and total > chunk_size:
         known = cut
-        cut = keep("rows", lambda: find_rows(program, call.arrays, call.owners, known, size))
-    numbered = dict(enumerate(call.arrays))
-    rest = {number: numbered.pop(number) for number in set(numbered) - cut}
-    chunks = predict_chunks(one_draw, (posterior.source, rest), (key, index), numbered, total, chunk_size, keep, first)
-    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key)
+        cut = keep("rows", lambda: find_rows(program, call.arrays, call.owners, places, known, size))
+    part = dict(enumerate(call.arrays))
+    rest = {number: part.pop(number) for number in set(part) - cut}
+    fixed, draws = (posterior.source, rest), (key, index)
+    chunks = predict_chunks(one_draw, fixed, draws, part, total, chunk_size, keep, first, places)
+    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 
 def predict_stream(
@@ -131,19 +133,16 @@ def predict_conditioned(
         return conditioned_observation(process, **rows)
 
     def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
-        return observed(fixed, draw, {**fixed[2], **part[0]})
+        return observed(fixed, draw, part[0])
 
     def look() -> tuple[int, ...]:
         first = (key, jnp.asarray(0))
         return jax.eval_shape(lambda: observed((posterior.source, call.arrays), first, rows)).batch_shape
 
-    batch = keep("batch", look)
-    # Members of plates and rows stand on different axes: in one piece.
-    cut, whole = (rows, {}) if len(batch) == 1 else ({}, rows)
-    size = chunk_size if len(batch) == 1 else batch[0]
-    fixed, draws = (posterior.source, call.arrays, whole), (key, index)
-    chunks = predict_chunks(one_draw, fixed, draws, cut, batch[0], size, keep)
-    return Prediction(chunks, chunks.sizes, key)
+    axis, place = len(keep("batch", look)) - 1, rows["X"].ndim - 2
+    fixed, draws, axes = (posterior.source, call.arrays), (key, index), dict.fromkeys(rows, place)
+    chunks = predict_chunks(one_draw, fixed, draws, rows, rows["X"].shape[place], chunk_size, keep, axes=axes)
+    return Prediction(chunks, chunks.sizes, key, axis)
 
 
 def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | None, num_samples: int | None) -> Array:

@@ -144,7 +144,7 @@ class Posterior:
         num_samples : int, optional
             Draws in the mixture; all stored draws, or 100 (1 where nothing is random).
         chunk_size : int
-            Rows that are predicted at a time; data in a plate of groups are predicted in one piece.
+            Rows that are predicted at a time; of data in a plate of groups those of each group.
         rows : sequence of argument names, optional
             Arguments that have one row for each datum; the first argument of the model by default.
         site : str, optional

@@ -34,8 +34,8 @@ class Prediction:
         The likelihood, its parameters with the draws on the first axis.
     """
 
-    def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array) -> None:
-        self._chunks, self._sizes, self._key = chunks, sizes, key
+    def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:
+        self._chunks, self._sizes, self._key, self._axis = chunks, sizes, key, axis
         first = chunks[0]
         self._num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         self.likelihood = first.likelihood
@@ -55,9 +55,10 @@ class Prediction:
         parts, start = [], 0
         for number, size in enumerate(self._sizes):
             chunk = self._chunks[number]
-            parts.append(function(chunk, *[padded(row, start, chunk.mean_latent.shape[1]) for row in rows]))
+            length = chunk.mean_latent.shape[1 + self._axis]
+            parts.append(function(chunk, *[padded(row, start, length, self._axis) for row in rows]))
             start += size
-        return _joined(parts, tuple(self._sizes))
+        return _joined(parts, tuple(self._sizes), self._axis)
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
@@ -83,14 +84,14 @@ class Prediction:
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
         parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
-        return jnp.concatenate(parts, axis=1)
+        return jnp.concatenate(parts, axis=1 + self._axis)
 
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
         keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
         draws = _sample(self._chunks[number], keys, order.size // self.num_draws)
         flat = draws.reshape((-1, *draws.shape[2:]))
-        return flat[order[:count], : self._sizes[number]]
+        return _first(flat[order[:count]], self._sizes[number], 1 + self._axis)
 
     def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
         """Quantiles of new data, shape ``(levels, N, ...)``.
@@ -112,7 +113,7 @@ class Prediction:
             jnp.quantile(self._draws(number, order.size, key, order), probabilities, axis=0)
             for number in range(len(self._sizes))
         ]
-        return jnp.concatenate(parts, axis=1)
+        return jnp.concatenate(parts, axis=1 + self._axis)
 
 
 def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
@@ -143,17 +144,22 @@ def _sample(chunk: Observation, keys: Array, times: int) -> Array:
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 
 
-def _joined(parts: list[object], sizes: tuple[int, ...]) -> Any:
+def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> Any:
     """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
     leaves = jax.tree.leaves(parts)
-    if len(parts) == 1 and all(leaf.shape[0] == sizes[0] for leaf in leaves):
+    if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
         return parts[0]
     package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
     cut = [
-        jax.tree.map(lambda leaf, size=size: package.asarray(leaf)[:size], part)
+        jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
         for part, size in zip(parts, sizes, strict=True)
     ]
-    return jax.tree.map(lambda *own: jnp.asarray(package.concatenate(own)), *cut)
+    return jax.tree.map(lambda *own: jnp.asarray(package.concatenate(own, axis=axis)), *cut)
+
+
+def _first(values: Any, size: int, axis: int) -> Any:
+    """The first of an axis."""
+    return values[(slice(None),) * axis + (slice(size),)]
 
 
 @jax.jit

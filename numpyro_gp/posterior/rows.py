@@ -1,6 +1,6 @@
-"""Which arguments of a model have one row for each datum: found by running it on a part of the rows."""
+"""Which arguments of a model have one row for each datum, and on which axis: found by running it on a part of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -9,17 +9,36 @@ from jax.extend.core import Jaxpr, Literal, Var
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.staging import ELEMENTWISE
 
-__all__ = ["find_rows"]
+__all__ = ["find_rows", "row_axes"]
 
 # More arrays than these that may or may not have rows are not tried in all ways.
 LIMIT = 4
 SLICES = frozenset({"dynamic_slice", "slice"})
 
 
+def row_axes(arrays: Sequence[Any], named: frozenset[int], batch: tuple[int, ...]) -> tuple[int, int, dict[int, int]]:
+    """Axis and number of the rows in data of shape ``batch``, and their axis in each array that may have them.
+
+    Members of plates have axes in the data on the left of the rows. Arrays have all these axes, as inputs of each
+    member, or the rows first, as inputs that all share. The last axis of the data that fits the named arrays is that
+    of the rows; where none does, no array has rows.
+    """
+    if len(batch) < 2:
+        total = arrays[min(named)].shape[0]
+        return 0, total, {n: 0 for n, x in enumerate(arrays) if x.shape[:1] == (total,)}
+    for axis, total in reversed(list(enumerate(batch))):
+        places = {n: axis if x.shape[: axis + 1] == batch[: axis + 1] else 0 for n, x in enumerate(arrays)}
+        places = {n: place for n, place in places.items() if arrays[n].shape[place : place + 1] == (total,)}
+        if named <= places.keys():
+            return axis, total, places
+    return len(batch) - 1, batch[-1], {}
+
+
 def find_rows(
     trace: Callable[[frozenset[int]], tuple[Jaxpr, list[Any]]],
     arrays: Sequence[Any],
     owners: Sequence[str],
+    places: Mapping[int, int],
     rows: frozenset[int],
     size: int,
 ) -> frozenset[int]:
@@ -37,13 +56,15 @@ def find_rows(
         ``arrays`` and whose first are arrays that the model closes over, and these.
     arrays, owners : sequences
         Arrays among the arguments, and the name of the argument that each belongs to.
+    places : mapping
+        Axis of the rows in each array that may have them: see `row_axes`.
     rows : frozenset of int
         Arrays that are known to have rows.
     size : int
         Rows of the part that the model is tried on.
     """
-    total = arrays[min(rows)].shape[0]
-    open_ones = [n for n, x in enumerate(arrays) if n not in rows and x.ndim and x.shape[0] == total]
+    total = arrays[min(rows)].shape[places[min(rows)]]
+    open_ones = [n for n in places if n not in rows]
     if len(open_ones) > LIMIT:
         _refuse(owners, open_ones, f"{len(open_ones)} more arrays of {total} rows")
     programs = {}
@@ -62,7 +83,7 @@ def find_rows(
             found |= set() if runs else {number}
             continue
         program = programs[runs[0]][0]
-        uses = _uses(program, program.invars[len(program.invars) - len(arrays) + number], total, size)
+        uses = _uses(program, program.invars[len(program.invars) - len(arrays) + number], places[number], total, size)
         if uses == {"rows"}:
             found.add(number)
         elif "rows" in uses:
@@ -71,7 +92,8 @@ def find_rows(
         _refuse(owners, open_ones, "arrays that do not fit together")
     program, constants = programs[frozenset(found)]
     for var, value in zip(program.invars, constants):
-        if var.aval.shape[:1] == (total,) and "rows" in _uses(program, var, total, size):
+        axes = [axis for axis in {0, *places.values()} if var.aval.shape[axis : axis + 1] == (total,)]
+        if any("rows" in _uses(program, var, axis, total, size) for axis in axes):
             got = f"an array of shape {value.shape} that the model closes over and its plate indexes"
             fail("model", "given all arrays with rows as arguments, to be predicted in chunks", got, "Pass it.")
     return frozenset(found)
@@ -83,12 +105,12 @@ def _refuse(owners: Sequence[str], numbers: Iterable[int], got: str) -> None:
     fail("rows", f"given, because it is not clear whether {names} are read row by row", got, cure)
 
 
-def _uses(program: Jaxpr, start: Var, total: int, size: int) -> set[str]:
+def _uses(program: Jaxpr, start: Var, axis: int, total: int, size: int) -> set[str]:
     """How a program reads an array of ``total`` rows: ``size`` of them by their number ("rows"), or otherwise."""
     held, given, uses = {start}, set(program.invars), set()
     for equation in program.eqns:
         inputs = [atom for atom in equation.invars if not isinstance(atom, Literal)]
-        name, length = equation.primitive.name, equation.outvars[0].aval.shape[:1]
+        name, length = equation.primitive.name, equation.outvars[0].aval.shape[axis : axis + 1]
         if held.intersection(inputs):
             if name in ELEMENTWISE | SLICES and length == (total,):
                 held.update(equation.outvars)

@@ -260,6 +260,52 @@ def test_answers_have_an_axis_for_groups(hierarchy):
     assert tree["log_likelihood"]["y"].dims[2:] == tree["observed_data"]["y"].dims == ("group", "data")
 
 
+def same_in_chunks(predict, y):
+    """Three rows of each group at a time, and one, against all four: moments, densities, quantiles, shapes of draws."""
+    whole, parts = predict(chunk_size=100), predict(chunk_size=3)
+    assert [chunk.batch_shape for chunk in parts._chunks] == [(G, 3), (G, 3)]  # the last one is filled up
+    for name in ("mean", "variance", "function_mean", "function_variance"):
+        close(getattr(parts, name), getattr(whole, name))
+    close(parts.log_density(y), whole.log_density(y))
+    close(parts.quantiles([0.1, 0.9]), whole.quantiles([0.1, 0.9]))
+    assert parts.sample(5).shape == (5, G, N)
+
+
+@pytest.mark.parametrize("X", [SHARED, OWN], ids=["shared rows", "own rows"])
+def test_chunks_of_rows_are_the_whole(hierarchy, X):
+    """Rows are found on the axis on the right of the groups, those of a mask of all data too."""
+    posterior = ngp.Posterior.from_svi(hierarchical, hierarchy[0], hierarchy[3])
+    same_in_chunks(partial(posterior.predict, KEY, X, seen=jnp.ones((G, N), bool)), Y)
+
+
+def exposed(X, offset, y=None, *, Z):
+    """An array that the plate of rows indexes, and inducing inputs of each group, as many as there are rows."""
+    with numpyro.plate("group", G, dim=-2):
+        f = ngp.gp("f", jax.vmap(ngp.kernels.Matern52)(HYPER["variance"], HYPER["lengthscale"]), Z)
+        with numpyro.plate("data", X.shape[0]) as rows:
+            at = f(X)
+            ngp.observe("y", dist.Normal(at.loc + offset[:, rows], at.scale), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_arrays_with_rows_of_each_group_are_told_from_others_of_that_shape():
+    """An offset that is not cut gives every chunk the first rows; inducing inputs that are cut are another model."""
+    posterior = ngp.Posterior.from_mcmc(exposed, {"f": jnp.asarray(RNG.normal(size=(2, G, 1, N)))})
+    same_in_chunks(partial(posterior.predict, KEY, SHARED, Y, Z=OWN), Y)
+
+
+def conditioned(X, y=None):
+    """A regression for each group."""
+    noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    with numpyro.plate("group", G):
+        ngp.gp_regression("y", jax.vmap(ngp.kernels.Matern52)(HYPER["variance"], HYPER["lengthscale"]), X, noise, obs=y)
+
+
+@pytest.mark.parametrize("X", [SHARED, OWN], ids=["shared rows", "own rows"])
+def test_chunks_of_rows_of_conditioned_processes_are_the_whole(X):
+    posterior = ngp.Posterior.from_mcmc(conditioned, {"noise": jnp.array([0.1, 0.2])})
+    same_in_chunks(lambda chunk_size: posterior.predict_at(KEY, X, SHARED, Y, chunk_size=chunk_size), Y)
+
+
 def test_draws_of_a_chain_answer_alike():
     """Points: the mean of a prediction is that of the processes at the draws."""
     draws = {
