@@ -5,6 +5,7 @@ has a shape and no value, and a check that asked for one would break the program
 itself puts what runs once, such as the set-up of a fit, into one program, checks of values wait for its results.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
@@ -31,6 +33,7 @@ __all__ = [
     "check_key",
     "check_count",
     "check_choice",
+    "check_sharding",
     "is_known",
     "known",
     "waiting_checks",
@@ -233,3 +236,20 @@ def check_choice(argument: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         fail(argument, "one of " + ", ".join(repr(choice) for choice in choices), repr(value), "Check the spelling.")
     return str(value)
+
+
+def check_sharding(argument: str, sharding: object) -> int:
+    """Refuse what does not cut the first axis alone; returns the number of pieces that it cuts it into."""
+    required = "a NamedSharding of the first axis alone, NamedSharding(mesh, PartitionSpec('data'))"
+    if not isinstance(sharding, NamedSharding):
+        fail(argument, required, f"a {type(sharding).__name__}", "Build it from jax.make_mesh.", TypeError)
+    if not sharding.spec or sharding.spec[0] is None or any(sharding.spec[1:]):
+        fail(argument, required, f"{sharding.spec}", "The first axis is cut, others are not.")
+    if any(kind is not AxisType.Auto for kind in sharding.mesh.axis_types):
+        cure = (
+            "With explicit axes every operation must say how its result is placed, and those of NumPyro and of this "
+            "library do not: jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
+        )
+        fail(argument, "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
+    axes = sharding.spec[0]
+    return math.prod(sharding.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))

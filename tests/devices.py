@@ -143,6 +143,7 @@ def main():
     stream = {"batches": parts, "num_data": 41}
     say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
     minibatches(engine, rows, build)
+    particles(mesh, build)
     predictions(fit(engine, X, Y, steps=1), engine, placed)
     say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
     say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
@@ -181,6 +182,26 @@ def minibatches(engine, rows, build):
     one = fit(engine, steps=1, batches=[taken], num_data=32)
     say("minibatch", {"difference": abs(float(one.losses[0] - first.losses[0])), "collectives": programs[0]})
     say("resumed", difference(resumed, longer))
+
+
+def stein(**options):
+    return ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=8, **options)
+
+
+def particles(mesh, build):
+    """A particle on each device; and four on each of two halves, with a quarter of the rows for each device."""
+    wanted, programs = fit(stein(), X, Y), []
+    fit_module.compiled_loop = watched(build, programs)
+    shared = NamedSharding(mesh, PartitionSpec("data"))
+    found = fit(stein(sharding=shared), X, Y)
+    fit_module.compiled_loop = build
+    say("particles", {"difference": difference(found, wanted), "collectives": programs[0]})
+    say("side by side", difference(fit(stein(sharding=shared, evaluation="vmap"), X, Y), wanted))
+    both = jax.make_mesh((2, 4), ("particles", "data"), axis_types=(AxisType.Auto,) * 2)
+    halves, quarters = (NamedSharding(both, PartitionSpec(name)) for name in ("particles", "data"))
+    say("both", difference(fit(stein(sharding=halves), X, Y, sharding=quarters), wanted))
+    say("seven", refusal(lambda: ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=7, sharding=shared)))
+    say("axis", refusal(lambda: NamedSharding(mesh, PartitionSpec("rows"))))
 
 
 def predictions(result, engine, placed):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
+from jax.sharding import NamedSharding, PartitionSpec
 from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
@@ -18,8 +19,8 @@ from numpyro.infer import init_to_sample
 from numpyro.infer.util import log_density
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_choice, check_count, fail, known
+from numpyro_gp.arrays import Array, split_arrays
+from numpyro_gp.checks import check_choice, check_count, check_sharding, fail, known
 from numpyro_gp.guides.internals import (
     NumPyroOptimiser,
     SteinHooks,
@@ -79,6 +80,9 @@ class SVGD(SteinHooks):
         Scores side by side ("vmap"), or one after the other ("map"), which holds the memory of one. By default
         "map" on a CPU, where batched factorisations and large intermediates made "vmap" 3 to 5 times as slow on
         whole data, and no quicker on minibatches (tests/benchmarks/test_stein.py), and "vmap" elsewhere.
+    sharding : NamedSharding of the first axis, optional
+        Devices to share the particles among: each computes the scores of its own. Data, positions and forces
+        are on all of them, and the scores are sent to all.
     **static_kwargs
         Fixed keyword arguments of the model.
 
@@ -103,16 +107,20 @@ class SVGD(SteinHooks):
         *,
         init_particles: Mapping[str, object] | Around | None = None,
         evaluation: str | None = None,
+        sharding: NamedSharding | None = None,
         **static_kwargs: object,
     ) -> None:
         check_count("num_stein_particles", num_stein_particles)
+        if sharding is not None and num_stein_particles % (pieces := check_sharding("sharding", sharding)):
+            cure = "Take as many for each device."
+            fail("num_stein_particles", f"a multiple of the {pieces} devices", num_stein_particles, cure)
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
             fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", "Call the class.", TypeError)
         check_start(init_particles)
         guide_kwargs = {"init_loc_fn": init_to_sample, **(guide_kwargs or {})}
         super().__init__(model, _as_optimiser(optim), kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
-        self.init_particles = init_particles
+        self.init_particles, self.sharding = init_particles, sharding
         if evaluation is None:
             evaluation = "map" if jax.default_backend() == "cpu" else "vmap"
         self.evaluation = check_choice("evaluation", evaluation, EVALUATIONS)
@@ -134,7 +142,7 @@ class SVGD(SteinHooks):
         state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
         # What NumPyro's init learns about the model: names and transforms of its sites.
         vars(self).update({name: value for name, value in vars(starter).items() if name != "kernel_fn"})
-        return state
+        return self._copied(state)
 
     def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
         """Draws from the prior, or the values asked for."""
@@ -152,10 +160,15 @@ class SVGD(SteinHooks):
 
     # --------------------------------------------------------------------------- the step
 
+    def update(self, state: SteinVIState, *args: object, **kwargs: object) -> tuple[SteinVIState, Array]:
+        """The state after a step, and the norm of its direction."""
+        state, norm = super().update(state, *args, **kwargs)
+        return self._copied(state), norm
+
     def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
         """Norm of the direction, and minus the direction as the optimiser's gradient."""
         loss_temperature, repulsion_temperature = temperatures
-        free, shared = self._parted(free)
+        free, shared = self._parted(self._copied(free))
         scores, shared_scores = self._scores(key, free, shared, args, kwargs)
         scores = jax.tree.map(lambda score: _times(loss_temperature, score), scores)
         if isinstance(self.kernel_fn, SteinKernel):
@@ -191,16 +204,33 @@ class SVGD(SteinHooks):
 
     def _scores(self, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
         """Scores of all particles, with one key and so one minibatch."""
-        both = jax.value_and_grad(lambda x, y: self._log_target(x, y, rng_key, args, kwargs), argnums=(0, 1))
+        arrays, merge = split_arrays((rng_key, args, kwargs))
 
-        def score(particle: dict, shared: dict) -> tuple[dict, dict]:
-            # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
-            density, gradients = both(particle, shared)
-            return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
+        def scores(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict]:
+            key, args, kwargs = merge(arrays)
+            both = jax.value_and_grad(lambda x, y: self._log_target(x, y, key, args, kwargs), argnums=(0, 1))
 
-        if self.evaluation == "map":
-            return lax.map(lambda particle: score(particle, shared), free)
-        return jax.vmap(score, in_axes=(0, None))(free, shared)
+            def score(particle: dict) -> tuple[dict, dict]:
+                # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
+                density, gradients = both(particle, shared)
+                return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
+
+            return lax.map(score, free) if self.evaluation == "map" else jax.vmap(score)(free)
+
+        if self.sharding is None:
+            return scores(free, shared, arrays)
+        own, copies = PartitionSpec(self.sharding.spec[0]), PartitionSpec()
+        axes = own[0] if isinstance(own[0], tuple) else (own[0],)
+        # A loop over particles is one on each device, which the compiler would not make of a loop over all.
+        placing = {"mesh": self.sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
+        of_each = jax.shard_map(scores, **placing, axis_names=set(axes), check_vma=False)
+        return self._copied(of_each(free, shared, arrays))
+
+    def _copied(self, tree: Any) -> Any:
+        """The same values on every device."""
+        if self.sharding is None:
+            return tree
+        return lax.with_sharding_constraint(tree, NamedSharding(self.sharding.mesh, PartitionSpec()))
 
     def _numpyro_forces(
         self, rng_key: Array, free: dict, shared: dict, scores: dict, args: tuple, kwargs: dict

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from numpyro_gp.arrays import Array, Merge, split_arrays
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_sharding, fail
 from numpyro_gp.guides.minibatches import permuted_rows
 from numpyro_gp.training.checkpoints import is_key
 
@@ -30,8 +30,7 @@ class Placement(NamedTuple):
     @property
     def pieces(self) -> int:
         """Into how many pieces the rows are cut."""
-        axes = self.rows.spec[0]
-        return int(np.prod([self.rows.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes)]))
+        return check_sharding("sharding", self.rows)
 
     @property
     def processes(self) -> list[int]:
@@ -69,22 +68,13 @@ class Placement(NamedTuple):
 def placement_of(sharding: Any, arrays: Sequence[Array]) -> Placement | None:
     """The placement that was asked for, or that of the first array that lies in pieces; None for one device."""
     if sharding is None:
-        found = [array.sharding for array in arrays if isinstance(array, jax.Array) and array.ndim]
+        held = [array for array in arrays if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)]
+        found = [array.sharding for array in held if array.ndim]
         found = [one for one in found if isinstance(one, NamedSharding) and not one.is_fully_replicated]
         if not found:
             return None
         sharding = found[0]
-    required = "a NamedSharding of the first axis alone, NamedSharding(mesh, PartitionSpec('data'))"
-    if not isinstance(sharding, NamedSharding):
-        fail("sharding", required, f"a {type(sharding).__name__}", "Build it from jax.make_mesh.", TypeError)
-    if not sharding.spec or sharding.spec[0] is None or any(sharding.spec[1:]):
-        fail("sharding", required, f"{sharding.spec}", "Rows are cut, columns are not.")
-    if any(kind is not AxisType.Auto for kind in sharding.mesh.axis_types):
-        cure = (
-            "With explicit axes every operation must say how its result is placed, and those of NumPyro and of this "
-            "library do not: jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
-        )
-        fail("sharding", "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
+    check_sharding("sharding", sharding)
     return Placement(sharding)
 
 

@@ -56,6 +56,17 @@ def test_arrays_in_pieces_streams_and_predictions(found):
 
 
 @pytest.mark.long
+def test_eight_devices_have_particles_of_their_own(found):
+    """Eight particles: those of the first device alone, or forces of other particles, move them by 0.01."""
+    assert found["particles"]["difference"] < 1e-9
+    assert found["side by side"] < 1e-9
+    assert found["both"] < 1e-9
+    kinds, largest = found["particles"]["collectives"]
+    assert kinds == ["all-gather"]
+    assert largest <= 8 * 3  # a score of all particles at one site
+
+
+@pytest.mark.long
 def test_each_device_draws_its_share_of_its_own_rows(found):
     assert found["own"]
     assert stats.chisquare(found["counts"]).pvalue > 1e-4
@@ -74,6 +85,8 @@ def test_each_device_draws_its_share_of_its_own_rows(found):
         ("columns", "sharding must be a NamedSharding of the first axis alone"),
         ("kind", "sharding must be a NamedSharding of the first axis alone"),
         ("explicit", "sharding must be of a mesh whose axes are all Auto"),
+        ("seven", "num_stein_particles must be a multiple of the 8 devices, but got 7."),
+        ("axis", "Resource axis: rows"),  # by JAX, where the sharding is built
     ],
 )
 def test_what_cannot_be_shared_is_refused(found, name, message):
@@ -83,6 +96,7 @@ def test_what_cannot_be_shared_is_refused(found, name, message):
 
 def test_one_device_needs_no_placement_and_draws_as_many_would():
     assert placement_of(None, [np.ones(3), jnp.ones(3), jnp.ones(())]) is None
+    assert jax.eval_shape(lambda x: x if placement_of(None, [x]) is None else 0, jnp.ones(3)).shape == (3,)
     placement = Placement(
         NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
     )
