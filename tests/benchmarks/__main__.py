@@ -55,6 +55,19 @@ def rows() -> list[Row]:
             others = [partial(f, size, dtype, natural) for f in steps]
             name = f"{'natural' if natural else 'Adam'} step, M={size}, {dtype}"
             found.append(Row(name, dtype, aim, partial(work.step, size, dtype, natural), tuple(others)))
+    deep = partial(work.deep_step, 128, "float64")
+    others = (partial(peers.deep_step_gpflux, 128, "float64"),)
+    found.append(Row("two layers, width 5, M=128", "float64", 0.6, deep, others))
+    hand, tiny = peers.marginal_leapfrog_by_hand, peers.marginal_leapfrog_tinygp
+    found.append(
+        Row("leapfrog, marginal, n=300", "float64", 0.55, partial(work.leapfrog, work.marginal), (hand, tiny), 41)
+    )
+    others = (partial(peers.particles_numpyro, peers.marginal_by_hand),)
+    found.append(Row("SVGD step, marginal, n=300", "float64", 0.45, partial(work.particles, work.marginal), others))
+    for mean_points, size, aim in ((300, 128, 0.27), (1000, 300, 0.4)):
+        ours = partial(work.step, size, "float64", False, mean_points)
+        others = (partial(peers.step_gpytorch, size, "float64", False, mean_points),)
+        found.append(Row(f"orthogonal, {mean_points} of the mean, {size}", "float64", aim, ours, others))
     return found
 
 

@@ -1,5 +1,6 @@
 """The same work by others; a function raises ImportError where its library is not installed."""
 
+import os
 from contextlib import nullcontext
 
 import jax
@@ -14,21 +15,31 @@ from tests.benchmarks import work
 from tests.benchmarks.clock import Party, compiled
 
 
+def _matern52(X, lengthscale, variance):
+    scaled = X / lengthscale
+    norms = jnp.sum(scaled**2, axis=1)
+    z = jnp.sqrt(5 * jnp.maximum(norms[:, None] + norms[None, :] - 2 * scaled @ scaled.T, 1e-12))
+    return variance * (1 + z + z**2 / 3) * jnp.exp(-z)
+
+
 def by_hand(X, y):
     """The latent classification of `work.latent` as one writes it in NumPyro, jitter in the kernel."""
     lengthscale, variance = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in ("lengthscale", "variance"))
     v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([X.shape[0]]).to_event(1))
-    scaled = X / lengthscale
-    norms = jnp.sum(scaled**2, axis=1)
-    squares = jnp.maximum(norms[:, None] + norms[None, :] - 2 * scaled @ scaled.T, 1e-12)
-    z = jnp.sqrt(5 * squares)
-    gram = variance * (1 + z + z**2 / 3) * jnp.exp(-z) + 1e-6 * variance * jnp.eye(X.shape[0], dtype=X.dtype)
+    gram = _matern52(X, lengthscale, variance) + 1e-6 * variance * jnp.eye(X.shape[0], dtype=X.dtype)
     with numpyro.plate("data", X.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
 
 
 def leapfrog_by_hand():
     return work.leapfrog(by_hand, "NumPyro by hand")
+
+
+def marginal_by_hand(X, y):
+    """The regression of `work.marginal` as one writes it in NumPyro."""
+    lengthscale, variance, noise = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in work.MARGINAL_SITES)
+    covariance = _matern52(X, lengthscale, variance) + noise * jnp.eye(X.shape[0], dtype=X.dtype)
+    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(X.shape[0], X.dtype), covariance), obs=y)
 
 
 def leapfrog_tinygp():
@@ -47,15 +58,31 @@ def leapfrog_tinygp():
     return work.leapfrog(model, "tinygp")
 
 
-def particles_numpyro():
-    return work.particles(by_hand, einstein.SVGD, einstein.RBFKernel, "NumPyro")
+def marginal_leapfrog_by_hand():
+    return work.leapfrog(marginal_by_hand, "NumPyro by hand")
+
+
+def marginal_leapfrog_tinygp():
+    from tinygp import GaussianProcess, kernels
+    from tinygp.kernels.distance import L2Distance
+
+    def model(X, y):
+        lengthscale, variance, noise = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in work.MARGINAL_SITES)
+        kernel = variance * kernels.Matern52(lengthscale, distance=L2Distance())
+        numpyro.sample("y", GaussianProcess(kernel, X, diag=noise).numpyro_dist(), obs=y)
+
+    return work.leapfrog(model, "tinygp")
+
+
+def particles_numpyro(model=by_hand):
+    return work.particles(model, einstein.SVGD, einstein.RBFKernel, "NumPyro")
 
 
 def rows_of_numpyro():
     return work.minibatch("NumPyro", nullcontext)
 
 
-def _gpytorch(size, dtype, natural):
+def _gpytorch(size, dtype, natural, mean_points=0):
     import gpytorch
     import torch
 
@@ -66,8 +93,13 @@ def _gpytorch(size, dtype, natural):
 
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self):
-            belief = getattr(gpytorch.variational, kind)(size)
-            super().__init__(gpytorch.variational.VariationalStrategy(self, X[:size].clone(), belief))
+            strategies = gpytorch.variational
+            strategy = strategies.VariationalStrategy(self, X[:size].clone(), getattr(strategies, kind)(size))
+            if mean_points:
+                belief = strategies.DeltaVariationalDistribution(mean_points)
+                inputs = X[size : size + mean_points].clone()
+                strategy = strategies.OrthogonallyDecoupledVariationalStrategy(strategy, inputs, belief)
+            super().__init__(strategy)
             self.mean_module = gpytorch.means.ZeroMean()
             self.covar_module = gpytorch.kernels.MaternKernel(2.5, ard_num_dims=work.COLUMNS)
 
@@ -77,8 +109,8 @@ def _gpytorch(size, dtype, natural):
     return gpytorch, torch, Model(), X, y
 
 
-def step_gpytorch(size, dtype, natural):
-    gpytorch, torch, model, X, y = _gpytorch(size, dtype, natural)
+def step_gpytorch(size, dtype, natural, mean_points=0):
+    gpytorch, torch, model, X, y = _gpytorch(size, dtype, natural, mean_points)
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, work.ROWS)
     own = [p for name, p in model.named_parameters() if "variational_distribution" in name] if natural else []
@@ -181,3 +213,50 @@ def prediction_gpflow(size, dtype, rows=100_000):
     predict = tf.function(model.predict_f)
     parts = np.array_split(new, rows // 8192 + 1)
     return Party("GPflow", lambda: [part.numpy() for x in parts for part in predict(x)])
+
+
+def deep_step_gpflux(size, dtype):
+    """GPflux's layers and their losses; GPflow's likelihood, as `DeepGP.elbo` asks for an older Keras."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import gpflow
+    import gpflux
+    import tensorflow as tf
+
+    tf.keras.backend.set_floatx(dtype)
+    gpflow.config.set_default_float(getattr(np, dtype))
+    X, y = work.regression(dtype)
+
+    def layer(columns, outputs):
+        kernel = gpflow.kernels.Matern52(lengthscales=np.ones(columns))
+        points = gpflow.inducing_variables.InducingPoints(X[:size, :columns].copy())
+        return gpflux.layers.GPLayer(
+            gpflow.kernels.SharedIndependent(kernel, output_dim=outputs),
+            gpflow.inducing_variables.SharedIndependentInducingVariables(points),
+            num_data=work.ROWS,
+            num_latent_gps=outputs,
+            mean_function=gpflow.mean_functions.Zero(),
+        )
+
+    inner, outer = layer(work.COLUMNS, work.WIDTH), layer(work.WIDTH, 1)
+    likelihood, adam = gpflow.likelihoods.Gaussian(0.1), tf.keras.optimizers.Adam(1e-2)
+    data = tf.data.Dataset.from_tensor_slices((X, y[:, None])).repeat().shuffle(work.ROWS).batch(work.BATCH)
+    batches = iter(data)
+
+    def loss(x, target):
+        f = outer(inner(x, training=True), training=True)
+        fit = likelihood.variational_expectations(x, f.mean(), f.variance(), target)
+        return sum(sum(layer.losses) for layer in (inner, outer)) - tf.reduce_mean(fit)
+
+    loss(*next(batches))
+    variables = [v for part in (inner, outer, likelihood) for v in part.trainable_variables]
+    adam.build(variables)
+
+    @tf.function
+    def step():
+        batch = next(batches)
+        with tf.GradientTape() as tape:
+            value = loss(*batch)
+        adam.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+        return value
+
+    return Party("GPflux", lambda: float(step()))

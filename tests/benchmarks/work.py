@@ -12,7 +12,8 @@ from numpyro.infer.util import initialize_model
 import numpyro_gp as ngp
 from tests.benchmarks.clock import Party, compiled
 
-ROWS, COLUMNS, BATCH, LABELLED = 36_000, 8, 1024, 300
+ROWS, COLUMNS, BATCH, LABELLED, WIDTH = 36_000, 8, 1024, 300, 5
+MARGINAL_SITES = ("lengthscale", "variance", "noise")
 
 
 def regression(dtype):
@@ -38,12 +39,43 @@ def sparse(X, y=None, *, Z, batch=None):
         ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(noise), obs=given)
 
 
-def step(size, dtype, natural):
-    """One step of SVI, minibatch and all: Adam, or natural steps on the belief and Adam elsewhere."""
+def step(size, dtype, natural, mean_points=0):
+    """One step of SVI, minibatch and all: Adam, or natural steps on the belief and Adam elsewhere.
+
+    With ``mean_points`` the belief is orthogonal, its covariance on the ``size`` inducing inputs.
+    """
     X, y = map(jnp.asarray, regression(dtype))
     rest = optax.adam(1e-2)
-    guide = ngp.AutoGP(sparse, {"f": ngp.guides.coupled(natural=natural)})
+    recipe = ngp.guides.coupled(natural=natural)
+    if mean_points:
+        recipe = ngp.guides.orthogonal(X[size : size + mean_points], natural=natural, train_inputs=True)
+    guide = ngp.AutoGP(sparse, {"f": recipe})
     svi = SVI(sparse, guide, ngp.optim.natural_gradient(rest, 0.1) if natural else rest, Trace_ELBO())
+    keywords = dict(Z=X[:size], batch=BATCH)
+    state = jax.jit(lambda key: svi.init(key, X, y, **keywords))(jax.random.key(0))
+    return compiled("ours", lambda state: svi.update(state, X, y, **keywords), state, carry=True)
+
+
+def deep_model(X, y, *, Z, batch):
+    """Two layers; the units of the first share its kernel and its inducing inputs."""
+    widths = {"inner": (X.shape[1], WIDTH), "outer": (WIDTH, None)}
+    found = {}
+    for name, (columns, outputs) in widths.items():
+        lengthscale = numpyro.param(
+            f"lengthscale_{name}", jnp.ones(columns, X.dtype), constraint=dist.constraints.positive
+        )
+        variance = numpyro.param(f"variance_{name}", jnp.ones((), X.dtype), constraint=dist.constraints.positive)
+        inducing = numpyro.param(f"Z_{name}", Z[:, :columns])
+        found[name] = ngp.gp(name, ngp.kernels.Matern52(variance, lengthscale), inducing, outputs=outputs)
+    noise = numpyro.param("noise", jnp.full((), 0.1, X.dtype), constraint=dist.constraints.positive)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        h = found["inner"].draw("h", X[rows])
+        ngp.observe("y", found["outer"](h), ngp.likelihoods.Gaussian(noise), obs=y[rows])
+
+
+def deep_step(size, dtype):
+    X, y = map(jnp.asarray, regression(dtype))
+    svi = SVI(deep_model, ngp.AutoGP(deep_model), optax.adam(1e-2), Trace_ELBO())
     keywords = dict(Z=X[:size], batch=BATCH)
     state = jax.jit(lambda key: svi.init(key, X, y, **keywords))(jax.random.key(0))
     return compiled("ours", lambda state: svi.update(state, X, y, **keywords), state, carry=True)
@@ -77,6 +109,12 @@ def leapfrog(model, name="ours"):
     X, y = map(jnp.asarray, labels())
     potential = initialize_model(jax.random.key(0), model, model_args=(X, y))
     return compiled(name, jax.value_and_grad(potential.potential_fn), potential.param_info.z)
+
+
+def marginal(X, y):
+    """Regression with the function integrated out."""
+    lengthscale, variance, noise = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in MARGINAL_SITES)
+    ngp.gp_regression("y", ngp.kernels.Matern52(variance, lengthscale), X, noise, obs=y)
 
 
 def particles(model, make=ngp.stein.SVGD, kernel=ngp.stein.RBF, name="ours"):
