@@ -26,6 +26,7 @@ __all__ = [
     "running_rows",
     "solve_lower",
     "flipped",
+    "materialised",
     "moved",
     "product",
     "congruence",
@@ -123,6 +124,23 @@ def flipped(matrix: Float[Array, "*batch M N"]) -> Float[Array, "*batch N M"]:
     """
     turned = jnp.swapaxes(matrix, -1, -2)
     return lax.optimization_barrier(turned) if matrix.dtype == jnp.float64 else turned
+
+
+@jax.custom_jvp
+def materialised(values: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """The values themselves; what their derivative is multiplied with waits until it is computed.
+
+    XLA's CPU computes ``h_n`` again for each entry of ``A_mn h_n``, and an inverse error function in it takes as long
+    as five products do. It drops `jax.lax.optimization_barrier` before that, so the transpose is a product with a one.
+    """
+    return values
+
+
+@materialised.defjvp
+def _materialised_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (change,) = tangents
+    pair = jnp.matmul(change[..., None], jnp.ones((1, 2), change.dtype), precision=lax.Precision.HIGHEST)
+    return primals[0], pair[..., 0]
 
 
 def moved(left: Float[Array, "*#batch K M"], change: Float[Array, "*#batch M N"]) -> Float[Array, "*#batch K N"]:

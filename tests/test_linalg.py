@@ -22,6 +22,7 @@ from numpyro_gp.linalg import (
     inverse_lower,
     jittered,
     lower_product,
+    materialised,
     outer_square,
     product,
     running_rows,
@@ -183,6 +184,14 @@ def test_a_square_and_its_derivative(rng):
     np.testing.assert_allclose(outer_square(jnp.asarray(root)), root @ np.swapaxes(root, 1, 2), rtol=1e-14)
     slope = jax.grad(lambda C: jnp.sum(outer_square(C) * weights))(jnp.asarray(root))
     np.testing.assert_allclose(slope, (weights + np.swapaxes(weights, 1, 2)) @ root, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_what_waits_for_its_derivative_is_unchanged(shape, rng):
+    values = jnp.asarray(rng.normal(size=shape))
+    function, plain = (lambda x: jnp.sum(jnp.sin(materialised(x)) * x)), (lambda x: jnp.sum(jnp.sin(x) * x))
+    for derivative in (lambda f: f, jax.grad, jax.hessian):
+        np.testing.assert_allclose(derivative(function)(values), derivative(plain)(values), rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.long

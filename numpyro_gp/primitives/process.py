@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.batch import each_member
 from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.linalg import default_jitter, lower_product, small_cholesky
+from numpyro_gp.linalg import default_jitter, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
@@ -261,8 +261,12 @@ def _of_members(
 
 
 def _marginals(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Array, Array]:
-    """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``."""
-    found = process.marginals(basis, rows.reshape(-1, rows.shape[-1]))
+    """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``.
+
+    What is drawn or integrated at a row comes back as a number for it, which the derivative of `materialised` computes
+    once: XLA would do it for each inducing point.
+    """
+    found = map(materialised, process.marginals(basis, rows.reshape(-1, rows.shape[-1])))
     split = [value.reshape(*value.shape[:-1], *rows.shape[:-1]) for value in found]
     mean, variance = split if split[0].ndim == 2 else (jnp.moveaxis(value, 0, -1) for value in split)
     return mean, variance

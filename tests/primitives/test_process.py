@@ -15,6 +15,7 @@ import numpyro_gp as ngp
 from numpyro_gp.primitives.process import GaussianProcess
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
+from tests.programs import longest_fusion
 
 
 def process(value, kernel, Z, **options):
@@ -263,3 +264,19 @@ def test_several_processes_in_one_model(rng):
     )
     assert jnp.isfinite(density)
     assert set(trace) == {"f", "g", "data", "y"}
+
+
+def test_a_draw_is_made_once_for_each_row():
+    """In the derivative XLA would make the normal draw again for each inducing point: 200 instructions for each entry
+    of ``A``, where the derivative of the kernel takes 20."""
+    X, Z = jnp.linspace(0.0, 1.0, 64)[:, None], jnp.linspace(0.0, 1.0, 16)[:, None]
+
+    def loss(mean, scale_tril, lengthscale):
+        belief = ngp.beliefs.Coupled(mean, scale_tril)
+        f = process(belief, ngp.kernels.RBF(1.0, lengthscale), Z, outputs=3)
+        with handlers.seed(rng_seed=0), numpyro.plate("data", 64):
+            return jnp.sum(jnp.sin(f.draw("h", X)))
+
+    arguments = jnp.ones((3, 16)), jnp.stack([0.1 * jnp.eye(16)] * 3), jnp.array(0.3)
+    program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*arguments).compile().as_text()
+    assert longest_fusion(program, entries=16 * 64) < 60
