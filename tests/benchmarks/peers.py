@@ -1,6 +1,5 @@
 """The same work by others; a function raises ImportError where its library is not installed."""
 
-import os
 from contextlib import nullcontext
 
 import jax
@@ -217,7 +216,6 @@ def prediction_gpflow(size, dtype, rows=100_000):
 
 def deep_step_gpflux(size, dtype):
     """GPflux's layers and their losses; GPflow's likelihood, as `DeepGP.elbo` asks for an older Keras."""
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import gpflow
     import gpflux
     import tensorflow as tf
