@@ -138,8 +138,8 @@ FAULTS = [
     Fault(
         "derivative of the Matern 5/2 kernel",
         "kernels/stationary.py",
-        "-exponential_32(primals[0]) / 6 * tangents[0]",
-        "-exponential_32(primals[0]) / 3 * tangents[0]",
+        "(-1 / 6) * exponential_32(primals[0]) * tangents[0]",
+        "(-1 / 3) * exponential_32(primals[0]) * tangents[0]",
         "kernels/test_stationary.py",
     ),
     Fault(
