@@ -140,7 +140,7 @@ def test_no_catch_all_and_no_unfinished_code():
 
 
 # Names of ours, or hooks that a base class documents, which NumPyro's own files happen to use too.
-SHARED_NAMES = {"_predictive", "_normal", "_inverse", "_asdict", "_fields"}
+SHARED_NAMES = {"_predictive", "_normal", "_inverse", "_asdict", "_fields", "_replace"}
 
 
 def test_private_names_of_numpyro_and_jax_stand_in_one_file():

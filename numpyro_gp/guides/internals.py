@@ -153,31 +153,16 @@ def declared_parameters(guide: AutoGuide, key: Array, args: tuple, kwargs: dict)
 
 
 class SteinHooks(einstein.SVGD):
-    """NumPyro's SVGD, with the two private methods that it calls and that `ngp.stein.SVGD` fills."""
+    """NumPyro's SVGD, with the private method that it starts with and that `ngp.stein.SVGD` fills."""
 
     @abstractmethod
     def start_particles(self, key: Array, guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Array]:
         """Constrained parameters of a guide that has seen no data, with the particle axis first."""
 
-    @abstractmethod
-    def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
-        """The norm of the force and, as a gradient to be descended, minus the force; ``free`` is unconstrained."""
-
     def _find_init_params(
         self, particle_seed: Array, inner_guide: object, model_args: tuple, model_kwargs: dict
     ) -> dict:
         return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
-
-    def _svgd_loss_and_grads(
-        self,
-        rng_key: Array,
-        unconstr_params: dict,
-        loss_temperature: object,
-        repulsion_temperature: object,
-        *args: object,
-        **kwargs: object,
-    ) -> tuple[Array, dict]:
-        return self.force(rng_key, unconstr_params, (loss_temperature, repulsion_temperature), args, kwargs)
 
     def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable, Callable]:
         """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.

@@ -8,7 +8,8 @@ from typing import Any
 
 from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
 from numpyro_gp.stein.direction import forces, svgd_direction
-from numpyro_gp.stein.kernels import IMQ, RBF, Groups, PerSite
+from numpyro_gp.stein.kernels import IMQ, RBF, Groups, Moments, PerSite
+from numpyro_gp.stein.metric import Curvature, Spread
 from numpyro_gp.stein.start import Around
 from numpyro_gp.stein.svgd import SVGD
 
@@ -19,6 +20,9 @@ __all__ = [
     "IMQ",
     "PerSite",
     "Groups",
+    "Moments",
+    "Curvature",
+    "Spread",
     "svgd_direction",
     "forces",
     "ksd",

@@ -9,7 +9,7 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.stein.direction import EXACT, Particles, bandwidth, pieces, split_blocks, squared_distances
-from numpyro_gp.stein.kernels import IMQ, Kernel, Radial
+from numpyro_gp.stein.kernels import IMQ, Kernel, Moments, Radial
 from numpyro_gp.stein.svgd import SVGD
 
 __all__ = ["Paths", "ksd", "particle_paths"]
@@ -42,6 +42,8 @@ def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=
     >>> print(bool(ksd(x, -x) < ksd(x + 1.0, -(x + 1.0))))
     True
     """
+    if isinstance(kernel, Moments):
+        fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass its kernel.")
     tables, _ = split_blocks(particles, scores, kernel)
     parts = (
         jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(pieces(radial, x), pieces(radial, score))

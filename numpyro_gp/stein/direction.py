@@ -12,7 +12,7 @@ from jax import lax
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.stein.kernels import RBF, Kernel, Radial
+from numpyro_gp.stein.kernels import RBF, Kernel, Moments, Radial
 
 __all__ = [
     "EXACT",
@@ -55,7 +55,7 @@ def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF
         Unconstrained coordinates, the particle axis first; the keys are the sites that a kernel groups.
     scores : like ``particles``
         ``grad log target`` at each.
-    kernel : RBF, IMQ, PerSite or Groups
+    kernel : RBF, IMQ, PerSite, Groups or Moments
 
     Returns
     -------
@@ -81,7 +81,28 @@ def forces(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> F
     tables, values = split_blocks(particles, scores, kernel)
     healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
     parts = [_block_forces(x, s, radial, healthy) for x, s, radial in tables]
+    if isinstance(kernel, Moments):
+        affine = _affine_forces([x for x, _, _ in tables], [s for _, s, _ in tables], kernel.weight, healthy)
+        parts = [(a + b, r + q) for (a, r), (b, q) in zip(parts, affine, strict=True)]
     return Forces(values([a for a, _ in parts]), values([r for _, r in parts]))
+
+
+def _affine_forces(
+    tables: list[Array], scores: list[Array], weight: float, healthy: Array
+) -> list[tuple[Array, Array]]:
+    """Forces of ``1 + (x - m).(y - m) / v`` over all blocks: ``m`` the mean, ``v`` the average variance."""
+    seen, count = healthy[:, None], jnp.sum(healthy).astype(tables[0].dtype)
+    centred = [jnp.where(seen, x - average(x, healthy)[None], 0) for x in tables]
+    width = sum(jnp.sum(c**2) for c in centred) / (count * sum(c.shape[1] for c in centred))
+    width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
+    inner = sum(jnp.matmul(c, c.T, precision=EXACT) for c in centred) / width
+    inner = jnp.where(seen & seen.T, 1 + inner, 0) / count
+    found = []
+    for x, c, score in zip(tables, centred, scores, strict=True):
+        pull = jnp.matmul(inner, jnp.where(seen, score, 0), precision=EXACT)
+        pull, push = (mark_faults(weight * force, x, score, healthy) for force in (pull, c / width))
+        found.append((pull, push))
+    return found
 
 
 def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
@@ -143,7 +164,7 @@ def split_blocks(
     single = not isinstance(particles, Mapping)
     x, s = (_floating(tree if isinstance(tree, Mapping) else {"particles": tree}) for tree in (particles, scores))
     if not hasattr(kernel, "blocks") or isinstance(kernel, type):
-        fail("kernel", "RBF, IMQ, PerSite or Groups", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
+        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
         fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "One score a coordinate.")

@@ -23,7 +23,7 @@ import numpy as np
 from numpyro_gp.arrays import Array, Converted, store, value_type
 from numpyro_gp.checks import fail, known
 
-__all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "PerSite", "RBF", "Radial"]
+__all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "Moments", "PerSite", "RBF", "Radial"]
 
 MEDIAN = "median"
 
@@ -152,6 +152,47 @@ class IMQ(Radial):
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""
         inner, p = self.c**2 + squared / h, self.power
         return inner**p, p / h * inner ** (p - 1), p * (p - 1) / h**2 * inner ** (p - 2)
+
+
+@value_type(static=("kernel", "weight"))
+class Moments:
+    """A kernel plus ``weight`` times the linear ``1 + (x - m).(y - m) / v`` over all sites.
+
+    Here ``m`` is the particles' mean and ``v`` their variance averaged over coordinates; no gradient through either.
+
+    The linear part adds one affine map of all particles, which stands still where ``mean s = 0`` and
+    ``mean s (x - m)^T = -I``: identities that hold for the target, and that give a normal target its exact mean and
+    covariance once there are more particles than coordinates. The kernel alone understates them; it keeps the particles
+    of such a set apart and gives them the shape. Take it with a ``metric``, in whose coordinates the two parts have one
+    scale, and with an optimiser that forgets the first, large forces: ``optax.adam(rate, b2=0.9)``.
+
+    Parameters
+    ----------
+    kernel : RBF, IMQ, PerSite or Groups
+    weight : float
+        Positive: the larger, the closer the two identities hold.
+
+    Examples
+    --------
+    >>> Moments().kernel == IMQ()
+    True
+    """
+
+    kernel: Any = IMQ()
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kernel, (type, Moments)) or not hasattr(self.kernel, "blocks"):
+            got, cure = f"{self.kernel!r:.60}", "Call the class: IMQ()."
+            fail("kernel", "RBF, IMQ, PerSite or Groups", got, cure, TypeError)
+        store(self, weight=_number(self.weight))
+        if not _is_between(self.weight, 0, math.inf):
+            fail("weight", "a positive number", f"{self.weight!r:.60}", "1.0 is usual.")
+
+    def blocks(self, sites: tuple[str, ...]) -> list[Block]:
+        """Those of the kernel; the linear part knows no division."""
+        blocks: list[Block] = self.kernel.blocks(sites)
+        return blocks
 
 
 @value_type(static=("groups", "kernels", "rest"))

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import lax, random
-from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
@@ -30,8 +29,10 @@ from numpyro_gp.guides.internals import (
 )
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.setup import in_one_program, is_traced
-from numpyro_gp.stein.direction import Forces, average, forces, healthy_particles, mark_faults
+from numpyro_gp.stein.direction import average, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
+from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
+from numpyro_gp.stein.numpyro_kernels import numpyro_forces
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
 
 __all__ = ["SVGD"]
@@ -49,7 +50,8 @@ class SVGD(SteinHooks):
       approximate the *posterior*; without the Jacobian a lone Gamma(4, 1) site goes to mean 3;
     * one score for each particle and step; one minibatch for all particles, its data term scaled by
       ``N/N_b`` by NumPyro's plate;
-    * `RBF`, `IMQ`, `PerSite`, `Groups` kernels (NumPyro's own are taken too); any NumPyro or optax optimiser;
+    * `RBF`, `IMQ`, `PerSite`, `Groups`, `Moments` kernels (NumPyro's own are taken too), in the coordinates of a
+      ``metric`` (mathematics.md section 9.3); any NumPyro or optax optimiser;
     * ``run(..., init_state=result.state)`` goes on where a run stopped, as does `ngp.fit` with a checkpoint;
     * a particle whose score is not finite feels no force, is left out of the others' steps, and is named.
 
@@ -76,6 +78,9 @@ class SVGD(SteinHooks):
     init_particles : dict or Around, optional
         Starting values: site names to *constrained* values with the particle axis first (sites left
         out start as above), or `Around` a point.
+    metric : Curvature or Spread, optional
+        Coordinates for kernel and optimiser in which the posterior is about as wide in every direction; without it the
+        sites' own. With `Moments` in these coordinates spread and correlations come out.
     evaluation : str, optional
         Scores side by side ("vmap"), or one after the other ("map"), which holds the memory of one. By default
         "map" on a CPU, where batched factorisations and large intermediates made "vmap" 3 to 5 times as slow on
@@ -105,6 +110,7 @@ class SVGD(SteinHooks):
         num_stein_particles: int = 10,
         guide_kwargs: Mapping[str, object] | None = None,
         *,
+        metric: Curvature | Spread | None = None,
         init_particles: Mapping[str, object] | Around | None = None,
         evaluation: str | None = None,
         sharding: NamedSharding | None = None,
@@ -117,10 +123,12 @@ class SVGD(SteinHooks):
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
             fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", "Call the class.", TypeError)
         check_start(init_particles)
+        check_metric(metric, kernel_fn)
         guide_kwargs = {"init_loc_fn": init_to_sample, **(guide_kwargs or {})}
-        super().__init__(model, _as_optimiser(optim), kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
+        optimiser = _as_optimiser(optim) if metric is None else Moving(_as_optimiser(optim), metric)
+        super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
-        self.init_particles, self.sharding = init_particles, sharding
+        self.init_particles, self.metric, self.sharding = init_particles, metric, sharding
         if evaluation is None:
             evaluation = "map" if jax.default_backend() == "cpu" else "vmap"
         self.evaluation = check_choice("evaluation", evaluation, EVALUATIONS)
@@ -137,11 +145,16 @@ class SVGD(SteinHooks):
     def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
         starter = copy.copy(self)
+        if self.metric is not None:
+            starter.optim = self.optim.inner
         if not isinstance(self.kernel_fn, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
             starter.kernel_fn = einstein.RBFKernel()
         state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
         # What NumPyro's init learns about the model: names and transforms of its sites.
-        vars(self).update({name: value for name, value in vars(starter).items() if name != "kernel_fn"})
+        vars(self).update({n: value for n, value in vars(starter).items() if n not in ("kernel_fn", "optim")})
+        if self.metric is not None:
+            transforms = {name: (self._site(name), self.particle_transforms[name]) for name in self.guide_sites}
+            state = state._replace(optim_state=self.optim.start(state.optim_state, transforms))
         return self._copied(state)
 
     def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
@@ -162,26 +175,38 @@ class SVGD(SteinHooks):
 
     def update(self, state: SteinVIState, *args: object, **kwargs: object) -> tuple[SteinVIState, Array]:
         """The state after a step, and the norm of its direction."""
-        state, norm = super().update(state, *args, **kwargs)
-        return self._copied(state), norm
+        state, norm, gradients = self._pulled(state, args, kwargs)
+        optim_state = self.optim.update(gradients, state.optim_state, value=norm)
+        following = random.split(state.rng_key, 3)[0]
+        return self._copied(state._replace(optim_state=optim_state, rng_key=following)), norm
 
-    def force(self, key: Array, free: dict, temperatures: tuple, args: tuple, kwargs: dict) -> tuple[Array, dict]:
-        """Norm of the direction, and minus the direction as the optimiser's gradient."""
-        loss_temperature, repulsion_temperature = temperatures
-        free, shared = self._parted(self._copied(free))
+    def evaluate(self, state: SteinVIState, *args: object, **kwargs: object) -> Array:
+        """Norm of the direction of the next step."""
+        return self._pulled(state, args, kwargs)[1]
+
+    def _pulled(self, state: SteinVIState, args: tuple, kwargs: dict) -> tuple[SteinVIState, Array, dict]:
+        """The state in the coordinates of the step, the norm of the direction there, and minus it as a gradient."""
+        kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
+        if self.metric is not None:
+            target = lambda one, shared: self._log_target(one, shared, key, args, kwargs)  # noqa: E731
+            state = state._replace(optim_state=self.optim.measured(state.optim_state, target))
+        free, shared = self._parted(self._copied(self.optim.get_params(state.optim_state)))
         scores, shared_scores = self._scores(key, free, shared, args, kwargs)
-        scores = jax.tree.map(lambda score: _times(loss_temperature, score), scores)
+        scores = jax.tree.map(lambda score: _times(state.loss_temperature, score), scores)
+        root = None if self.metric is None else state.optim_state.root
+        places, slopes = in_coordinates(root, free, scores)
         if isinstance(self.kernel_fn, SteinKernel):
-            both = self._numpyro_forces(key, free, shared, scores, args, kwargs)
+            target = lambda one: self._log_target(one, shared, key, args, kwargs)  # noqa: E731
+            both = numpyro_forces(self, key, free, scores, target)
         else:
-            both = forces(self._by_site(free), self._by_site(scores), self.kernel_fn)
+            both = forces(self._by_site(places), self._by_site(slopes), self.kernel_fn)
             both = jax.tree.map(lambda named: {name: named[self._site(name)] for name in free}, both, is_leaf=_is_dict)
-        phi = jax.tree.map(lambda a, r: a + _times(repulsion_temperature, r), *both)
+        phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
         steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
         healthy = healthy_particles(free, (scores, shared_scores))
-        return norm, {**steps, **{name: -average(score, healthy) for name, score in shared_scores.items()}}
+        return state, norm, {**steps, **{name: -average(score, healthy) for name, score in shared_scores.items()}}
 
     def _parted(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
         """Particles, and the model's own parameters, which all particles share."""
@@ -231,28 +256,6 @@ class SVGD(SteinHooks):
         if self.sharding is None:
             return tree
         return lax.with_sharding_constraint(tree, NamedSharding(self.sharding.mesh, PartitionSpec()))
-
-    def _numpyro_forces(
-        self, rng_key: Array, free: dict, shared: dict, scores: dict, args: tuple, kwargs: dict
-    ) -> Forces:
-        """Forces with one of NumPyro's kernels, which it describes pair by pair."""
-        _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
-        positions, slopes = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
-        healthy = healthy_particles(positions, slopes)
-        x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
-        s = jnp.where(healthy[:, None], slopes, 0)
-        places, apply, slope = self.pair_functions(free)
-
-        def log_target(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
-            return self._log_target(unravel(row), shared, rng_key, args, kwargs)
-
-        kernel = self.kernel_fn.compute(rng_key, x, places, log_target)
-        pull = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
-        push = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
-        attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
-        repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
-        attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
-        return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))
 
     # ---------------------------------------------------------------------------- the run
 

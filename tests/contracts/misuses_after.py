@@ -117,7 +117,7 @@ RUNS: list[Row] = [
     (lambda: stein.Around(3.0), "values must be a dictionary"),
     (lambda: stein.Around({}, scale=-1.0), "scale must be zero or positive"),
     (lambda: stein.svgd_direction(X, Z), "scores must be of the shapes of the particles"),
-    (lambda: stein.svgd_direction(X, X, stein.RBF), "kernel must be RBF, IMQ, PerSite or Groups"),
+    (lambda: stein.svgd_direction(X, X, stein.RBF), "kernel must be RBF, IMQ, PerSite, Groups or Moments"),
     (lambda: stein.svgd_direction(X.astype(int), X), "particles must be floating point"),
     (lambda: stein.ksd(X, Z), "scores must be of the shapes of the particles"),
     (lambda: stein.particle_paths(KEY, svgd(), 5, X, Y, every=2), "every must be a divisor of the 5 steps"),

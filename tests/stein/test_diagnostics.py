@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 
-from numpyro_gp.stein import IMQ, RBF, SVGD, PerSite, ksd, particle_paths
+from numpyro_gp.stein import IMQ, RBF, SVGD, Moments, PerSite, ksd, particle_paths
 
 KEY = jax.random.key(1)
 
@@ -135,3 +135,5 @@ def test_discrepancy_of_a_run_falls():
 def test_messages():
     with pytest.raises(ValueError, match="every must be a divisor of the 5 steps, but got 2"):
         particle_paths(KEY, SVGD(model, optax.adam(0.1)), 5, every=2)
+    with pytest.raises(ValueError, match=r"kernel must be one of distances alone, but got Moments"):
+        ksd(jnp.ones((2, 1)), jnp.ones((2, 1)), Moments())

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from numpyro_gp import stein
-from numpyro_gp.stein import IMQ, RBF, Groups, PerSite
+from numpyro_gp.stein import IMQ, RBF, Groups, Moments, PerSite
 from numpyro_gp.stein.direction import bandwidth
 from tests.oracles.vectors import cases
 
@@ -66,6 +66,32 @@ def test_direction_by_loops(kernel, rng):
     x, s = rng.normal(size=(2, 5, 3))
     profile = (lambda r: np.exp(-r)) if isinstance(kernel, RBF) else (lambda r: (1.3**2 + r) ** -0.3)
     np.testing.assert_allclose(svgd_direction(x, s, kernel), by_loops(x, s, 0.7, profile), atol=1e-8)
+
+
+@pytest.mark.parametrize("inner", [IMQ(bandwidth=0.7), PerSite({"a": IMQ()})], ids=["one", "sites"])
+def test_moments_add_the_affine_direction(inner, rng):
+    """``mean s + (mean s (x - m)^T + I)(y - m) / v`` over all sites together, pair by pair; a division would lose terms."""
+    x, s = {name: rng.normal(size=(5, 2)) for name in "ab"}, {name: rng.normal(size=(5, 2)) for name in "ab"}
+    rows, slopes = (np.column_stack([tree["a"], tree["b"]]) for tree in (x, s))
+    centred = rows - rows.mean(0)
+    expected, width = np.zeros((5, 4)), np.mean(centred**2)
+    for i in range(5):
+        for j in range(5):
+            expected[i] += ((1 + centred[j] @ centred[i] / width) * slopes[j] + centred[i] / width) / 5
+    with_moments, without = svgd_direction(x, s, Moments(inner, 0.4)), svgd_direction(x, s, inner)
+    added = np.column_stack([with_moments[name] - without[name] for name in "ab"])
+    np.testing.assert_allclose(added, 0.4 * expected, rtol=1e-10, atol=1e-12)
+
+
+def test_moments_stand_still_at_the_covariance_of_a_normal(rng):
+    """Any set with the target's mean and covariance: the affine part is zero there, and nowhere near."""
+    factor = np.array([[2.0, 0.0], [0.7, 0.3]])
+    z = rng.normal(size=(6, 2))
+    z = (z - z.mean(0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(z.T, bias=True))).T
+    for width, still in ((1.0, True), (0.9, False)):
+        x = width * z @ factor.T
+        both = stein.svgd_direction(x, -x @ np.linalg.inv(factor @ factor.T), Moments(IMQ(), 1e6))
+        assert (np.abs(both).max() < 10) == still
 
 
 def site_values(rng, n=6):
@@ -240,5 +266,5 @@ def test_messages():
         svgd_direction(x, x[:, :1])
     with pytest.raises(ValueError, match="particles must be arrays with one common first axis"):
         svgd_direction({"a": x, "b": x[:2]}, {"a": x, "b": x[:2]})
-    with pytest.raises(TypeError, match="kernel must be RBF, IMQ, PerSite or Groups"):
+    with pytest.raises(TypeError, match="kernel must be RBF, IMQ, PerSite, Groups or Moments"):
         stein.svgd_direction(x, x, RBF)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.stein import IMQ, RBF, Groups, PerSite, svgd_direction
+from numpyro_gp.stein import IMQ, RBF, Groups, Moments, PerSite, svgd_direction
 
 SITES = ("f", "lengthscale", "noise")
 
@@ -88,3 +88,9 @@ def test_messages():
         svgd_direction({"b": x}, {"b": x}, PerSite({"a": RBF()}))
     with pytest.raises(ValueError, match=r"groups must be names of latent sites among \['b'\], but got \['a'\]"):
         svgd_direction({"b": x}, {"b": x}, Groups(["a"]))
+    with pytest.raises(TypeError, match="kernel must be RBF, IMQ, PerSite or Groups, but got <class"):
+        Moments(IMQ)
+    with pytest.raises(TypeError, match="kernel must be RBF, IMQ, PerSite or Groups, but got Moments"):
+        Moments(Moments())
+    with pytest.raises(ValueError, match="weight must be a positive number, but got 0"):
+        Moments(weight=0.0)

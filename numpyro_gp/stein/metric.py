@@ -1,0 +1,228 @@
+"""Coordinates in which a posterior is about as wide in every direction (mathematics.md section 9.3).
+
+A kernel of distances takes every direction for as wide as every other. Where the posterior is a hundred times as wide
+along one as along the next, particles that are far apart in the first are the only ones that the kernel can tell
+apart, and they collapse in the second. So particles move in ``z`` with ``x = origin + root z``, where
+``root root^T`` is about the covariance of the posterior, and there the same kernels serve.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.checks import check_count, check_finite, fail
+from numpyro_gp.stein.direction import EXACT, average
+
+__all__ = ["Curvature", "Moved", "Moving", "Spread", "average_curvature", "check_metric", "in_coordinates"]
+
+
+@value_type(static=("every", "memory"))
+class Curvature:
+    """Inverse of the curvature ``|-d^2 log target / dx dx^T|``, averaged over the particles as they go.
+
+    The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
+    gradients a particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
+    that of the minibatch of its step. Far from the posterior it says little: start `Around` a MAP, found by a run of
+    one particle (``examples/compare_engines.py``).
+
+    Parameters
+    ----------
+    every : int
+        Steps from one measurement to the next; the first step measures.
+    memory : float
+        Weight in ``[0, 1)`` of what was measured before: noise of minibatches needs more than the default.
+
+    Examples
+    --------
+    >>> Curvature(every=50).memory
+    0.5
+    """
+
+    every: int = 50
+    memory: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_count("every", self.every)
+        if not isinstance(self.memory, (int, float)) or isinstance(self.memory, bool) or not 0 <= self.memory < 1:
+            fail("memory", "a number from 0 to below 1", f"{self.memory!r:.60}", "0.5 is usual.")
+
+
+@value_type()
+class Spread:
+    """Covariance of draws of the latent sites: of a fitted guide, or of a short chain.
+
+    Parameters
+    ----------
+    draws : dict
+        Every latent site to *constrained* values ``(S, ...)``, more draws than coordinates: e.g.
+        ``guide.sample_posterior(key, params, sample_shape=(1000,))`` or ``mcmc.get_samples()``.
+    """
+
+    draws: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.draws, Mapping) or not self.draws:
+            got = f"a {type(self.draws).__name__}"
+            fail("draws", "a dictionary of site names to draws", got, "E.g. mcmc.get_samples().", TypeError)
+
+    def covariance(self, particles: Mapping[str, Array], transforms: Mapping[str, tuple[str, Any]]) -> Array:
+        """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
+        sites = sorted(site for site, _ in transforms.values())
+        if sorted(self.draws) != sites:
+            fail("draws", f"draws of the latent sites {sites}", f"{sorted(self.draws)}", "One array for each site.")
+        free = {}
+        for name, (site, transform) in transforms.items():
+            free[name] = jnp.asarray(transform.inv(jnp.asarray(self.draws[site])), particles[name].dtype)
+            if free[name].shape[1:] != particles[name].shape[1:]:
+                wanted, cure = f"of shape (S, *{particles[name].shape[1:]})", "The first axis is that of the draws."
+                fail(f"draws[{site!r}]", wanted, f"{free[name].shape}", cure)
+            check_finite(f"draws[{site!r}], unconstrained,", free[name])
+        rows = to_rows(free)
+        if rows.shape[0] <= rows.shape[1]:
+            fail("draws", f"more than the {rows.shape[1]} coordinates", f"{rows.shape[0]} of them", "Draw more.")
+        centred = rows - jnp.mean(rows, axis=0, keepdims=True)
+        return jnp.matmul(centred.T, centred, precision=EXACT) / rows.shape[0]
+
+
+def check_metric(metric: object, kernel: object) -> None:
+    """Refuse what is no metric, and kernels that know nothing of one."""
+    if metric is None:
+        return
+    if not isinstance(metric, (Curvature, Spread)):
+        cure = "E.g. Curvature(), or Spread(draws of a guide)."
+        fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
+    if not hasattr(kernel, "blocks"):
+        fail("kernel_fn", "a kernel of numpyro_gp where there is a metric", f"{kernel!r:.60}", "E.g. IMQ().", TypeError)
+
+
+# ------------------------------------------------------------------------------------------ coordinates
+
+
+def to_rows(tree: Mapping[str, Array]) -> Array:
+    """Values by name, the particle axis first, as a table ``(n, d)``."""
+    rows: Array = jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
+    return rows
+
+
+def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
+    """A table as values by name, shaped as ``like``."""
+    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))
+    tree: dict[str, Array] = jax.vmap(unravel)(rows)
+    return tree
+
+
+def symmetric_power(matrix: Array, power: float) -> Array:
+    """Symmetric matrix to a power, of the absolute values of its eigenvalues: positive definite.
+
+    Those below ``eps^(2/3)`` of the largest, which rounding made, count as that.
+    """
+    values, vectors = jnp.linalg.eigh(0.5 * (matrix + matrix.T))
+    size = jnp.abs(values)
+    size = jnp.maximum(size, jnp.finfo(size.dtype).eps ** (2 / 3) * jnp.max(size))
+    root: Array = jnp.matmul(vectors * size[None, :] ** power, vectors.T, precision=EXACT)
+    return root
+
+
+def in_coordinates(
+    root: Array | None, particles: Mapping[str, Array], scores: Mapping[str, Array]
+) -> tuple[dict, dict]:
+    """Particles ``z = root^-1 x`` and scores ``root^T s`` by name, from those of ``x``; as they are without a root."""
+    if root is None:
+        return dict(particles), dict(scores)
+    z = jnp.linalg.solve(root, to_rows(particles).T).T
+    slopes = jnp.matmul(to_rows(scores), root, precision=EXACT)
+    return from_rows(z, particles), from_rows(slopes, particles)
+
+
+def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]) -> Array:
+    """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite; one particle at a time."""
+    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(particles)))
+
+    def size(row: Array) -> Array:
+        density = log_target(unravel(row))
+        hessian = jax.jacfwd(jax.grad(lambda row: log_target(unravel(row))))(row)
+        return symmetric_power(jnp.where(jnp.isfinite(density), hessian, jnp.nan), 1.0)
+
+    sizes = lax.map(size, to_rows(particles))
+    return average(sizes, jnp.isfinite(sizes).all((1, 2)))
+
+
+class Moved(NamedTuple):
+    """State of `Moving`.
+
+    Attributes
+    ----------
+    inner
+        State of the user's optimiser, which moves ``z`` and the parameters that particles share.
+    origin : dict
+        ``x - root z`` by name, for the particles alone, (n, ...).
+    root : Array (d, d)
+    curvature : Array (d, d)
+        The running average that the root comes from.
+    step : Array ()
+    """
+
+    inner: Any
+    origin: dict[str, Array]
+    root: Array
+    curvature: Array
+    step: Array
+
+
+class Moving:
+    """An optimiser of ``z`` that shows ``x = origin + root z``.
+
+    When the root changes, the origin does so that ``x`` stays: ``z``, its moments and the optimiser's count go on.
+    """
+
+    def __init__(self, inner: Any, metric: Curvature | Spread) -> None:
+        self.inner, self.metric = inner, metric
+
+    def start(self, inner_state: Any, transforms: Mapping[str, tuple[str, Any]]) -> Moved:
+        """From a state of the inner optimiser at ``x``; site and transform by parameter, for the particles alone."""
+        params = self.inner.get_params(inner_state)
+        particles = {name: params[name] for name in sorted(transforms)}
+        rows = to_rows(particles)
+        identity, origin = jnp.eye(rows.shape[1], dtype=rows.dtype), jax.tree.map(jnp.zeros_like, particles)
+        moved = Moved(inner_state, origin, identity, jnp.zeros_like(identity), jnp.zeros((), int))
+        if not isinstance(self.metric, Spread):
+            return moved
+        return self.turned(moved, symmetric_power(self.metric.covariance(particles, transforms), 0.5))
+
+    def get_params(self, state: Moved) -> dict[str, Array]:
+        """Particles ``x``, and what they share."""
+        params = self.inner.get_params(state.inner)
+        moved = {name: params[name] for name in state.origin}
+        shift = from_rows(jnp.matmul(to_rows(moved), state.root, precision=EXACT), moved)
+        return {**params, **{name: state.origin[name] + part for name, part in shift.items()}}
+
+    def update(self, gradients: dict[str, Array], state: Moved, value: Array | None = None) -> Moved:
+        """A step by gradients in ``z``."""
+        return state._replace(inner=self.inner.update(gradients, state.inner, value=value), step=state.step + 1)
+
+    def turned(self, state: Moved, root: Array) -> Moved:
+        """The same particles in other coordinates."""
+        params = self.inner.get_params(state.inner)
+        moved = {name: params[name] for name in state.origin}
+        shift = from_rows(jnp.matmul(to_rows(moved), state.root - root, precision=EXACT), moved)
+        return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
+
+    def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:
+        """The same particles in coordinates measured anew, where it is time; ``log_target(particle, shared)``."""
+        if not isinstance(self.metric, Curvature):
+            return state
+        memory = self.metric.memory
+
+        def again(state: Moved) -> Moved:
+            params = self.get_params(state)
+            particles = {name: params.pop(name) for name in state.origin}
+            found = average_curvature(lambda one: log_target(one, params), particles)
+            curvature = jnp.where(state.step == 0, found, memory * state.curvature + (1 - memory) * found)
+            return self.turned(state, symmetric_power(curvature, -0.5))._replace(curvature=curvature)
+
+        return lax.cond(state.step % self.metric.every == 0, again, lambda state: state, state)

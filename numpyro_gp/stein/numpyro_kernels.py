@@ -1,0 +1,36 @@
+"""Directions with one of NumPyro's own kernels, which it describes pair by pair."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.guides.internals import SteinHooks
+from numpyro_gp.stein.direction import Forces, average, healthy_particles, mark_faults
+
+__all__ = ["numpyro_forces"]
+
+
+def numpyro_forces(
+    engine: SteinHooks, rng_key: Array, free: dict, scores: dict, log_target: Callable[[dict], Array]
+) -> Forces:
+    """Forces on unconstrained particles by the kernel of an engine that holds one of NumPyro's."""
+    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
+    positions, slopes = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
+    healthy = healthy_particles(positions, slopes)
+    x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
+    s = jnp.where(healthy[:, None], slopes, 0)
+    places, apply, slope = engine.pair_functions(free)
+
+    def density(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
+        return log_target(unravel(row))
+
+    kernel = engine.kernel_fn.compute(rng_key, x, places, density)
+    pull = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
+    push = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
+    attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
+    repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
+    attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
+    return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))

@@ -1,0 +1,194 @@
+"""Coordinates of a metric: what it is on normals in closed form, that it moves no particle, that it sees no units."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib import einstein
+
+from numpyro_gp.stein import IMQ, SVGD, Curvature, Spread
+from numpyro_gp.stein.metric import average_curvature, from_rows, in_coordinates, symmetric_power, to_rows
+
+KEY = jax.random.key(5)
+MEAN = np.array([0.5, -1.0, 2.0])
+FACTOR = np.array([[2.0, 0.0, 0.0], [0.9, 0.5, 0.0], [0.05, -0.1, 0.15]])
+COVARIANCE = FACTOR @ FACTOR.T
+START = np.random.default_rng(0).normal(size=(6, 3))
+
+
+def correlated(turn):
+    """The normal above after ``x -> turn x``."""
+    mean, covariance = jnp.asarray(turn @ MEAN), jnp.asarray(turn @ COVARIANCE @ turn.T)
+    x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1).mask(False))
+    difference = x - mean
+    numpyro.factor("density", -0.5 * difference @ jnp.linalg.solve(covariance, difference))
+
+
+def after(model, args, metric, start, steps=3, optimiser=None):
+    options = dict(init_particles={"x": start}, evaluation="vmap")
+    svgd = SVGD(model, optimiser or optax.sgd(0.3), IMQ(), len(start), metric=metric, **options)
+    state = jax.tree.map(jnp.asarray, svgd.init(KEY, *args))
+    step = jax.jit(lambda state: svgd.update(state, *args))
+    for _ in range(steps):
+        state, _ = step(state)
+    assert step._cache_size() == 1, "measured again in the same program"
+    return svgd, state
+
+
+@pytest.mark.parametrize("kind", ["curvature", "spread"])
+def test_a_linear_change_of_coordinates_changes_nothing(kind, rng):
+    """Of the result, to rounding. Without a metric, or with scores or steps that are not turned, it is another."""
+    turn = np.array([[1.0, 0.3, 0.0], [0.0, 5.0, 0.0], [-2.0, 0.0, 0.5]])
+    draws = rng.normal(size=(40, 3)) @ FACTOR.T
+    found = {}
+    for name, by in (("plain", np.eye(3)), ("turned", turn)):
+        metric = Curvature(every=2) if kind == "curvature" else Spread({"x": draws @ by.T})
+        svgd, state = after(correlated, (by,), metric, START @ by.T)
+        found[name] = np.asarray(svgd.particles(state)["x"])
+    np.testing.assert_allclose(found["turned"], found["plain"] @ turn.T, rtol=1e-9, atol=1e-9)
+    assert np.abs(found["plain"] - START).max() > 0.1
+
+
+def test_of_a_normal_the_curvature_gives_its_covariance():
+    svgd, state = after(correlated, (np.eye(3),), Curvature(), START, steps=1)
+    root = np.asarray(state.optim_state.root)
+    np.testing.assert_allclose(root @ root, COVARIANCE, rtol=1e-8)
+    np.testing.assert_allclose(root, root.T, rtol=1e-12)
+    # A single step of the optimiser in these coordinates, typed out: x + root 0.3 phi(root^-1 x, root score).
+    z, score = START @ np.linalg.inv(root), np.linalg.solve(COVARIANCE, (MEAN - START).T).T @ root
+    squared = ((z[:, None] - z[None]) ** 2).sum(-1)
+    h = np.median(squared[np.triu_indices(6, 1)]) / np.log(7)
+    kernel = (1 + squared / h) ** -0.5
+    push = (1 + squared / h) ** -1.5 / h
+    phi = (kernel @ score + (push[..., None] * (z[:, None] - z[None])).sum(1)) / 6
+    np.testing.assert_allclose(svgd.unconstrained(state)["x"], START + 0.3 * phi @ root, rtol=1e-8)
+
+
+@pytest.mark.long
+def test_without_steps_the_particles_stay_while_coordinates_change():
+    """Every other step measures, of a target whose curvature differs from place to place; the optimiser stands still."""
+
+    def bent():
+        numpyro.sample("x", dist.StudentT(3.0, 0.0, 1.0).expand([2]).to_event(1))
+
+    start = START[:, :2]
+    svgd, state = after(bent, (), Curvature(every=2, memory=0.75), start, 1, optax.sgd(0.0))
+    first = state.optim_state
+    np.testing.assert_allclose(svgd.unconstrained(state)["x"], start, rtol=0, atol=1e-12)
+    moved = state._replace(optim_state=first._replace(curvature=2 * first.curvature))
+    kept = svgd.update(moved)[0].optim_state
+    np.testing.assert_array_equal(kept.root, first.root)
+    last = svgd.update(svgd.update(moved)[0])[0]
+    # 0.75 of what was remembered, twice the first, and 0.25 of the first again.
+    np.testing.assert_allclose(last.optim_state.curvature, 1.75 * first.curvature, rtol=1e-10)
+    np.testing.assert_allclose(last.optim_state.root, symmetric_power(1.75 * first.curvature, -0.5), rtol=1e-10)
+    np.testing.assert_allclose(svgd.unconstrained(last)["x"], start, rtol=0, atol=1e-12)
+
+
+def test_minibatches_and_what_is_shared_and_single_precision():
+    """Curvature of a mean: 1 of its prior and 8 of eight data, on any two of them; a shared parameter has none."""
+
+    def model(y, batch):
+        one = jnp.float32(1.0)
+        shift = numpyro.param("shift", one)
+        x = numpyro.sample("x", dist.Normal(0 * one, one).expand([2]).to_event(1))
+        with numpyro.plate("data", len(y), subsample_size=batch) as index:
+            numpyro.sample("y", dist.Normal(x[0] + shift, one), obs=y[index])
+
+    start = START.astype(np.float32)[:, :2]
+    svgd, state = after(model, (jnp.arange(8, dtype=jnp.float32), 2), Curvature(), start, 1, optax.adam(0.1))
+    curvature = state.optim_state.curvature
+    assert curvature.dtype == state.optim_state.root.dtype == jnp.float32
+    assert {leaf.dtype for leaf in svgd.particles(state).values()} == {jnp.dtype("float32")}
+    np.testing.assert_allclose(curvature, np.diag([9.0, 1.0]), rtol=1e-5, atol=1e-5)
+    assert np.abs(float(svgd.shared(state)["shift"]) - 1.0) > 0.05
+
+
+def test_curvature_in_unconstrained_coordinates_counts_by_its_size():
+    """``4 u - exp(u)``, a Gamma's, has the rate; ``u^2 / 2 - u^4 / 4`` has ``3 u^2 - 1``, which is negative near 0."""
+    rate = average_curvature(lambda one: 4 * one["u"] - jnp.exp(one["u"]), {"u": jnp.log(jnp.asarray([1.0, 3.0]))})
+    np.testing.assert_allclose(rate, [[2.0]], rtol=1e-12)
+    well = average_curvature(lambda one: one["u"] ** 2 / 2 - one["u"] ** 4 / 4, {"u": jnp.asarray([0.0, 1.0])})
+    np.testing.assert_allclose(well, [[1.5]], rtol=1e-12)
+    matrix = np.array([[2.0, 3.0], [3.0, 2.0]])  # eigenvalues 5 and -1
+    np.testing.assert_allclose(symmetric_power(jnp.asarray(matrix), 1.0), [[3.0, 2.0], [2.0, 3.0]], rtol=1e-12)
+    flat = symmetric_power(jnp.diag(jnp.asarray([4.0, 0.0])), -0.5)
+    np.testing.assert_allclose(flat, np.diag([0.5, 0.5 * np.finfo(float).eps ** (-1 / 3)]), rtol=1e-9)
+
+
+def test_rows_and_coordinates(rng):
+    tree = {"b": jnp.asarray(rng.normal(size=(4, 2))), "a": jnp.asarray(rng.normal(size=4))}
+    rows = to_rows(tree)
+    np.testing.assert_array_equal(rows[:, 0], tree["a"])
+    for name, value in from_rows(rows, tree).items():
+        np.testing.assert_array_equal(value, tree[name])
+    root = np.diag([2.0, 1.0, 0.5])
+    z, slopes = in_coordinates(jnp.asarray(root), tree, tree)
+    np.testing.assert_allclose(z["a"], tree["a"] / 2)
+    np.testing.assert_allclose(slopes["b"], tree["b"] * np.array([[1.0, 0.5]]))
+
+
+@pytest.mark.long
+def test_a_bad_particle_reaches_neither_curvature_nor_others():
+    def guarded():
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.factor("wall", jnp.log(2.0 - x) - x**2)
+
+    start = jnp.asarray([0.0, -1.0, 9.0, 0.5])
+    keep = np.array([0, 1, 3])
+    svgd, state = after(guarded, (), Curvature(), start)
+    other, without = after(guarded, (), Curvature(), start[keep])
+    np.testing.assert_allclose(svgd.particles(state)["x"][keep], other.particles(without)["x"], rtol=1e-9)
+    assert svgd.faults(state) == [(2, "x")]
+
+
+@pytest.mark.long
+def test_a_run_goes_on_where_it_stopped():
+    def engine():
+        return SVGD(correlated, optax.adam(0.1), IMQ(), 4, metric=Curvature(every=2), evaluation="vmap")
+
+    whole = engine().run(KEY, 5, np.eye(3), progress_bar=False)
+    half = engine().run(KEY, 3, np.eye(3), progress_bar=False)
+    rest = engine().run(KEY, 2, np.eye(3), progress_bar=False, init_state=half.state)
+    for name, value in whole.params.items():
+        np.testing.assert_allclose(rest.params[name], value, rtol=1e-9)
+
+
+def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
+    draws = {"rate": np.exp(3 * rng.normal(size=200)), "w": rng.normal(size=(200, 2))}
+
+    def model():
+        numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+
+    svgd = SVGD(model, optax.sgd(0.1), IMQ(), 3, metric=Spread(draws), evaluation="vmap")
+    root = np.asarray(svgd.init(KEY).optim_state.root)
+    expected = np.cov(np.column_stack([np.log(draws["rate"]), draws["w"]]).T, bias=True)
+    np.testing.assert_allclose(root @ root, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_messages():
+    def init(draws):
+        SVGD(correlated, optax.sgd(0.1), IMQ(), 3, metric=Spread(draws)).init(KEY, np.eye(3))
+
+    with pytest.raises(TypeError, match="metric must be Curvature, Spread or None, but got <class"):
+        SVGD(correlated, optax.sgd(0.1), IMQ(), metric=Curvature)
+    with pytest.raises(TypeError, match="kernel_fn must be a kernel of numpyro_gp where there is a metric"):
+        SVGD(correlated, optax.sgd(0.1), einstein.RBFKernel(), metric=Curvature())
+    with pytest.raises(ValueError, match="every must be at least 1"):
+        Curvature(every=0)
+    with pytest.raises(ValueError, match="memory must be a number from 0 to below 1, but got 1"):
+        Curvature(memory=1)
+    with pytest.raises(TypeError, match="draws must be a dictionary of site names to draws, but got a int"):
+        Spread(3)
+    with pytest.raises(ValueError, match=r"draws must be draws of the latent sites \['x'\], but got \['y'\]"):
+        init({"y": START})
+    with pytest.raises(ValueError, match=r"draws\['x'\] must be of shape \(S, \*\(3,\)\), but got \(6, 2\)"):
+        init({"x": START[:, :2]})
+    with pytest.raises(ValueError, match="draws must be more than the 3 coordinates, but got 3 of them"):
+        init({"x": START[:3]})
+    with pytest.raises(ValueError, match=r"draws\['x'\], unconstrained, must be finite"):
+        init({"x": np.where(START > 0, np.nan, START)})
