@@ -4,7 +4,7 @@ Output ``p`` is ``sum_q weights[p, q] g_q(x) + own_p(x)``: Q processes that all 
 each, with kernels of their own. One row of ``X`` names its output in ``output``, so missing outputs are rows that are
 not there. SVI targets the sparse variational bound; NUTS on the same function the sparse MCMC posterior, exact with
 ``Z=X``, and sees both signs of each column of ``weights``, which give the same covariance. Outputs of different
-likelihoods are one ``observe`` for each likelihood, under ``handlers.mask`` of its rows. With one kernel for all,
+likelihoods are one ``observe`` for each (`measured_and_counted`). With one kernel for all,
 ``kernels.Coregion`` is this model as a single process.
 """
 
@@ -18,28 +18,49 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 
 
-def model(X, output, y=None, *, Z, num_outputs=2, num_latent=2, batch=None):
-    """``output`` ``(N,)`` are whole numbers from 0 to ``num_outputs - 1``."""
+def functions(Z, num_outputs, num_latent):
+    """Sample all hyper-parameters of the functions; return ``at(X, output)``, their marginals at rows."""
     typical = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(Z))
     with numpyro.plate("latent", num_latent):
         shared = numpyro.sample("shared_factor", dist.LogNormal(0.0, 0.5))
     with numpyro.plate("outputs", num_outputs):
-        own, variance = (
-            numpyro.sample("own_factor", dist.LogNormal(0.0, 0.5)),
-            numpyro.sample("own", dist.LogNormal(-2.0, 1.0)),
-        )
-        noise = numpyro.sample("noise", ngp.starting.noise_prior())
+        own = numpyro.sample("own_factor", dist.LogNormal(0.0, 0.5))
+        variance = numpyro.sample("own", dist.LogNormal(-2.0, 1.0))
     weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([num_outputs, num_latent]).to_event(2))
     made = jax.vmap(ngp.kernels.Matern52)
     g = ngp.gp("g", made(jnp.ones(num_latent), typical[None] * shared[:, None]), Z, outputs=num_latent)
     with numpyro.plate("outputs", num_outputs):
         h = ngp.gp("h", made(variance, typical[None] * own[:, None]), Z)
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
-        rows, code = X[idx], output[idx]
-        mixed, alone, share = g(rows).base_dist, h.at(code, rows), weights[code]
+
+    def at(X, output):
+        mixed, alone, share = g(X).base_dist, h.at(output, X), weights[output]
         variance = jnp.sum(share**2 * mixed.variance, axis=-1) + alone.variance
-        f = dist.Normal(jnp.sum(share * mixed.mean, axis=-1) + alone.mean, jnp.sqrt(variance))
-        ngp.observe("y", f, ngp.likelihoods.Gaussian(noise[code]), obs=None if y is None else y[idx])
+        return dist.Normal(jnp.sum(share * mixed.mean, axis=-1) + alone.mean, jnp.sqrt(variance))
+
+    return at
+
+
+def model(X, output, y=None, *, Z, num_outputs=2, num_latent=2, batch=None):
+    """``output`` ``(N,)`` are whole numbers from 0 to ``num_outputs - 1``."""
+    at = functions(Z, num_outputs, num_latent)
+    with numpyro.plate("outputs", num_outputs):
+        noise = numpyro.sample("noise", ngp.starting.noise_prior())
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+        likelihood = ngp.likelihoods.Gaussian(noise[output[idx]])
+        ngp.observe("y", at(X[idx], output[idx]), likelihood, obs=None if y is None else y[idx])
+
+
+def measured_and_counted(X, output, y=None, *, Z, num_latent=2):
+    """Outputs of different likelihoods, one ``observe`` for each: 0 is measured with noise, 1 is counted."""
+    at, is_count = functions(Z, 2, num_latent), output == 1
+    noise = numpyro.sample("noise", ngp.starting.noise_prior())
+    with numpyro.plate("data", X.shape[0]):
+        f = at(X, output)
+        with numpyro.handlers.mask(mask=~is_count):
+            ngp.observe("measured", f, ngp.likelihoods.Gaussian(noise), obs=y)
+        with numpyro.handlers.mask(mask=is_count):
+            counts = None if y is None else jnp.where(is_count, y, 0)  # a masked row needs a count too
+            ngp.observe("counted", f, ngp.likelihoods.Poisson(), obs=counts)
 
 
 def simulate(key, num_data=300, num_inducing=15):

@@ -200,6 +200,21 @@ def test_a_minibatch_of_groups_touches_these_groups_alone(hierarchy):
     assert shapes == {f"2,{M},{M}", f"2,1,{M},{M}"}
 
 
+def temporary_bytes(groups):
+    """What a whole step on two groups, natural and all, holds beside its arguments and results."""
+    model, data = partial(hierarchical, num_groups=groups), (jnp.zeros((groups, N, 1)), jnp.zeros((groups, N)))
+    guide = ngp.AutoGP(model, {"f": guides.coupled(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.sgd(1e-2), 0.5), Trace_ELBO())
+    step = jax.jit(lambda state, *data: svi.update(state, *data, batch=2))
+    return step.lower(svi.init(KEY, *data, batch=2), *data).compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.long
+def test_memory_of_a_minibatch_does_not_grow_with_beliefs_of_other_groups():
+    """A further group costs the drawing of its number, 22 to 28 bytes; its belief has 96, its factor 72."""
+    assert (temporary_bytes(512) - temporary_bytes(64)) / (512 - 64) < 40
+
+
 def test_minibatches_of_groups_average_to_the_whole(hierarchy):
     """Their scaled losses, over all pairs of groups; each objective of NumPyro gives the same."""
     guide, _, params, _ = hierarchy

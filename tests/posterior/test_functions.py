@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from tests.optimised import optimised
 from tests.oracles.vectors import cases
 
 CASE = cases("collapsed")[0]
@@ -84,31 +85,58 @@ def is_close(draws, mean, covariance, level=5.0):
     assert np.max(np.abs(np.cov(draws.T) - covariance) / error) < level
 
 
+KERNEL = ngp.kernels.Matern52(1.2, 0.7)
+VALUE = 0.5 * jnp.arange(4.0)
+
+
+def process_of(name, dtype):
+    """A posterior whose draws are all of one process, the arguments of its model, and that process."""
+    if name == "exact":
+        posterior = ngp.Posterior.from_mcmc(exact, {"none": jnp.zeros(2000)})
+        return posterior, (DATA.astype(dtype), Y), ngp.gp_regression("y", KERNEL, DATA, 0.1, obs=Y)
+    belief = ngp.beliefs.Coupled(VALUE.astype(dtype), 0.3 * jnp.eye(4, dtype=dtype))
+    value = {"point": VALUE, "belief": belief}[name]
+    with numpyro.handlers.substitute(data={"f": value}):
+        f = ngp.gp("f", KERNEL, Z, mean=0.5, jitter=1e-4)
+    if name == "point":
+        draws = {"f": jnp.broadcast_to(VALUE, (2000, 4)).astype(dtype)}
+        return ngp.Posterior.from_mcmc(sparse, draws), (DATA.astype(dtype),), f
+    guide = lambda *args: numpyro.sample("f", ngp.Belief(belief))  # noqa: E731
+    return ngp.Posterior.from_svi(sparse, guide, {}), (DATA.astype(dtype),), f
+
+
+# On inducing inputs, near them and far away.
+PLACES = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("name", ["point", "belief", "exact"])
 def test_moments_are_those_of_the_process(name, dtype):
     """2000 functions of 256 features; starved variances, or a prior without its correction, are 20 errors away."""
-    X = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0]).astype(dtype)
-    args = (X,)
-    value = 0.5 * jnp.arange(4.0)
-    if name == "exact":
-        posterior, args = ngp.Posterior.from_mcmc(exact, {"none": jnp.zeros(2000)}), (DATA.astype(dtype), Y)
-        f = ngp.gp_regression("y", ngp.kernels.Matern52(1.2, 0.7), DATA, 0.1, obs=Y)
-    elif name == "point":
-        posterior = ngp.Posterior.from_mcmc(sparse, {"f": jnp.broadcast_to(value, (2000, 4)).astype(dtype)})
-        with numpyro.handlers.substitute(data={"f": value}):
-            f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z, mean=0.5, jitter=1e-4)
-    else:
-        belief = ngp.beliefs.Coupled(value.astype(dtype), 0.3 * jnp.eye(4, dtype=dtype))
-        guide = lambda *args: numpyro.sample("f", ngp.Belief(belief))  # noqa: E731
-        posterior = ngp.Posterior.from_svi(sparse, guide, {})
-        with numpyro.handlers.substitute(data={"f": belief}):
-            f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z, mean=0.5, jitter=1e-4)
-    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(X)
+    posterior, args, f = process_of(name, dtype)
+    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES.astype(dtype))
     assert found.dtype == dtype
-    at = X.astype(jnp.float64)
+    at = PLACES.astype(dtype).astype(jnp.float64)
     is_close(np.asarray(found, float), f(at).mean, f.process.joint(f.basis, at).covariance)
+
+
+def many_draws(dtype):
+    """10 000 functions of 4096 features at `PLACES`, a thousand at a time, with the moments of `joint` there."""
+    posterior, args, f = process_of("belief", dtype)
+    at, keys = PLACES.astype(dtype), jax.random.split(jax.random.key(2), 10)
+    parts = [posterior.functions(key, 1000, *args, num_features=4096)(at) for key in keys]
+    joint = f.joint(at.astype(jnp.float64))
+    return np.concatenate(parts), np.asarray(joint.mean), np.asarray(joint.covariance_matrix)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_ten_thousand_draws_of_4096_features_have_the_moments_of_joint(dtype):
+    """Error rate: 27 numbers at five standard errors each, 2e-5; means are held to 5 % of the deviation."""
+    draws, mean, covariance = optimised("tests.posterior.test_functions", "many_draws", dtype)
+    assert draws.dtype == dtype
+    is_close(draws.astype(float), mean, covariance)
 
 
 def deep(X, y=None):
