@@ -1,6 +1,6 @@
 """A force that is never seen, recovered from the motion that it drives (models/latent_force.py).
 
-    python -m examples.latent_force [--steps 3000]
+    python -m examples.latent_force [--steps 2500]
 
 The figure shows functions of the force drawn from the posterior beside the truth, and the path each of them drives.
 """
@@ -20,7 +20,7 @@ from models.latent_force import engine, guide, model, simulate, solve, true_forc
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     parser.add_argument("--smoke", action="store_true")
@@ -30,7 +30,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     args.out.mkdir(parents=True, exist_ok=True)
     data, chosen = simulate(jax.random.key(0)), guide()
-    result = ngp.fit(jax.random.key(1), engine(chosen), args.steps, progress=False, **data)
+    result = ngp.fit(jax.random.key(1), engine(chosen, args.steps), args.steps, progress=False, **data)
     posterior = ngp.Posterior.from_svi(model, chosen, result.params)
     force = posterior.functions(jax.random.key(2), args.draws, gp="force", **data)
     times = jnp.linspace(0.05, 10.0, 200)
@@ -53,7 +53,7 @@ def main():
     axes[0].plot(times, truth, color=other, ls="--", label="truth")
     axes[0].set(title="force, never observed", xlabel="time")
     axes[0].legend(fontsize="small")
-    axes[1].plot(times, paths.T, color=colour, lw=0.5, alpha=0.5)
+    axes[1].plot(times, paths.T, color=colour, lw=0.7, label=["of drawn forces", *[None] * (len(paths) - 1)])
     axes[1].plot(data["X"][:, 0], data["y"], "k.", ms=3, label="data")
     axes[1].set(title="path, of each drawn force", xlabel="time")
     axes[1].legend(fontsize="small")
