@@ -20,9 +20,11 @@ from numpyro_gp.checks import check_nonnegative, fail
 __all__ = [
     "default_jitter",
     "jittered",
+    "add_to_diagonal",
     "factorise",
     "cholesky",
     "lower_product",
+    "lower_square",
     "running_rows",
     "solve_lower",
     "flipped",
@@ -61,8 +63,15 @@ def jittered(
         fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
     relative = default_jitter(matrix.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+    return add_to_diagonal(matrix, amount[..., None]), amount
+
+
+def add_to_diagonal(
+    matrix: Float[Array, "*batch M M"], values: Float[Array, "*batch #M"]
+) -> Float[Array, "*batch M M"]:
+    """``A + diag(v)``; its derivative in ``v`` reads the diagonal alone."""
     rows = jnp.arange(matrix.shape[-1])
-    return matrix.at[..., rows, rows].add(amount[..., None], unique_indices=True, indices_are_sorted=True), amount
+    return matrix.at[..., rows, rows].add(values, unique_indices=True, indices_are_sorted=True)
 
 
 def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
@@ -225,6 +234,17 @@ def running_rows(matrix: Float[Array, "N M"]) -> Float[Array, "N M"]:
     return (within + before[:, None]).reshape(-1, columns)[:rows]
 
 
+def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """``W^T W`` of a lower triangle, by halves: half of the operations of a product."""
+    half = (factor.shape[-1] + 15) // 16 * 8
+    upper, corner, lower = factor[:half, :half], factor[half:, :half], factor[half:, half:]
+    first, second = flipped(upper) @ upper + flipped(corner) @ corner, flipped(lower) @ lower
+    beside = flipped(lower) @ corner
+    return jnp.concatenate(
+        [jnp.concatenate([first, beside.T], axis=1), jnp.concatenate([beside, second], axis=1)], axis=0
+    )
+
+
 def inverse_factor(precision: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix."""
     _, inverse = factorise(precision[::-1, ::-1])
@@ -270,6 +290,5 @@ def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Arra
     half = inverse @ residual
     weights = inverse.T @ half
     value = -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
-    precision = flipped(inverse) @ inverse
-    slope = 0.5 * (jnp.outer(weights, weights) - precision)
+    slope = 0.5 * (jnp.outer(weights, weights) - lower_square(inverse))
     return value, jnp.sum(slope * tangents[1]) - weights @ tangents[0]

@@ -12,6 +12,7 @@ from scipy import stats
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.kernels import RBF
 from numpyro_gp.linalg import (
+    add_to_diagonal,
     cholesky,
     congruence,
     default_jitter,
@@ -22,6 +23,7 @@ from numpyro_gp.linalg import (
     inverse_lower,
     jittered,
     lower_product,
+    lower_square,
     materialised,
     outer_square,
     product,
@@ -264,3 +266,13 @@ def test_no_large_product_sums_over_the_first_axes_of_both_operands():
     large = [(dims, sums) for *dims, a, b in products if min(map(int, dims)) >= 70 for sums in [(a, b)]]
     assert len(large) >= 6
     assert not [dims for dims, sums in large if sums == ("0", "0")]
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_square_of_a_triangle_and_a_diagonal(size, rng):
+    triangle, values = np.tril(rng.normal(size=(size, size))), rng.normal(size=size)
+    np.testing.assert_allclose(lower_square(jnp.asarray(triangle)), triangle.T @ triangle, rtol=1e-12, atol=1e-12)
+    summed = add_to_diagonal(jnp.asarray(triangle), jnp.asarray(values))
+    np.testing.assert_array_equal(summed, triangle + np.diag(values))
+    slope = jax.grad(lambda v: jnp.sum(add_to_diagonal(jnp.asarray(triangle), v) ** 2))(jnp.asarray(values))
+    np.testing.assert_allclose(slope, 2 * (np.diagonal(triangle) + values), rtol=1e-14)

@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_points, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.batch import batch_shape
-from numpyro_gp.linalg import factorise, jittered
+from numpyro_gp.linalg import add_to_diagonal, factorise, jittered
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.functions import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
@@ -148,8 +148,11 @@ def _exact(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal,
     """The exact path: one Gram matrix of the data. Given them, the process is a point on a basis at the data."""
 
     def covariance(kernel: Kernel, inputs: Array, noise: Array) -> tuple[Array, Array]:
-        matrix, added = jittered(kernel.matrix(inputs), 0.0 if jitter is None else jitter)
-        return matrix + jnp.diag(noise), jnp.asarray(added + noise, matrix.dtype)
+        matrix, added = kernel.matrix(inputs), noise
+        if jitter is not None:
+            matrix, amount = jittered(matrix, jitter)
+            added = amount + noise
+        return add_to_diagonal(matrix, noise), added.astype(matrix.dtype)
 
     matrix, added = over_axes(covariance, len(data.lead))(data.kernel, data.inputs, data.noise)
     # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
