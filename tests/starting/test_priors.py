@@ -39,6 +39,25 @@ def test_correlation_of_two_rows_does_not_fall_with_their_number_of_columns(colu
     assert np.exp(-1.3) < typical < np.exp(-0.4)
 
 
+@pytest.mark.parametrize("columns", [1, 8, 13, 30])
+def test_the_evidence_has_a_slope_at_the_median(columns, rng):
+    """In the logarithm of the lengthscales, with noise 0.1; at lengthscale one, and many columns, there is none."""
+    X = rng.normal(size=(40, columns))
+    y = np.sin(2 * X[:, 0])
+
+    def slope(lengthscale):
+        change = 1e-4
+        high, low = (
+            scipy.stats.multivariate_normal(cov=np.asarray(gram) + 0.01 * np.eye(40)).logpdf(y)
+            for gram in (ngp.kernels.RBF(1.0, lengthscale * np.exp(sign * change)).matrix(X) for sign in (1, -1))
+        )
+        return abs(high - low) / (2 * change)
+
+    assert slope(median(lengthscale_prior(X))) > 0.1
+    if columns == 30:
+        assert slope(np.ones(30)) < 1e-3
+
+
 def test_priors_of_targets_are_in_their_units(rng):
     y = 100.0 + 7.0 * rng.normal(size=300)
     np.testing.assert_allclose(median(variance_prior(y)), y.var(), rtol=1e-12)
