@@ -61,6 +61,7 @@ def test_eight_devices_have_particles_of_their_own(found):
     assert found["particles"]["difference"] < 1e-9
     assert found["side by side"] < 1e-9
     assert found["both"] < 1e-9
+    assert found["curved"] < 1e-9  # in the coordinates of their averaged curvature
     kinds, largest = found["particles"]["collectives"]
     assert kinds == ["all-gather"]
     assert largest <= 8 * 3  # a score of all particles at one site
