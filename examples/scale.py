@@ -7,7 +7,7 @@ A step of natural gradients and Adam, rows shared among the devices, is compiled
 process pretends to have, and not run: products and bytes are XLA's own cost analysis, factorisations (which XLA leaves
 to a library and does not count) and collectives are read off the program's text. A step then takes
 
-    products / rate + factorisations / factor_rate + bytes / memory + collectives / link + their number * latency,
+    products / rate + factorisations / factor_rate + bytes / memory + collectives / link + number * log2(n) * latency,
 
 a sum over rings: each device sends and receives ``2 (n - 1) / n`` times what is summed. Before that, the same model
 predicts steps that run here, on one core and on two, with rates that are measured here. Rates of the table are

@@ -70,8 +70,9 @@ def add_to_diagonal(
     matrix: Float[Array, "*batch M M"], values: Float[Array, "*batch #M"]
 ) -> Float[Array, "*batch M M"]:
     """``A + diag(v)``; its derivative in ``v`` reads the diagonal alone."""
-    rows = jnp.arange(matrix.shape[-1])
-    return matrix.at[..., rows, rows].add(values, unique_indices=True, indices_are_sorted=True)
+    rows, dtype = jnp.arange(matrix.shape[-1]), jnp.result_type(matrix, values)
+    diagonal = matrix.astype(dtype).at[..., rows, rows]
+    return diagonal.add(values.astype(dtype), unique_indices=True, indices_are_sorted=True)
 
 
 def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:

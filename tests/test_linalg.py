@@ -276,3 +276,5 @@ def test_square_of_a_triangle_and_a_diagonal(size, rng):
     np.testing.assert_array_equal(summed, triangle + np.diag(values))
     slope = jax.grad(lambda v: jnp.sum(add_to_diagonal(jnp.asarray(triangle), v) ** 2))(jnp.asarray(values))
     np.testing.assert_allclose(slope, 2 * (np.diagonal(triangle) + values), rtol=1e-14)
+    promoted = add_to_diagonal(jnp.asarray(triangle, jnp.float32), jnp.asarray(values))
+    np.testing.assert_array_equal(promoted, triangle.astype(np.float32).astype(float) + np.diag(values))

@@ -22,7 +22,7 @@ KEPT_BYTES = 2**28
 
 
 class Chunks(Sequence):
-    """One pytree for each chunk of rows, draws on the first axis and rows on the second.
+    """One pytree for each chunk of rows, draws on the first axis and rows on the second, or behind those of plates.
 
     The last chunk is padded with copies of its last row; ``sizes`` are the numbers of rows that count.
     Chunks that would not fit into ``KEPT_BYTES`` together are computed again whenever they are asked for.

@@ -104,8 +104,10 @@ def predict_stream(
         check_like_first(name, layout, first)
         call = bind(posterior.model, *with_batch(name, chunk, args, kwargs))
         rows = tuple(chunk) if isinstance(chunk, dict) else tuple(call.arguments)[: len(chunk)]
-        yield predict_rows(posterior, key, call, rows, chunk_size=min(chunk_size, first.rows), first=start, **options)
-        start += layout.rows
+        yield predict_rows(
+            posterior, key, call, rows, chunk_size=min(chunk_size, first.longest), first=start, **options
+        )
+        start += layout.longest
 
 
 def predict_conditioned(

@@ -20,18 +20,27 @@ def row_axes(arrays: Sequence[Any], named: frozenset[int], batch: tuple[int, ...
     """Axis and number of the rows in data of shape ``batch``, and their axis in each array that may have them.
 
     Members of plates have axes in the data on the left of the rows. Arrays have all these axes, as inputs of each
-    member, or the rows first, as inputs that all share. The last axis of the data that fits the named arrays is that
-    of the rows; where none does, no array has rows.
+    member, the last of them, or the rows first, as inputs that all share. The last axis of the data that fits the
+    named arrays is that of the rows; where none does, no array has rows.
     """
     if len(batch) < 2:
         total = arrays[min(named)].shape[0]
         return 0, total, {n: 0 for n, x in enumerate(arrays) if x.shape[:1] == (total,)}
     for axis, total in reversed(list(enumerate(batch))):
-        places = {n: axis if x.shape[: axis + 1] == batch[: axis + 1] else 0 for n, x in enumerate(arrays)}
-        places = {n: place for n, place in places.items() if arrays[n].shape[place : place + 1] == (total,)}
+        found = {n: _place(x.shape, batch[: axis + 1]) for n, x in enumerate(arrays)}
+        places = {n: place for n, place in found.items() if place is not None}
         if named <= places.keys():
             return axis, total, places
     return len(batch) - 1, batch[-1], {}
+
+
+def _place(shape: tuple[int, ...], batch: tuple[int, ...]) -> int | None:
+    """Axis of an array at the last axis of ``batch``, with as many of the others on its left as it can have."""
+    for place in reversed(range(min(len(shape), len(batch)))):
+        beside = zip(shape[:place], batch[len(batch) - 1 - place : -1], strict=True)
+        if shape[place] == batch[-1] and all(size in (1, members) for size, members in beside):
+            return place
+    return None
 
 
 def find_rows(

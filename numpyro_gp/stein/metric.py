@@ -6,16 +6,18 @@ apart, and they collapse in the second. So particles move in ``z`` with ``x = or
 ``root root^T`` is about the covariance of the posterior, and there the same kernels serve.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import check_count, check_finite, fail
+from numpyro_gp.checks import check_count, check_finite, fail, when_known
 from numpyro_gp.stein.direction import EXACT, average
 
 __all__ = ["Curvature", "Moved", "Moving", "Spread", "average_curvature", "check_metric", "in_coordinates"]
@@ -59,8 +61,9 @@ class Spread:
     Parameters
     ----------
     draws : dict
-        Every latent site to *constrained* values ``(S, ...)``, more draws than coordinates: e.g.
-        ``guide.sample_posterior(key, params, sample_shape=(1000,))`` or ``mcmc.get_samples()``.
+        Every latent site to *constrained* values ``(S, ...)``, more draws than coordinates and none the same for all
+        draws: e.g. ``guide.sample_posterior(key, params, sample_shape=(1000,))`` of a guide with a width for every
+        site, or ``mcmc.get_samples()``. Other names are left out.
     """
 
     draws: Any
@@ -73,7 +76,7 @@ class Spread:
     def covariance(self, particles: Mapping[str, Array], transforms: Mapping[str, tuple[str, Any]]) -> Array:
         """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
         sites = sorted(site for site, _ in transforms.values())
-        if sorted(self.draws) != sites:
+        if not set(sites) <= set(self.draws):
             fail("draws", f"draws of the latent sites {sites}", f"{sorted(self.draws)}", "One array for each site.")
         free = {}
         for name, (site, transform) in transforms.items():
@@ -82,11 +85,18 @@ class Spread:
                 wanted, cure = f"of shape (S, *{particles[name].shape[1:]})", "The first axis is that of the draws."
                 fail(f"draws[{site!r}]", wanted, f"{free[name].shape}", cure)
             check_finite(f"draws[{site!r}], unconstrained,", free[name])
+            when_known(functools.partial(_check_width, site), free[name])
         rows = to_rows(free)
         if rows.shape[0] <= rows.shape[1]:
             fail("draws", f"more than the {rows.shape[1]} coordinates", f"{rows.shape[0]} of them", "Draw more.")
         centred = rows - jnp.mean(rows, axis=0, keepdims=True)
         return jnp.matmul(centred.T, centred, precision=EXACT) / rows.shape[0]
+
+
+def _check_width(site: str, values: np.ndarray) -> None:
+    if np.any(np.all(values == values[:1], axis=0)):
+        cure = "A guide needs a width for each site: AutoGP(model, rest=AutoNormal), not points."
+        fail(f"draws[{site!r}]", "different among the draws", "the same values in all", cure)
 
 
 def check_metric(metric: object, kernel: object) -> None:
@@ -139,8 +149,10 @@ def in_coordinates(
     return from_rows(z, particles), from_rows(slopes, particles)
 
 
-def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]) -> Array:
-    """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite; one particle at a time."""
+def average_curvature(
+    log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite, and whether it is so anywhere."""
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(particles)))
 
     def size(row: Array) -> Array:
@@ -149,7 +161,8 @@ def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles
         return symmetric_power(jnp.where(jnp.isfinite(density), hessian, jnp.nan), 1.0)
 
     sizes = lax.map(size, to_rows(particles))
-    return average(sizes, jnp.isfinite(sizes).all((1, 2)))
+    healthy = jnp.isfinite(sizes).all((1, 2))
+    return average(sizes, healthy), healthy.any()
 
 
 class Moved(NamedTuple):
@@ -213,7 +226,10 @@ class Moving:
         return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
 
     def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:
-        """The same particles in coordinates measured anew, where it is time; ``log_target(particle, shared)``."""
+        """The same particles in coordinates measured anew, where it is time; ``log_target(particle, shared)``.
+
+        Where no particle has a finite curvature the coordinates stay.
+        """
         if not isinstance(self.metric, Curvature):
             return state
         memory = self.metric.memory
@@ -221,8 +237,14 @@ class Moving:
         def again(state: Moved) -> Moved:
             params = self.get_params(state)
             particles = {name: params.pop(name) for name in state.origin}
-            found = average_curvature(lambda one: log_target(one, params), particles)
-            curvature = jnp.where(state.step == 0, found, memory * state.curvature + (1 - memory) * found)
-            return self.turned(state, symmetric_power(curvature, -0.5))._replace(curvature=curvature)
+            found, is_found = average_curvature(lambda one: log_target(one, params), particles)
+            is_first = ~jnp.any(state.curvature)
+            curvature = jnp.where(is_first, found, memory * state.curvature + (1 - memory) * found)
+            root = symmetric_power(jnp.where(is_found, curvature, jnp.eye(*found.shape, dtype=found.dtype)), -0.5)
+            new = self.turned(state, root)
+            kept = functools.partial(jnp.where, is_found)
+            origin = jax.tree.map(kept, new.origin, state.origin)
+            root, curvature = kept(new.root, state.root), kept(curvature, state.curvature)
+            return state._replace(origin=origin, root=root, curvature=curvature)
 
         return lax.cond(state.step % self.metric.every == 0, again, lambda state: state, state)

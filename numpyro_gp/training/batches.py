@@ -171,6 +171,11 @@ class Layout(NamedTuple):
     arrays: dict[str, tuple[Any, tuple[int, ...]]]
     rows: int
 
+    @property
+    def longest(self) -> int:
+        """No fewer than the rows, also where these stand behind an axis of members: ``(G, N, D)``."""
+        return max([self.rows, *(columns[0] for _, columns in self.arrays.values() if len(columns) > 1)])
+
 
 def layout_of(name: str, batch: Any) -> Layout:
     """The layout of a batch; refuse what is none, and arrays of no or of different rows."""

@@ -7,6 +7,7 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.posterior.rows import row_axes
 
 N = 6
 X = np.linspace(0.0, 1.0, N)[:, None]
@@ -82,3 +83,17 @@ def test_what_is_not_clear_is_refused():
     many = {"exposure": [EXPOSURE] * 6}
     with pytest.raises(ValueError, match="6 more arrays of 6 rows"):
         posterior.predict(KEY, X, many, chunk_size=4)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch", "expected"),
+    [
+        ([(10, 1), (10,), (4,)], (10,), (0, 10, {0: 0, 1: 0})),
+        ([(3, 10, 1), (10,), (3,)], (3, 10), (1, 10, {0: 1, 1: 0})),
+        ([(10, 1), (3, 10)], (3, 10), (1, 10, {0: 0, 1: 1})),
+        ([(5, 10, 1), (1, 10, 1)], (2, 5, 10), (2, 10, {0: 1, 1: 1})),  # inputs of members of the inner plate alone
+        ([(10, 7)], (10, 3), (0, 10, {0: 0})),  # outputs are on the right of the rows
+    ],
+)
+def test_axis_of_the_rows(shapes, batch, expected):
+    assert row_axes([np.zeros(shape) for shape in shapes], frozenset({0}), batch) == expected

@@ -109,9 +109,9 @@ def test_minibatches_and_what_is_shared_and_single_precision():
 
 def test_curvature_in_unconstrained_coordinates_counts_by_its_size():
     """``4 u - exp(u)``, a Gamma's, has the rate; ``u^2 / 2 - u^4 / 4`` has ``3 u^2 - 1``, which is negative near 0."""
-    rate = average_curvature(lambda one: 4 * one["u"] - jnp.exp(one["u"]), {"u": jnp.log(jnp.asarray([1.0, 3.0]))})
+    rate, _ = average_curvature(lambda one: 4 * one["u"] - jnp.exp(one["u"]), {"u": jnp.log(jnp.asarray([1.0, 3.0]))})
     np.testing.assert_allclose(rate, [[2.0]], rtol=1e-12)
-    well = average_curvature(lambda one: one["u"] ** 2 / 2 - one["u"] ** 4 / 4, {"u": jnp.asarray([0.0, 1.0])})
+    well, _ = average_curvature(lambda one: one["u"] ** 2 / 2 - one["u"] ** 4 / 4, {"u": jnp.asarray([0.0, 1.0])})
     np.testing.assert_allclose(well, [[1.5]], rtol=1e-12)
     matrix = np.array([[2.0, 3.0], [3.0, 2.0]])  # eigenvalues 5 and -1
     np.testing.assert_allclose(symmetric_power(jnp.asarray(matrix), 1.0), [[3.0, 2.0], [2.0, 3.0]], rtol=1e-12)
@@ -143,6 +143,9 @@ def test_a_bad_particle_reaches_neither_curvature_nor_others():
     other, without = after(guarded, (), Curvature(), start[keep])
     np.testing.assert_allclose(svgd.particles(state)["x"][keep], other.particles(without)["x"], rtol=1e-9)
     assert svgd.faults(state) == [(2, "x")]
+    svgd, state = after(guarded, (), Curvature(), jnp.asarray([9.0]))  # there is no curvature at all
+    np.testing.assert_array_equal(svgd.particles(state)["x"], [9.0])
+    np.testing.assert_array_equal(state.optim_state.root, [[1.0]])
 
 
 @pytest.mark.long
@@ -184,6 +187,10 @@ def test_messages():
         Curvature(memory=1)
     with pytest.raises(TypeError, match="draws must be a dictionary of site names to draws, but got a int"):
         Spread(3)
+    with pytest.raises(
+        ValueError, match=r"draws\['x'\] must be different among the draws, but got the same.*AutoNormal"
+    ):
+        init({"x": np.ones((9, 3)), "of no latent site": np.ones(9)})
     with pytest.raises(ValueError, match=r"draws must be draws of the latent sites \['x'\], but got \['y'\]"):
         init({"y": START})
     with pytest.raises(ValueError, match=r"draws\['x'\] must be of shape \(S, \*\(3,\)\), but got \(6, 2\)"):
