@@ -39,6 +39,11 @@ def test_direction_of_the_oracle(case):
     np.testing.assert_allclose(imq, case["phi_imq"], rtol=0, atol=1e-12)
 
 
+def test_median_rule_of_three_particles():
+    squared = jnp.array([[0.0, 1.0, 4.0], [1.0, 0.0, 9.0], [4.0, 9.0, 0.0]])
+    np.testing.assert_allclose(bandwidth(RBF(), squared), 4 / np.log(4), rtol=1e-12)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("case", PAIRS)
 def test_median_rule_of_the_oracle(case):
