@@ -49,6 +49,16 @@ def test_oracle(name):
         assert_allclose(likelihood.predictive_variance(mean, variance), case[f"{name}/predictive_var"], rtol=1e-9)
 
 
+def test_gaussian_in_closed_form():
+    """``E log N(y; f, s^2) = log N(y; m, s^2) - v / (2 s^2)``, and the target's density under ``N(m, v + s^2)``."""
+    mean, variance, y, scale = np.array([0.3, -1.0]), np.array([0.5, 0.1]), np.array([1.0, 0.2]), 0.7
+    likelihood = Gaussian(scale)
+    expected = stats.norm.logpdf(y, mean, scale) - variance / (2 * scale**2)
+    assert_allclose(likelihood.expected_log_prob(y, mean, variance), expected, rtol=1e-12)
+    density = stats.norm.logpdf(y, mean, np.sqrt(variance + scale**2))
+    assert_allclose(likelihood.predictive_log_prob(y, mean, variance), density, rtol=1e-12)
+
+
 @pytest.mark.long
 def test_student_t_much_narrower_than_the_latent_marginal():
     for case in cases("quadrature_hard"):
