@@ -31,10 +31,16 @@ def after(model, args, metric, start, steps=3, optimiser=None):
     options = dict(init_particles={"x": start}, evaluation="vmap")
     svgd = SVGD(model, optimiser or optax.sgd(0.3), IMQ(), len(start), metric=metric, **options)
     state = jax.tree.map(jnp.asarray, svgd.init(KEY, *args))
-    step = jax.jit(lambda state: svgd.update(state, *args))
+    traced = []
+
+    @jax.jit
+    def step(state):
+        traced.append(state)
+        return svgd.update(state, *args)
+
     for _ in range(steps):
         state, _ = step(state)
-    assert step._cache_size() == 1, "measured again in the same program"
+    assert len(traced) == 1, "measured again in the same program"
     return svgd, state
 
 
