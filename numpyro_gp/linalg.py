@@ -219,10 +219,15 @@ def _lower_product_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) 
     _, values, factor, inverse = primals
     gram_dot, values_dot, _, _ = tangents
     change, sums = 0.5 * (gram_dot + gram_dot.T), running_rows(values[:, None] * inverse)
-    half = (len(values) + 15) // 16 * 8
+    half = _first_half(len(values))
     upper = jnp.sum(moved(inverse[:half, :half], change[:half, :half]) * sums[:half, :half], axis=1)
     lower = jnp.sum(moved(inverse[half:], change) * sums[half:], axis=1)
     return factor @ values, factor @ (values_dot + jnp.concatenate([upper, lower]))
+
+
+def _first_half(size: int) -> int:
+    """Rows of the upper of two halves of a triangle, a multiple of eight."""
+    return (size + 15) // 16 * 8
 
 
 def running_rows(matrix: Float[Array, "N M"]) -> Float[Array, "N M"]:
@@ -237,7 +242,7 @@ def running_rows(matrix: Float[Array, "N M"]) -> Float[Array, "N M"]:
 
 def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """``W^T W`` of a lower triangle, by halves: half of the operations of a product."""
-    half = (factor.shape[-1] + 15) // 16 * 8
+    half = _first_half(factor.shape[-1])
     upper, corner, lower = factor[:half, :half], factor[half:, :half], factor[half:, half:]
     first, second = flipped(upper) @ upper + flipped(corner) @ corner, flipped(lower) @ lower
     beside = flipped(lower) @ corner

@@ -121,9 +121,14 @@ def to_rows(tree: Mapping[str, Array]) -> Array:
 
 def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
     """A table as values by name, shaped as ``like``."""
-    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))
-    tree: dict[str, Array] = jax.vmap(unravel)(rows)
+    tree: dict[str, Array] = jax.vmap(of_row(like))(rows)
     return tree
+
+
+def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
+    """The function from one row of such a table to the values of one particle by name."""
+    unravel: Callable[[Array], dict[str, Array]] = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
+    return unravel
 
 
 def symmetric_power(matrix: Array, power: float) -> Array:
@@ -153,7 +158,7 @@ def average_curvature(
     log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]
 ) -> tuple[Array, Array]:
     """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite, and whether it is so anywhere."""
-    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(particles)))
+    unravel = of_row(particles)
 
     def size(row: Array) -> Array:
         density = log_target(unravel(row))

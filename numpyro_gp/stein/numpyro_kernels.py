@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.guides.internals import SteinHooks
 from numpyro_gp.stein.direction import Forces, average, healthy_particles, mark_faults
+from numpyro_gp.stein.metric import from_rows, of_row, to_rows
 
 __all__ = ["numpyro_forces"]
 
@@ -17,8 +17,7 @@ def numpyro_forces(
     engine: SteinHooks, rng_key: Array, free: dict, scores: dict, log_target: Callable[[dict], Array]
 ) -> Forces:
     """Forces on unconstrained particles by the kernel of an engine that holds one of NumPyro's."""
-    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))
-    positions, slopes = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (free, scores))
+    unravel, positions, slopes = of_row(free), to_rows(free), to_rows(scores)
     healthy = healthy_particles(positions, slopes)
     x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
     s = jnp.where(healthy[:, None], slopes, 0)
@@ -33,4 +32,4 @@ def numpyro_forces(
     attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
     repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
     attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
-    return Forces(jax.vmap(unravel)(attraction), jax.vmap(unravel)(repulsion))
+    return Forces(from_rows(attraction, free), from_rows(repulsion, free))
