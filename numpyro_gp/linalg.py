@@ -76,8 +76,11 @@ def add_to_diagonal(
 
 
 def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
-    """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired."""
-    return lax.linalg.cholesky(matrix, symmetrize_input=False)
+    """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired.
+
+    LAPACK and cuSOLVER read by columns: given ``A^T = A``, what makes ``A`` and what is made of it stay in rows.
+    """
+    return lax.linalg.cholesky(jnp.swapaxes(matrix, -1, -2), symmetrize_input=False)
 
 
 def solve_lower(

@@ -35,21 +35,28 @@ def _squared_distances_jvp(primals: tuple[Array, Array], tangents: tuple[Array, 
 
 def _one_sided(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``2 (a_i - b_j) . da_i``: one product with a column of ones: its transpose takes sums and products in one."""
+    return 2 * inner_products(*_pair(A, change, B))
+
+
+def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
+    """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``."""
     left = jnp.concatenate([jnp.sum(A * change, axis=1, keepdims=True), change], axis=1)
-    return 2 * inner_products(left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1))
+    return left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1)
 
 
 @jax.custom_jvp
 def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
-    """``|a_i - a_j|^2``: symmetric to the last bit and exactly zero on the diagonal, as are its derivatives."""
+    """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal."""
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
 
 
 @squared_distances_gram.defjvp
 def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    half = _one_sided(primals[0], tangents[0], primals[0])
-    return squared_distances_gram(*primals), _off_diagonal(half + half.T)
+    # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
+    left, right = _pair(primals[0], tangents[0], primals[0])
+    change = 2 * (inner_products(left, right) + inner_products(right, left))
+    return squared_distances_gram(*primals), _off_diagonal(change)
 
 
 def _off_diagonal(matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
