@@ -25,6 +25,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.datasets import load, split_mask, standardise
+from examples.run_queue import Problem
 from examples.tables import save
 
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
@@ -79,8 +80,8 @@ def prepare(name, folder):
     return standardise(X), labels, splits, int(labels.max()) + 1
 
 
-def run(method, data, options, seed):
-    """Fit one method on one split and score it on the held-out rows."""
+def problem(method, data, options, seed):
+    """One method on the training rows of one split, ready for ``ngp.fit``."""
     X, y, test, classes = data
     dtype = jnp.float32 if options.single else jnp.float64
     Xt = jnp.asarray(X[~test], dtype)
@@ -93,28 +94,41 @@ def run(method, data, options, seed):
     if method.endswith("Nat"):
         step = ngp.optim.ramp(options.natural_step / 50, options.natural_step, 100, kind="linear")
         optimiser = ngp.optim.natural_gradient(optimiser, step)
-    svi = SVI(model, guide, optimiser, Trace_ELBO())
-    start = time.perf_counter()
-    batch = min(options.batch, len(Xt))
-    fit = ngp.fit(key_fit, svi, options.steps, Xt, yt, inducing=beta, classes=classes, batch=batch, progress=False)
-    seconds = time.perf_counter() - start
-    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
-    new = jnp.asarray(X[test], dtype)
-    prediction = posterior.predict(key_predict, new, inducing=fit.params["inducing"], classes=classes)
-    target = jnp.asarray(y[test], yt.dtype)
-    mean = np.asarray(prediction.mean)
+    keywords = {"inducing": beta, "classes": classes, "batch": min(options.batch, len(Xt))}
+
+    def score(params):
+        posterior = ngp.Posterior.from_svi(model, guide, params)
+        new, target = jnp.asarray(X[test], dtype), np.asarray(y[test])
+        prediction = posterior.predict(key_predict, new, inducing=params["inducing"], classes=classes)
+        density = float(np.mean(np.asarray(prediction.log_density(jnp.asarray(target, yt.dtype)))))
+        return {"log_density": density, **errors(np.asarray(prediction.mean), target, classes)}
+
+    return Problem(SVI(model, guide, optimiser, Trace_ELBO()), key_fit, (Xt, yt), keywords, score)
+
+
+def errors(mean, target, classes):
+    """Mean absolute error and RMSE of a regression, the accuracy of a classification."""
     if classes == 0:
-        error = float(np.mean(np.abs(mean - np.asarray(target))))
-    else:
-        label = mean.argmax(-1) if classes > 2 else (mean > 0.5).astype(int)
-        error = float(np.mean(label == np.asarray(target)))
+        residual = mean - target
+        return {"error": float(np.mean(np.abs(residual))), "rmse": float(np.sqrt(np.mean(residual**2)))}
+    label = mean.argmax(-1) if classes > 2 else (mean > 0.5).astype(int)
+    return {"error": float(np.mean(label == target))}
+
+
+def run(method, data, options, seed):
+    """Fit one method on one split and score it on the held-out rows."""
+    own = problem(method, data, options, seed)
+    start = time.perf_counter()
+    fit = ngp.fit(own.key, own.svi, options.steps, *own.arguments, **own.keywords, progress=False)
+    seconds = time.perf_counter() - start
+    scores = own.score(fit.params)
     return {
-        "log_density": float(np.mean(np.asarray(prediction.log_density(target)))),
-        "error": error,
+        "log_density": scores["log_density"],
+        "error": scores["error"],
         "final_loss": float(fit.losses[-min(50, len(fit.losses)) :].mean()),
         "seconds": seconds,
-        "beta": len(beta),
-        "gamma": 0 if method.startswith("Coupled") else len(gamma),
+        "beta": len(own.keywords["inducing"]),
+        "gamma": 0 if method.startswith("Coupled") else min(options.gamma, len(own.arguments[0]) // 2),
     }
 
 

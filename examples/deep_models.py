@@ -78,12 +78,18 @@ def varied(points):
     return jnp.where(jnp.ptp(points, axis=0, keepdims=True) == 0, signs, points)
 
 
+def engine(model, guide, *, samples=1, adam=5e-3, natural=0.1, ramp=1000):
+    """Natural gradients on the last layer, Adam (a rate or a schedule) elsewhere, ``samples`` importance samples."""
+    objective = TraceMeanField_ELBO() if samples == 1 else ngp.ImportanceWeightedELBO(samples)
+    step = ngp.optim.ramp(1e-3, natural, ramp)
+    return SVI(model, guide, ngp.optim.natural_gradient(optax.adam(adam), step), objective)
+
+
 def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
     """Fit with natural gradients on the last layer and decaying Adam elsewhere; returns result and seconds."""
-    step = ngp.optim.ramp(1e-3, natural, min(ramp, max(1, steps // 2)))
-    objective = TraceMeanField_ELBO() if samples == 1 else ngp.ImportanceWeightedELBO(samples)
     rate = optax.cosine_decay_schedule(adam, steps, alpha=0.05)
-    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(rate), step), objective)
+    ramp = min(ramp, max(1, steps // 2))
+    svi = engine(model, guide, samples=samples, adam=rate, natural=natural, ramp=ramp)
     start = time.perf_counter()
     batch = None if batch is None or batch >= len(X) else batch
     result = ngp.fit(jax.random.key(seed), svi, steps, jnp.asarray(X), jnp.asarray(y), batch=batch, progress=progress)

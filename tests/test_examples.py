@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
-SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables"}
+SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables", "run_queue", "run_tables"}
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED)
 
 

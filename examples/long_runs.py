@@ -1,0 +1,122 @@
+"""The papers' experiments until their curves are flat, as a queue that can be stopped and started again.
+
+    python -m examples.long_runs --data ../shared/data --state /tmp/queue   # a worker; two may run; stop at any time
+    python -m examples.long_runs --tables                                   # tables and figure from the rows so far
+
+Orthogonally decoupled posteriors (`decoupled`) and deep models with importance weights (`deep`), from 2000 steps on,
+doubled while twice the steps would still gain 0.01 nats a row. Schedules do not depend on the number of steps: Adam's
+rate is constant for `decoupled`, and falls by 2 % every 1000 steps for `deep`. "seconds" are processor seconds of one
+process, tracing and compilation of every round included; other programs and pauses do not lengthen them. Give it one
+thread (OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false) to make them comparable.
+"""
+
+import argparse
+import functools
+import json
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from examples import decoupled_comparison, deep_models, run_tables
+from examples.datasets import HERE, load, split_mask, standardise
+from examples.run_queue import Problem, Run, version, work
+
+DECOUPLED = {"beta": 64, "gamma": 128, "columns": 32, "batch": 256, "learning_rate": 0.005, "natural_step": 0.05}
+DEEP = {"inducing": 32, "batch": 128, "K": 5, "adam": 0.005, "draws": 500}
+
+
+def written(settings):
+    """Settings as one word a value, the form in which the table has them."""
+    return " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
+
+
+def read(text):
+    """The inverse of `written`."""
+    return {name: json.loads(value) for name, value in (word.split("=") for word in text.split())}
+
+
+def plan():
+    """All runs; the queue finds their order. Guessed seconds a step are of one slow thread."""
+    runs = []
+    for split in range(3):
+        for name in ("bike", "kin40k", "protein"):
+            for method in ("CoupledNat", "OrthNat", "Coupled", "Orth"):
+                runs.append(Run("decoupled", name, method, split, split, written(DECOUPLED), 2000, 20000, 0.01))
+        for name in ("yacht", "energy", "housing"):
+            for method, cost in {"GP VI": 0.002, "GP-GP VI": 0.01, "LV-GP-GP VI": 0.012, "LV-GP-GP IW": 0.03}.items():
+                runs.append(Run("deep", name, method, split, split, written(DEEP), 2000, 32000, cost))
+    return runs
+
+
+def tiny_plan():
+    """Two runs of two rounds, to see that it works."""
+    decoupled = written(DECOUPLED | {"beta": 6, "gamma": 8, "columns": 4, "batch": 32})
+    deep = written(DEEP | {"inducing": 4, "draws": 5})
+    return [
+        Run("decoupled", "energy", "OrthNat", 0, 0, decoupled, 10, 20, 0.01),
+        Run("deep", "challenger", "GP VI", 0, 0, deep, 10, 20, 0.01),
+    ]
+
+
+@functools.lru_cache
+def data(name, folder):
+    """Inputs and targets, standardised over the whole set as in the papers, and the masks of the splits."""
+    inputs, targets, masks = load(name, folder)
+    return standardise(inputs), standardise(targets[:, None])[:, 0], masks
+
+
+def problem(run, folder):
+    """What a run fits: decoupled in single precision, deep in double."""
+    jax.config.update("jax_enable_x64", run.experiment == "deep")
+    X, y, masks = data(run.set, folder)
+    test, settings = split_mask(masks, run.split), read(run.settings)
+    if run.experiment == "decoupled":
+        options = argparse.Namespace(single=True, **settings)
+        return decoupled_comparison.problem(run.method, (X, y, test, 0), options, run.seed)
+    name, kind = run.method.split()
+    Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
+    model, guide = deep_models.build(name, Xt, settings["inducing"], seed=run.seed)
+    rate = optax.exponential_decay(settings["adam"], 1000, 0.98)
+    svi = deep_models.engine(model, guide, samples=settings["K"] if kind == "IW" else 1, adam=rate)
+
+    def score(params):
+        _, density, rmse = deep_models.score(model, guide, params, X[test], y[test], num_samples=settings["draws"])
+        return {"log_density": density, "rmse": rmse}
+
+    batch = settings["batch"] if settings["batch"] < len(Xt) else None
+    return Problem(svi, jax.random.key(run.seed), (Xt, yt), {"batch": batch}, score)
+
+
+def rebuild(out):
+    """Write the tables and the figure beside the rows."""
+    rows = run_tables.read(out / "long_runs.csv")
+    (out / "long_runs.md").write_text(run_tables.markdown(rows) + "\n")
+    run_tables.plot(rows, out / "long_runs.png")
+    print(f"{len(rows)} rows; wrote {out / 'long_runs.md'} and {out / 'long_runs.png'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=HERE)
+    parser.add_argument("--state", type=Path, help="folder of checkpoints (OUT/queue)")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the rows")
+    parser.add_argument("--experiments", nargs="+", default=["decoupled", "deep"])
+    parser.add_argument("--tables", action="store_true", help="no runs: tables and figure from the rows")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.tables:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # fit keeps its last step at a Ctrl-C
+        runs = [run for run in (tiny_plan() if options.smoke else plan()) if run.experiment in options.experiments]
+        state, table = options.state or options.out / "queue", options.out / "long_runs.csv"
+        prepare = functools.partial(problem, folder=options.data)
+        work(runs, prepare, state, table, version(), tell=functools.partial(print, flush=True))
+    if options.tables or options.smoke:
+        rebuild(options.out)
+
+
+if __name__ == "__main__":
+    main()
