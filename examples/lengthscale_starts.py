@@ -4,7 +4,9 @@
 
 The first of D standardised columns matters, the others do not. A sparse GP starts from
 `ngp.starting.lengthscale_prior`, and from LogNormal(0, 1), whose median is one whatever D is. "steps" are those until
-the loss stays within 1 % of its final value. A bound that never left its start is there at once: read the test density.
+the loss stays within 1 % of its final value, "way" those until it has gone 99 % of its way there (the first is little
+use near a value of zero). A bound that never left its start is there at once: read the test density.
+"flat" is the plateau test of `examples.run_queue`.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from examples.run_queue import is_flat
 from examples.tables import save
 
 
@@ -32,14 +35,14 @@ def model(X, y=None, *, Z, default=True):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
 
-def settled(losses):
-    """First step from which on the loss is within 1 % of its final value."""
-    away = np.flatnonzero(np.abs(losses - losses[-1]) > 0.01 * np.abs(losses[-1]))
+def settled(losses, whole):
+    """First step from which on the loss is within 1 % of ``whole`` of its final value."""
+    away = np.flatnonzero(np.abs(losses - losses[-1]) > 0.01 * np.abs(whole))
     return int(away[-1]) + 2 if len(away) else 1
 
 
 def fit(key, columns, default, rows, steps):
-    """Steps, final loss a row, test log density of one fit."""
+    """Steps by both measures, whether flat, final loss a row, test log density of one fit and its error."""
     rng = np.random.default_rng(columns)
     X = jnp.asarray(rng.normal(size=(2 * rows, columns)))
     y = jnp.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=2 * rows)
@@ -51,7 +54,9 @@ def fit(key, columns, default, rows, steps):
     posterior = ngp.Posterior.from_svi(model, guide, found.params)
     density = posterior.predict(key, test[0], Z=Z, default=default).log_density(test[1])
     losses = np.asarray(found.losses)
-    return settled(losses), float(losses[-1]) / rows, float(density.mean()), float(density.std() / np.sqrt(rows))
+    steps = settled(losses, losses[-1]), settled(losses, losses[0] - losses[-1])
+    scores = float(losses[-1]) / rows, float(density.mean()), float(density.std() / np.sqrt(rows))
+    return (*steps, is_flat(losses / rows), *scores)
 
 
 def main(arguments=None):
@@ -59,18 +64,20 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--out", type=Path, default=Path("examples/output"), help="folder for the table")
+    parser.add_argument("--steps", type=int, default=500)
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    rows, steps, all_columns = (40, 20, (1,)) if options.smoke else (200, 500, (1, 8, 13, 30))
+    rows, steps, all_columns = (40, 20, (1,)) if options.smoke else (200, options.steps, (1, 8, 13, 30))
     table = []
-    print(f"{'D':>3} {'prior':18}{'steps':>6}{'loss a row':>12}{'test log density':>20}")
+    print(f"{'D':>3} {'prior':18}{'steps':>6}{'way':>6}{'flat':>6}{'loss a row':>12}{'test log density':>20}")
     for columns in all_columns:
         for name, default in (("lengthscale_prior", True), ("LogNormal(0, 1)", False)):
             found = fit(jax.random.key(0), columns, default, rows, steps)
             table.append((columns, name, *found))
-            print(f"{columns:3} {name:18}{found[0]:6}{found[1]:12.3f}{found[2]:12.3f} ± {found[3]:.3f}", flush=True)
+            text = f"{found[0]:6}{found[1]:6}{found[2]!s:>6}{found[3]:12.3f}{found[4]:12.3f} ± {found[5]:.3f}"
+            print(f"{columns:3} {name:18}{text}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    names = ("columns", "prior", "steps", "loss_a_row", "log_density", "log_density_se")
+    names = ("columns", "prior", "steps", "way", "flat", "loss_a_row", "log_density", "log_density_se")
     save(options.out / "lengthscale_starts.csv", [dict(zip(names, row, strict=True)) for row in table])
     print(f"wrote {options.out / 'lengthscale_starts.csv'}")
 
