@@ -128,7 +128,7 @@ def plot(rows, path):
             label = row["method"] if row["method"] not in named else None
             named.add(row["method"])
             axis.plot(at, curve, color=f"C{methods.index(row['method'])}", lw=1, alpha=0.8, label=label)
-        late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 5 :] for row in here])
+        late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 10 :] for row in here])
         room = 0.05 * np.ptp(late) + 1e-6
         axis.set(title=f"{experiment}: {name}", xlabel="steps", ylim=(late.min() - room, late.max() + room))
         axis.legend(fontsize=7, loc="lower right")
