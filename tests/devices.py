@@ -52,8 +52,18 @@ def deep(X, y=None, *, Z, batch=None):
         ngp.observe("y", f(inner.draw("noise", X[rows])), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
 
 
-def svi(model, recipes=None, optimiser=None):
-    return SVI(model, ngp.AutoGP(model, recipes), optimiser or optax.adam(0.01), Trace_ELBO())
+def weighted(X, y=None, *, Z, batch=None):
+    """Latent inputs, and above them a layer of which K samples of a datum share a draw."""
+    Z = jnp.concatenate([Z, Z[:, :1]], axis=1)
+    inner = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z[:, :1])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        drawn = inner.draw("noise", ngp.latent_inputs("w", X[rows]))
+        ngp.observe("y", f(drawn[..., None]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
+
+
+def svi(model, recipes=None, optimiser=None, loss=None):
+    return SVI(model, ngp.AutoGP(model, recipes), optimiser or optax.adam(0.01), loss or Trace_ELBO())
 
 
 def natural(model, **recipes):
@@ -68,6 +78,9 @@ def engines():
         "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
         "additive": svi(additive, {"f": ngp.guides.block_diagonal()}),
         "deep": svi(deep),
+        "weighted": svi(
+            weighted, {"w": ngp.guides.amortised(ngp.guides.encoder((2,)))}, loss=ngp.ImportanceWeightedELBO(4)
+        ),
         "svgd": ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=2),
     }
 
@@ -128,13 +141,11 @@ def main():
     build = fit_module.compiled_loop
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    for name, engine in engines().items():
-        if sys.argv[1:] and name not in sys.argv[1:]:
-            continue
+    for name in sys.argv[1:] or engines():
         programs = []
-        wanted = fit(engine, X, Y)
+        wanted = fit(engines()[name], X, Y)
         fit_module.compiled_loop = watched(build, programs)
-        found = fit(engine, X, Y, sharding=rows)
+        found = fit(engines()[name], X, Y, sharding=rows)
         fit_module.compiled_loop = build
         say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
     engine, placed = svi(sparse), (jax.device_put(X, rows), jax.device_put(Y, rows))

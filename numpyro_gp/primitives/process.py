@@ -234,7 +234,7 @@ class GaussianProcess:
         """
         mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
         relative = default_jitter(covariance.dtype) if self.jitter is None else self.jitter
-        amount = relative * jnp.mean(basis.diagonal(rows.reshape(-1, self.columns)), axis=-1)
+        amount = relative * jnp.mean(jax.vmap(basis.diagonal)(rows), axis=(0, -1))
         left = (None,) * (covariance.ndim - 2)
         eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)[left]
         return Joint(mean, covariance + amount[(*left[amount.ndim :], ..., None, None)] * eye)
@@ -264,12 +264,16 @@ def _marginals(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Arr
     """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``.
 
     What is drawn or integrated at a row comes back as a number for it, which the derivative of `materialised` computes
-    once: XLA would do it for each inducing point.
+    once: XLA would do it for each inducing point. Several sets stay an axis of their own: in one axis with the rows,
+    those that lie on other devices would all be sent.
     """
-    found = map(materialised, process.marginals(basis, rows.reshape(-1, rows.shape[-1])))
-    split = [value.reshape(*value.shape[:-1], *rows.shape[:-1]) for value in found]
-    mean, variance = split if split[0].ndim == 2 else (jnp.moveaxis(value, 0, -1) for value in split)
-    return mean, variance
+
+    def at(points: Array) -> tuple[Array, Array]:
+        mean, variance = process.marginals(basis, points)
+        return materialised(mean), materialised(variance)
+
+    mean, variance = jax.vmap(at)(rows) if rows.shape[0] > 1 else (value[None] for value in at(rows[0]))
+    return (mean, variance) if mean.ndim == 2 else (jnp.swapaxes(mean, 1, 2), jnp.swapaxes(variance, 1, 2))
 
 
 def _noisy(basis: AbstractBasis) -> AbstractBasis:

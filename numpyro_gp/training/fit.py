@@ -343,7 +343,7 @@ def compiled_loop(engine: Any, data: Data, size: int, watch: bool) -> Callable[.
         if data.placement is None:
             return update(state, arrays)
         state, loss = without_own_rows(update)(state, arrays)
-        return lax.with_sharding_constraint(state, data.placement.copies), loss
+        return data.placement.held(state), loss
 
     @jax.jit
     def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
@@ -360,6 +360,7 @@ def compiled_loop(engine: Any, data: Data, size: int, watch: bool) -> Callable[.
             return count + 1, state, losses.at[count].set(loss), healthy
 
         start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
-        return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
+        count, state, losses, healthy = lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
+        return count, state if data.placement is None else data.placement.held(state), losses, healthy
 
     return advance

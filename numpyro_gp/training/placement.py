@@ -46,6 +46,10 @@ class Placement(NamedTuple):
         placed = [jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if is_key(old) else x for old, x in pairs]
         return jax.tree.unflatten(structure, placed)
 
+    def held(self, tree: Any) -> Any:
+        """The same values on every device, inside a program."""
+        return jax.lax.with_sharding_constraint(tree, self.copies)
+
     def check_steps(self, steps: int) -> None:
         """Refuse processes that go on from different steps: they would wait for one another for ever."""
         if len(self.processes) > 1:

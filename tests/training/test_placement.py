@@ -15,7 +15,7 @@ from scipy import stats
 
 from numpyro_gp.training.placement import Drawn, Placement, placement_of
 
-ENGINES = ["adam", "natural", "orthogonal", "additive", "deep", "svgd"]
+ENGINES = ["adam", "natural", "orthogonal", "additive", "deep", "svgd", "weighted"]
 # M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
 LARGEST = 18
 
