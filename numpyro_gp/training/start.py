@@ -30,7 +30,9 @@ PARTS = ("model", "guide", "loss", "optim", "kernel_fn", "static_kwargs")
 
 def parts_of(engine: object) -> dict[str, Any]:
     """What a program of an engine has built in, by name."""
-    return {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)} or vars(engine)
+    named = {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)}
+    # Without a dictionary of attributes (a named tuple, slots) nothing says what is built in: no program is used again.
+    return named or getattr(engine, "__dict__", {"engine": object()})
 
 
 def argument_names(function: Any) -> tuple[str, ...]:

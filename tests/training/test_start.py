@@ -1,5 +1,7 @@
 """Where fits start: few programs for the first, none for the next, which starts as a new engine would."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,3 +81,24 @@ def test_data_that_a_second_fit_must_refuse_are_refused():
     with pytest.raises(ValueError, match="X must be finite"):
         ngp.fit(KEY, svi, 1, X.at[2].set(jnp.inf), Y, Z=X[::2], progress=False)
     ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)  # the guide is as it was
+
+
+def test_an_engine_may_be_a_named_tuple():
+    """As other libraries write theirs. It has no attributes to look through, so no program of another is used for it."""
+
+    class Steps(NamedTuple):
+        size: float
+
+        def init(self, key, rows):
+            return jnp.zeros(())
+
+        def update(self, state, rows):
+            return state + self.size, -state
+
+        def get_params(self, state):
+            return {"value": state}
+
+    for size in (0.5, 2.0):
+        result = ngp.fit(jax.random.key(0), Steps(size), 3, jnp.ones(2), progress=False)
+        np.testing.assert_array_equal(result.losses, [0.0, -size, -2 * size])
+        assert result.params["value"] == 3 * size
