@@ -16,7 +16,8 @@ PAIRS = {
 HEADING = """# Long runs
 
 Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± standard error over splits (how many). *:
-not flat, twice the steps may lower the loss by 0.01 nats a row. Each run counts with its last row.
+not flat, twice the steps may lower the loss by 0.01 nats a row. Each run counts by its last row; a difference is taken
+at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "GP VI", "GP-GP VI", "LV-GP-GP VI", "LV-GP-GP IW")
 NUMBERS = ("log_density", "rmse", "bound", "seconds")
@@ -51,14 +52,34 @@ def groups(rows):
 
 
 def paired(rows, first, second, metric):
-    """Differences of two methods on the same set, split and seed: ``{set: (mean, error, number)}``."""
-    scores = {(row["set"], row["method"], row["split"], row["seed"]): row[metric] for row in rows}
+    """Differences of two methods on the same set, split and seed, ``{set: (mean, error, number, steps)}``.
+
+    Each pair is taken at the most steps that both have; a run that is flat has any number beyond its last.
+    """
+    runs = {}
+    for row in rows:
+        place = row["set"], row["split"], row["seed"]
+        runs.setdefault(place, {}).setdefault(row["method"], {})[row["steps"]] = row
     found = {}
-    for (name, method, *place), value in scores.items():
-        other = scores.get((name, second, *place))
-        if method == first and other is not None:
-            found.setdefault(name, []).append(value - other)
-    return {name: (*of_mean(values), len(values)) for name, values in found.items()}
+    for (name, *_), methods in runs.items():
+        pair = [methods.get(method, {}) for method in (first, second)]
+        both = [(steps, at(pair[0], steps), at(pair[1], steps)) for steps in sorted({*pair[0], *pair[1]})]
+        both = [(steps, a[metric] - b[metric]) for steps, a, b in both if a and b]
+        if both:
+            found.setdefault(name, []).append(both[-1])
+    return {name: (*of_mean([d for _, d in own]), len(own), span([s for s, _ in own])) for name, own in found.items()}
+
+
+def at(run, steps):
+    """The row of a run after so many steps, its last where it was flat by then, or None."""
+    last = run[max(run)] if run else None
+    is_over = last is not None and last["flattened"] == "yes" and last["steps"] <= steps
+    return last if is_over else run.get(steps)
+
+
+def span(values):
+    """Least and greatest of some numbers, or the one that they are."""
+    return f"{min(values)} to {max(values)}" if min(values) < max(values) else f"{values[0]}"
 
 
 def in_order(methods):
@@ -66,9 +87,9 @@ def in_order(methods):
     return sorted(methods, key=lambda method: (METHODS.index(method) if method in METHODS else len(METHODS), method))
 
 
-def cell(mean, error, count):
-    """``mean ± error``, or the mean alone and the word for it."""
-    return f"{mean:.3f} ± {error:.3f} ({count})" if count > 1 else f"{mean:.3f} (1)"
+def cell(mean, error, count, steps=None):
+    """``mean ± error (count, steps)``; of one value no error."""
+    return f"{mean:.3f}{f' ± {error:.3f}' if count > 1 else ''} ({count}{'' if steps is None else f'; {steps}'})"
 
 
 def grid(title, lines, columns):
@@ -80,16 +101,16 @@ def grid(title, lines, columns):
 def markdown(rows):
     """All tables: by version, experiment and settings; scores, then paired differences over splits."""
     text = [HEADING]
-    for (code, experiment, settings), own in groups(last_rounds(rows)).items():
-        steps, flat = [row["steps"] for row in own], sum(row["flattened"] == "yes" for row in own)
-        span = f"{min(steps)} to {max(steps)}" if min(steps) < max(steps) else f"{steps[0]}"
-        text += [f"## {experiment}: {span} steps, {flat} of {len(own)} runs flat (version {code})\n\n`{settings}`\n"]
+    for (code, experiment, settings), rounds in groups(rows).items():
+        own = last_rounds(rounds)
+        steps, flat = span([row["steps"] for row in own]), sum(row["flattened"] == "yes" for row in own)
+        text += [f"## {experiment}: {steps} steps, {flat} of {len(own)} runs flat (version {code})\n\n`{settings}`\n"]
         sets, methods = sorted({row["set"] for row in own}), in_order({row["method"] for row in own})
         for metric, title in (("log_density", "test log density"), ("rmse", "RMSE"), ("steps", "steps")):
             text += grid(title, [(s, scores(own, s, methods, metric)) for s in sets], methods)
         for metric, title in (("log_density", "paired difference of log density"), ("rmse", "of RMSE")):
-            pairs = [(pair, paired(own, *pair, metric)) for pair in PAIRS.get(experiment, [])]
-            lines = [(" - ".join(pair), {s: cell(*value) for s, value in own.items()}) for pair, own in pairs if own]
+            pairs = [(pair, paired(rounds, *pair, metric)) for pair in PAIRS.get(experiment, [])]
+            lines = [(" - ".join(pair), {s: cell(*d) for s, d in found.items()}) for pair, found in pairs if found]
             text += grid(title, lines, sets) if lines else []
     return "\n".join(text)
 
@@ -102,8 +123,7 @@ def scores(rows, name, methods, metric):
         if own:
             values = [row[metric] for row in own]
             star = "" if all(row["flattened"] == "yes" for row in own) else "*"
-            plain = f"{min(values)} to {max(values)}" if min(values) < max(values) else f"{values[0]}"
-            line[method] = plain if metric == "steps" else cell(*of_mean(values), len(values)) + star
+            line[method] = span(values) if metric == "steps" else cell(*of_mean(values), len(values)) + star
     return line
 
 
@@ -112,6 +132,7 @@ def plot(rows, path):
     import matplotlib.pyplot as plt
 
     own = [row for row in last_rounds(rows) if row["version"] == rows[-1]["version"]]
+    methods = in_order({row["method"] for row in own})
     places = list(dict.fromkeys((row["experiment"], row["set"]) for row in own))
     width = min(3, len(places))
     figure, axes = plt.subplots(
@@ -121,13 +142,13 @@ def plot(rows, path):
         axis.remove()
     for axis, (experiment, name) in zip(axes.flat, places, strict=False):
         here = [row for row in own if (row["experiment"], row["set"]) == (experiment, name)]
-        methods, named = in_order({row["method"] for row in here}), set()
-        for row in here:
+        named = set()
+        for row in sorted(here, key=lambda row: methods.index(row["method"])):
             curve = -np.asarray(row["curve"])
             at = (np.arange(len(curve)) + 0.5) * row["steps"] / len(curve)
             label = row["method"] if row["method"] not in named else None
             named.add(row["method"])
-            axis.plot(at, curve, color=f"C{methods.index(row['method'])}", lw=1, alpha=0.8, label=label)
+            axis.plot(at, curve, color=f"C{methods.index(row['method']) % 10}", lw=1, alpha=0.8, label=label)
         late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 10 :] for row in here])
         room = 0.05 * np.ptp(late) + 1e-6
         axis.set(title=f"{experiment}: {name}", xlabel="steps", ylim=(late.min() - room, late.max() + room))
