@@ -75,8 +75,8 @@ def size_of_step(kind, number=1, batch=None):
         ("natural", 1, 4, 1300),
         ("orthogonal", 1, None, 1900),
         ("coupled", 2, None, 2050),
-        ("additive", 2, None, 2100),
-        ("block diagonal", 2, None, 2200),
+        ("additive", 10, None, 2000),
+        ("block diagonal", 10, None, 2500),
     ],
 )
 def test_a_step_has_few_operations(kind, number, batch, most):
@@ -85,14 +85,19 @@ def test_a_step_has_few_operations(kind, number, batch, most):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "few", "many", "share"),
-    [("coupled", 2, 5, 0.45), ("additive", 2, 8, 0.55), ("block diagonal", 2, 8, 0.65)],
-)
-def test_a_layer_or_a_component_adds_a_part_of_the_first(kind, few, many, share):
-    """``share`` of the step with one of them: five layers are 2.8 times the program of one, 50 components 24 times.
+def test_a_layer_adds_a_part_of_the_first():
+    """Five layers are 2.8 times the program of one."""
+    added = (size_of_step("coupled", 5) - size_of_step("coupled", 2)) / 3
+    assert added <= 0.45 * size_of_step("coupled", 1), added / size_of_step("coupled", 1)
 
-    Each component has a kernel, columns and a factorisation of its own, which are not yet batched.
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "most"), [("additive", 1.6), ("block diagonal", 3.0)])
+def test_components_are_one_batch(kind, most):
+    """Fifty components of one form against ten: 4.5 times the program where each has operations of its own.
+
+    What is left for each is how its numbers come to it: a slice of its hyper-parameters, and with a factor of its own
+    the constraint and the optimiser of that parameter.
     """
-    added = (size_of_step(kind, many) - size_of_step(kind, few)) / (many - few)
-    assert added <= share * size_of_step(kind, 1), added / size_of_step(kind, 1)
+    ratio = size_of_step(kind, 50) / size_of_step(kind, 10)
+    assert ratio < most, ratio

@@ -11,9 +11,10 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, over_axes, store, value_type
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.stacks import Stacks
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower
@@ -60,8 +61,13 @@ def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, ba
     return basis
 
 
-def _places(blocks: Blocks) -> tuple[slice, ...]:
-    return slices([block.shape[0] for block in blocks])
+def _sum_of_squares(stacks: Sequence[Array]) -> Float[Array, ""]:
+    return jnp.sum(jnp.stack([jnp.sum(stack**2) for stack in stacks]))
+
+
+def _rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
+    """Rows of stacks ``(C_s, M_s, N)`` one after the other, for what does not depend on their order."""
+    return jnp.concatenate([stack.reshape(-1, stack.shape[-1]) for stack in stacks])
 
 
 @value_type(static=("names",))
@@ -98,27 +104,33 @@ class BlockDiagonal(AbstractBelief):
         """The site's basis, if its components are those of this belief."""
         return _check_site("scale_trils", self.scale_trils, self.names, basis)
 
-    def change(self, blocks: Blocks) -> Float[Array, "C N"]:
+    def rooted(self, features: Float[Array, "M N"]) -> list[Array]:
+        """``C_c^T A_c``, in stacks of components of one size."""
+        stacks = Stacks.of(self.scale_trils)
+        pairs = zip(stacks.stacked(self.scale_trils), stacks.apart(features), strict=True)
+        return [flipped(factor) @ A for factor, A in pairs]
+
+    def change(self, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
         """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component."""
-        pairs = zip(blocks, self.scale_trils, strict=True)
-        return jnp.stack([jnp.sum((flipped(factor) @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0) for A, factor in pairs])
+        stacks = Stacks.of(self.scale_trils)
+        return stacks.squares(self.rooted(features)) - stacks.squares(stacks.apart(features))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
-        blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
-        variance = prior + jnp.sum(self.change(blocks), axis=0)
-        return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
+        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
+        variance = prior + jnp.sum(self.change(features), axis=0)
+        return Marginals(self.mean @ features, positive(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        blocks = self.check_site(basis).blocks(X)
-        rooted = jnp.concatenate([factor.T @ A for A, factor in zip(blocks, self.scale_trils, strict=True)])
-        features = jnp.concatenate(blocks)
+        features = self.check_site(basis).features(X)
+        rooted = _rows(self.rooted(features))
         return Joint(self.mean @ features, basis.matrix(X) - features.T @ features + rooted.T @ rooted)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``|m|^2/2 + sum_c kl(C_c)``."""
         self.check_site(basis)
-        return 0.5 * jnp.sum(self.mean**2) + sum(covariance_kl(factor) for factor in self.scale_trils)
+        factors = Stacks.of(self.scale_trils).stacked(self.scale_trils)
+        return 0.5 * jnp.sum(self.mean**2) + sum(covariance_kl(factor) for factor in factors)
 
 
 def _check_columns(W: ArrayLike, mean: Array) -> Array:
@@ -241,13 +253,16 @@ class BlockLowRank(AbstractBelief):
         """The site's basis, if its components are those of this belief."""
         return _check_site("precision_trils", self.precision_trils, self.names, basis)
 
-    def roots(self) -> tuple[Blocks, Blocks, Array]:
-        """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``."""
-        inverses = tuple(inverse_lower(P) for P in self.precision_trils)
-        rows = [self.W[at] for at in _places(self.precision_trils)]
-        scaled = [inverse @ row for inverse, row in zip(inverses, rows, strict=True)]
-        factor, inner = _half(jnp.concatenate(scaled))
-        shared = tuple((inner @ one.T) @ inverse for one, inverse in zip(scaled, inverses, strict=True))
+    def roots(self) -> tuple[list[Array], list[Array], Array]:
+        """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``.
+
+        The first two in stacks of components of one size.
+        """
+        stacks = Stacks.of(self.precision_trils)
+        inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
+        scaled = [inverse @ rows for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
+        factor, inner = _half(_rows(scaled))
+        shared = [inner @ jnp.swapaxes(one, -1, -2) @ inverse for one, inverse in zip(scaled, inverses, strict=True)]
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -258,11 +273,12 @@ class BlockLowRank(AbstractBelief):
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``."""
-        inverses, shared, _ = self.roots()
-        pairs = zip(_places(inverses), inverses, strict=True)
-        own = jnp.concatenate([(x[..., at] @ inverse.T) @ inverse for at, inverse in pairs], axis=-1)
-        together = jnp.concatenate(shared, axis=1)
-        return own - (x @ together.T) @ together
+        stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
+        columns = x.reshape(-1, x.shape[-1]).T
+        pairs = zip(inverses, stacks.apart(columns), strict=True)
+        own = stacks.together([jnp.swapaxes(inverse, -1, -2) @ (inverse @ rows) for inverse, rows in pairs])
+        together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
+        return (own - together @ (together.T @ columns)).T.reshape(x.shape)
 
     def draw_whitened(
         self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
@@ -272,29 +288,33 @@ class BlockLowRank(AbstractBelief):
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         key_own, key_shared = jax.random.split(key)
         noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
-        pairs = zip(_places(self.precision_trils), self.precision_trils, strict=True)
-        own = jnp.concatenate([noise[..., at] @ P.T for at, P in pairs], axis=-1)
+        stacks = Stacks.of(self.precision_trils)
+        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
+        own = stacks.together([P @ rows for P, rows in pairs]).T.reshape(noise.shape)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
         return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
 
-    def pieces(self, blocks: Blocks) -> tuple[Float[Array, "C N"], Blocks, Float[Array, "C r N"]]:
-        """``|B_cn|^2 - |A_cn|^2``, ``B_c = P_c^-1 A_c`` and ``E_c = V_c A_c``."""
-        inverses, shared, _ = self.roots()
-        own = tuple(inverse @ A for inverse, A in zip(inverses, blocks, strict=True))
-        change = jnp.stack([jnp.sum(B**2, axis=0) - jnp.sum(A**2, axis=0) for A, B in zip(blocks, own, strict=True)])
-        return change, own, jnp.stack([one @ A for one, A in zip(shared, blocks, strict=True)])
+    def pieces(
+        self, features: Float[Array, "M N"]
+    ) -> tuple[Float[Array, "C N"], Float[Array, "M N"], Float[Array, "C r N"]]:
+        """``|B_cn|^2 - |A_cn|^2``, rows of all ``B_c = P_c^-1 A_c``, and ``E_c = V_c A_c``."""
+        stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
+        blocks = stacks.apart(features)
+        own = [inverse @ A for inverse, A in zip(inverses, blocks, strict=True)]
+        explained = stacks.in_order([one @ A for one, A in zip(shared, blocks, strict=True)])
+        return stacks.squares(own) - stacks.squares(blocks), _rows(own), explained
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
-        blocks, prior = self.check_site(basis).blocks(X), basis.diagonal(X)
-        change, _, explained = self.pieces(blocks)
+        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
+        change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(self.mean @ jnp.concatenate(blocks), positive(variance, prior))
+        return Marginals(self.mean @ features, positive(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        blocks = self.check_site(basis).blocks(X)
-        _, own, explained = self.pieces(blocks)
-        features, rooted, total = jnp.concatenate(blocks), jnp.concatenate(own), jnp.sum(explained, axis=0)
+        features = self.check_site(basis).features(X)
+        _, rooted, explained = self.pieces(features)
+        total = jnp.sum(explained, axis=0)
         covariance = basis.matrix(X) - features.T @ features + rooted.T @ rooted - total.T @ total
         return Joint(self.mean @ features, covariance)
 
@@ -302,6 +322,7 @@ class BlockLowRank(AbstractBelief):
         """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
         self.check_site(basis)
         inverses, shared, factor = self.roots()
-        trace = sum(jnp.sum(inverse**2) for inverse in inverses) - sum(jnp.sum(one**2) for one in shared)
-        half_log = half_log_det(factor) + sum(half_log_det(P) for P in self.precision_trils)
+        trace = _sum_of_squares(inverses) - _sum_of_squares(shared)
+        # log |P_c^-1| is minus log |P_c|.
+        half_log = half_log_det(factor) - sum(jnp.sum(half_log_det(inverse)) for inverse in inverses)
         return 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log

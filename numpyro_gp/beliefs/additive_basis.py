@@ -1,25 +1,125 @@
-"""The basis of an additive process: one small factorisation for each component (mathematics.md section 6.1)."""
+"""The basis of an additive process: one small factorisation for each component (mathematics.md section 6.1).
 
-from collections.abc import Mapping, Sequence
+Components whose kernels have one form, on whatever columns, and as many inducing points are one batch: the program of
+fifty of them is hardly larger than that of two.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, spread
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, over_batch, spread
+from numpyro_gp.beliefs.stacks import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_points, fail
 from numpyro_gp.kernels import Kernel
+from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.kernels.columns import at_columns, form_and_columns
 
-__all__ = ["AdditiveBasis"]
+__all__ = ["AdditiveBasis", "Group"]
 
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:
     """Where parts of these sizes stand, one after the other."""
     ends = accumulate(sizes)
     return tuple(slice(end - size, end) for end, size in zip(ends, sizes, strict=True))
+
+
+@value_type(static=("members", "columns"))
+class Group:
+    """Components whose kernels have one form and as many hyper-parameters and inducing points: one batch of bases.
+
+    Attributes
+    ----------
+    members : tuple of int
+        Numbers of the components.
+    columns : tuple of tuple of int
+        Columns of the inputs that each reads. Empty for a single component, which is given all.
+    basis : Basis
+        That of the forms and their columns, with an axis for the members on the left of its leaves, inside of those of
+        plates. The basis as it is for a single component.
+    """
+
+    members: tuple[int, ...]
+    columns: tuple[tuple[int, ...], ...]
+    basis: Basis
+
+    @classmethod
+    def build(
+        cls, members: tuple[int, ...], kernels: Sequence[Kernel], inducing: Sequence[Array], jitter: float | None
+    ) -> "Group":
+        """Factorise the Gram matrices of the components together."""
+        if len(members) == 1:
+            return cls(members, (), batch_of_bases(kernels[members[0]], inducing[members[0]], jitter))
+        mine, points = [kernels[c] for c in members], [inducing[c] for c in members]
+        pairs = [form_and_columns(kernel, tuple(range(points[0].shape[-1]))) for kernel in mine]
+        own, columns = batch_shape(mine[0]), tuple(read for _, read in pairs)
+        forms = jax.tree.map(lambda *leaves: jnp.stack(leaves, len(own)), *[form for form, _ in pairs])
+        basis = over_batch(
+            jax.vmap(lambda one, at: Basis.build(one, at, jitter)), forms, _read_each(points, columns), own, axes=3
+        )
+        return cls(members, columns, basis)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Axes of plates."""
+        return self.basis.factor.shape[: -2 - bool(self.columns)]
+
+    def each(self, function: Callable[[Basis, Array], Array], X: Float[Array, "N D"]) -> Float[Array, " C *rest"]:
+        """A function of each basis and of the columns of ``X`` that it reads."""
+        if not self.columns:
+            return function(self.basis, X)[None]
+        found: Array = jax.vmap(function)(self.basis, _read(X, self.columns))
+        return found
+
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        """The sum of ``k_c(X, X)``, one after the other, so that only one is held at a time."""
+        if not self.columns:
+            return self.basis.matrix(X)
+
+        def add(total: Array, one: tuple[Basis, Array]) -> tuple[Array, None]:
+            return total + one[0].matrix(one[1]), None
+
+        rows = _read(X, self.columns)
+        start = jnp.zeros((X.shape[0], X.shape[0]), jnp.result_type(self.basis.dtype, X))
+        return lax.scan(add, start, (self.basis, rows))[0]
+
+    def parts(self, inducing: Sequence[Array]) -> dict[int, Basis]:
+        """The basis of each component, over all columns, by its number."""
+        if not self.columns:
+            return {self.members[0]: self.basis}
+        found = {}
+        for place, (number, read) in enumerate(zip(self.members, self.columns, strict=True)):
+            one = jax.tree.map(lambda leaf, at=place: lax.index_in_dim(leaf, at, len(self.lead), False), self.basis)
+            found[number] = replace(one, kernel=at_columns(one.kernel, read), inducing=inducing[number])
+        return found
+
+
+def _read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "C N A"]:
+    """The columns of the inputs that each component reads."""
+    return jnp.swapaxes(picked(X.T, np.asarray(columns)), -1, -2)
+
+
+def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "*batch C M A"]:
+    """Those of the inducing inputs ``(..., M, D)`` of each."""
+    if points[0].ndim == 2 and all(own is points[0] for own in points):
+        return _read(points[0], columns)
+    own = np.asarray(columns)[:, None]
+    stacked = jnp.stack(points, -3)
+    return jnp.take_along_axis(stacked, jnp.asarray(own)[(None,) * (stacked.ndim - 3)], -1, mode="promise_in_bounds")
+
+
+def _kind(kernel: Kernel, inducing: Array) -> Hashable:
+    """Equal for components that are one batch: of one form, with hyper-parameters and inducing inputs of one shape."""
+    leaves, structure = jax.tree.flatten(form_and_columns(kernel, tuple(range(inducing.shape[-1])))[0])
+    return structure, tuple(map(jax.typeof, (inducing, *leaves)))
 
 
 @value_type(static=("names",))
@@ -33,12 +133,15 @@ class AdditiveBasis(AbstractBasis):
     ----------
     names : tuple of str
         Names of the components, in order.
-    parts : tuple of Basis
-        The basis of each, in the same order.
+    inducing : tuple of Array (M_c, D)
+        Inducing inputs of each, in the same order.
+    groups : tuple of Group
+        Their bases, in batches of those that are alike.
     """
 
     names: tuple[str, ...]
-    parts: tuple[Basis, ...]
+    inducing: tuple[Array, ...]
+    groups: tuple[Group, ...]
 
     @classmethod
     def build(
@@ -48,15 +151,23 @@ class AdditiveBasis(AbstractBasis):
 
         Where kernels are batches, or inducing inputs several sets, all leaves have their axes on the left.
         """
-        parts = [batch_of_bases(kernels[name], inducing[name], jitter) for name in kernels]
-        leads = [part.factor.shape[:-2] for part in parts]
-        whole = np.broadcast_shapes(*leads)
-        return cls(tuple(kernels), tuple(spread(part, lead, whole) for part, lead in zip(parts, leads, strict=True)))
+        own, points = list(kernels.values()), [inducing[name] for name in kernels]
+        members = alike(map(_kind, own, points))
+        groups = [Group.build(some, own, points, jitter) for some in members]
+        whole = np.broadcast_shapes(*[group.lead for group in groups])
+        spread_points = tuple(spread(one, one.shape[:-2], whole) for one in points)
+        return cls(tuple(kernels), spread_points, tuple(spread(group, group.lead, whole) for group in groups))
+
+    @property
+    def parts(self) -> tuple[Basis, ...]:
+        """The basis of each component, in order."""
+        found = {number: part for group in self.groups for number, part in group.parts(self.inducing).items()}
+        return tuple(found[number] for number in range(len(self.names)))
 
     @property
     def lead(self) -> tuple[int, ...]:
         """Axes of a batch on the left of all leaves."""
-        return self.parts[0].factor.shape[:-2]
+        return self.groups[0].lead
 
     @property
     def size(self) -> int:
@@ -65,7 +176,7 @@ class AdditiveBasis(AbstractBasis):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of inducing points of each component."""
-        return tuple(part.size for part in self.parts)
+        return tuple(points.shape[-2] for points in self.inducing)
 
     @property
     def slices(self) -> tuple[slice, ...]:
@@ -74,32 +185,41 @@ class AdditiveBasis(AbstractBasis):
 
     @property
     def dtype(self) -> np.dtype:
-        return jnp.result_type(*[part.dtype for part in self.parts])
+        return jnp.result_type(*[group.basis.dtype for group in self.groups])
+
+    @property
+    def stacks(self) -> Stacks:
+        """Components by groups."""
+        return Stacks(self.sizes, tuple(group.members for group in self.groups))
+
+    def _each(self, function: Callable[[Basis, Array], Array], X: Float[Array, "N D"]) -> list[Array]:
+        rows = check_points("X", X, self.inducing[0].shape[-1])
+        return [group.each(function, rows) for group in self.groups]
 
     def blocks(self, X: Float[Array, "N D"]) -> tuple[Array, ...]:
         """Features of each component, ``(M_c, N)``."""
-        return tuple(part.features(X) for part in self.parts)
+        return tuple(self.stacks.unstacked(self._each(Basis.features, X)))
 
     def diagonals(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
         """Prior variances of each component."""
-        return jnp.stack([part.diagonal(X) for part in self.parts])
+        return self.stacks.in_order(self._each(Basis.diagonal, X))
 
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        return jnp.concatenate(self.blocks(X))
+        return self.stacks.together(self._each(Basis.features, X))
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return jnp.sum(self.diagonals(X), axis=0)
+        return jnp.sum(jnp.concatenate(self._each(Basis.diagonal, X)), axis=0)
 
     def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        total = self.parts[0].matrix(X)
-        for part in self.parts[1:]:
-            total = total + part.matrix(X)
-        return total
+        first, *rest = [group.matrix(X) for group in self.groups]
+        return sum(rest, first)
 
     def white(self) -> tuple["AdditiveBasis", Array]:
-        labels = numbered(self.size, self.parts[0].inducing)
-        parts = tuple(part.white_at(labels[at]) for part, at in zip(self.parts, self.slices, strict=True))
-        return AdditiveBasis(self.names, parts), labels
+        labels = numbered(self.size, self.inducing[0])
+        own = [labels[at] for at in self.slices]
+        bases = [part.white_at(at) for part, at in zip(self.parts, own, strict=True)]
+        groups = tuple(Group((number,), (), basis) for number, basis in enumerate(bases))
+        return AdditiveBasis(self.names, tuple(own), groups), labels
 
     def component(self, name: str) -> int:
         """Position of a component."""

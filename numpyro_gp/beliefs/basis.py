@@ -26,6 +26,7 @@ __all__ = [
     "fits",
     "has_own_outputs",
     "in_plates",
+    "over_batch",
     "placed",
     "spread",
 ]
@@ -230,12 +231,19 @@ def batch_of_bases(kernel: Kernel, inducing: Array, jitter: float | None = None)
 
     One kernel may serve several sets of inducing inputs, and one set several kernels.
     """
-    own, points = batch_shape(kernel), inducing.shape[:-2]
+    return over_batch(lambda one, at: Basis.build(one, at, jitter), kernel, inducing, batch_shape(kernel))
+
+
+def over_batch(
+    build: Callable[[Kernel, Array], Basis], kernel: Kernel, inducing: Array, own: tuple[int, ...], axes: int = 2
+) -> Basis:
+    """What ``build`` makes of each kernel of a batch ``own``, and each set of inducing inputs, of ``axes`` axes."""
+    points = inducing.shape[:-axes]
     lead = np.broadcast_shapes(own, points)
-    axes = (None if not own else 0, None if not points else 0)
+    mapped = (None if not own else 0, None if not points else 0)
     kernel = spread(kernel, own, lead) if own else kernel
     inducing = spread(inducing, points, lead) if points else inducing
-    basis: Basis = over_axes(lambda one, at: Basis.build(one, at, jitter), len(lead), axes)(kernel, inducing)
+    basis: Basis = over_axes(build, len(lead), mapped)(kernel, inducing)
     return basis
 
 

@@ -16,6 +16,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
 from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.checks import fail
+from numpyro_gp.linalg import flipped
 
 __all__ = ["component_covariance", "component_marginals", "whitened_blocks"]
 
@@ -31,11 +32,15 @@ class Change(NamedTuple):
     sign: int = 1
 
 
-Blocks = tuple[Array, ...]
+def _squares(basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
+    return basis.stacks.squares(basis.stacks.apart(features))
 
 
-def _squares(blocks: Blocks) -> Float[Array, "C N"]:
-    return jnp.stack([jnp.sum(block**2, axis=0) for block in blocks])
+def _products(basis: AdditiveBasis, left: Float[Array, "M R"], features: Float[Array, "M N"]) -> Float[Array, "C R N"]:
+    """``B_c^T A_c`` of each component."""
+    stacks = basis.stacks
+    pairs = zip(stacks.apart(left), stacks.apart(features), strict=True)
+    return stacks.in_order([flipped(rows) @ A for rows, A in pairs])
 
 
 def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
@@ -47,71 +52,67 @@ def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
 
 
 @singledispatch
-def change_of(belief: AbstractBelief | Point, basis: AdditiveBasis, blocks: Blocks) -> Change:
-    """The `Change` of a belief, from the features of each component."""
-    pairs, factor = zip(basis.slices, blocks, strict=True), _factor(belief, basis)
-    return Change(-_squares(blocks), jnp.stack([factor[at].T @ block for at, block in pairs]))
+def change_of(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
+    """The `Change` of a belief, from the features of all components."""
+    return Change(-_squares(basis, features), _products(basis, _factor(belief, basis), features))
 
 
 @change_of.register
-def _(belief: Point, basis: AdditiveBasis, blocks: Blocks) -> Change:  # noqa: ARG001
-    return Change(-_squares(blocks))
+def _(belief: Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:  # noqa: ARG001
+    return Change(-_squares(basis, features))
 
 
 @change_of.register
-def _(belief: MeanField, basis: AdditiveBasis, blocks: Blocks) -> Change:
-    pairs = zip(basis.slices, blocks, strict=True)
-    return Change(jnp.stack([(belief.scale[at] ** 2 - 1) @ block**2 for at, block in pairs]))
+def _(belief: MeanField, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
+    return Change(_products(basis, (belief.scale**2 - 1)[:, None], features**2)[:, 0])
 
 
 @change_of.register
-def _(belief: BlockDiagonal, basis: AdditiveBasis, blocks: Blocks) -> Change:
+def _(belief: BlockDiagonal, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     belief.check_site(basis)
-    return Change(belief.change(blocks))
+    return Change(belief.change(features))
 
 
 @change_of.register
-def _(belief: Structured, basis: AdditiveBasis, blocks: Blocks) -> Change:
-    root = belief.root()
-    shared = jnp.stack([root[:, at] @ block for at, block in zip(basis.slices, blocks, strict=True)])
-    return Change(jnp.zeros((len(blocks), blocks[0].shape[1]), belief.dtype), shared, -1)
+def _(belief: Structured, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
+    shared = _products(basis, belief.root().T, features)
+    return Change(jnp.zeros((shared.shape[0], shared.shape[2]), belief.dtype), shared, -1)
 
 
 @change_of.register
-def _(belief: BlockLowRank, basis: AdditiveBasis, blocks: Blocks) -> Change:
+def _(belief: BlockLowRank, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     belief.check_site(basis)
-    own, _, shared = belief.pieces(blocks)
+    own, _, shared = belief.pieces(features)
     return Change(own, shared, -1)
 
 
-def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, blocks: Blocks) -> Float[Array, "C N"]:
+def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
     whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
     if whitened.ndim != 1:
         fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Use jax.vmap.")
-    return jnp.stack([whitened[at] @ block for at, block in zip(basis.slices, blocks, strict=True)])
+    return _products(basis, whitened[:, None], features)[:, 0]
 
 
 def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]) -> Marginals:
     """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (mathematics.md section 6.1)."""
-    blocks, prior = basis.blocks(X), basis.diagonals(X)
-    own, shared, sign = change_of(belief, basis, blocks)
+    features, prior = basis.features(X), basis.diagonals(X)
+    own, shared, sign = change_of(belief, basis, features)
     together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
-    return Marginals(_mean(belief, basis, blocks), positive(prior + own + together, prior))
+    return Marginals(_mean(belief, basis, features), positive(prior + own + together, prior))
 
 
 def component_covariance(
     belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]
 ) -> Float[Array, "N C C"]:
     """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (mathematics.md section 6.1)."""
-    blocks = basis.blocks(X)
-    own, shared, sign = change_of(belief, basis, blocks)
+    own, shared, sign = change_of(belief, basis, basis.features(X))
     diagonal = (basis.diagonals(X) + own).T
-    eye = jnp.eye(len(blocks), dtype=diagonal.dtype)[None]
+    eye = jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
     result = diagonal[:, :, None] * eye
     return result if shared is None else result + sign * jnp.einsum("crn,ern->nce", shared, shared)
 
 
-def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> Blocks:
+def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> tuple[Array, ...]:
     """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
     if isinstance(belief, Point):
         return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)

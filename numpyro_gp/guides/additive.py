@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.stacks import Stacks
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
@@ -82,14 +83,16 @@ def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: Arra
 def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
     basis = _basis(name, prior)
     start = start_mean(name, prior, mean) / scale**2
-    means, factors = [], {}
+    shifts, precisions = [], []
     for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
-        shift = natural_param(f"{name}/{component}", "shift", start[..., at], 1)
+        shifts.append(natural_param(f"{name}/{component}", "shift", start[..., at], 1))
         begin = identity_factor((*prior.batch_shape, size), scale**-2, prior.dtype)
-        precision = natural_param(f"{name}/{component}", "precision", begin, 2)
-        own, factors[component] = natural_to_mean(shift, precision)
-        means.append(own)
-    return BlockDiagonal(jnp.concatenate(means, axis=-1), factors)
+        precisions.append(natural_param(f"{name}/{component}", "precision", begin, 2))
+    stacks = Stacks.of(precisions)
+    pairs = zip(stacks.stacked(shifts), stacks.stacked(precisions), strict=True)
+    means, factors = zip(*[natural_to_mean(*pair) for pair in pairs], strict=True)
+    own = dict(zip(basis.names, stacks.unstacked(factors), strict=True))
+    return BlockDiagonal(jnp.concatenate(stacks.unstacked(means), axis=-1), own)
 
 
 def structured(

@@ -201,11 +201,17 @@ class Active(Kernel):
             fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
         store(self, kernel=as_kernel(self.kernel), dims=checked)
 
-    def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
-        if max(self.dims) >= X.shape[1]:
+    def of_columns(self, columns: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the columns that it reads."""
+        if max(self.dims) >= len(columns):
             cure = "Count columns from 0."
-            fail("dims", f"less than {X.shape[1]}, the number of columns of the inputs", self.dims, cure)
-        return jnp.stack([X[:, dim] for dim in self.dims], axis=1)
+            fail("dims", f"less than {len(columns)}, the number of columns of the inputs", self.dims, cure)
+        return tuple(columns[dim] for dim in self.dims)
+
+    def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
+        every = tuple(range(X.shape[1]))
+        own = self.of_columns(every)
+        return X if own == every else jnp.stack([X[:, dim] for dim in own], axis=1)
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.kernel._cross(self._columns(X1), self._columns(X2))

@@ -111,5 +111,5 @@ def additive_gp(
     """
     basis = AdditiveBasis.build(*check_components(kernels, inducing, leading=True), jitter)
     found = open_process(name, BatchBasis(basis, basis.lead) if basis.lead else basis, (basis.size,))
-    own, columns = mean_of_members(mean, found.plates), basis.parts[0].inducing.shape[-1]
+    own, columns = mean_of_members(mean, found.plates), basis.inducing[0].shape[-1]
     return record(AdditiveGP(found.name, found.process, found.basis, own, None, columns, jitter, plates=found.plates))

@@ -1,9 +1,15 @@
 """The stacked basis: what it stacks and what it sums."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_gp.beliefs import AdditiveBasis, BlockDiagonal, BlockLowRank, Coupled
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.components import component_marginals
+from numpyro_gp.kernels import RBF, Constant, Linear
+from numpyro_gp.kernels.base import as_kernel
 from tests.oracles.additive import additive_basis_of, additive_of
 from tests.oracles.vectors import cases
 
@@ -29,3 +35,89 @@ def test_features_are_stacked_and_priors_summed(case):
 def test_an_unknown_component():
     with pytest.raises(ValueError, match=r"component must be one of \['c0', 'c1', 'c2'\], but got 'age'"):
         additive_basis_of(cases("additive")[0]).component("age")
+
+
+def mixed(scales, points):
+    """Kernels and inducing inputs: two groups of two that stand in one another, two single components."""
+    kernels = {
+        "a": RBF(scales[0], 0.3).on(0),
+        "b": scales[1] * RBF(1.0, 0.4).on(1) * Linear(0.3).on(0),
+        "c": RBF(scales[2], 0.5).on(2),
+        "d": Constant(scales[3]),
+        "e": scales[4] * RBF(0.7, 0.4).on(2) * Linear(0.3).on(1),
+        "g": as_kernel(lambda X1, X2: 1.0 + scales[0] * X1 @ X2.T),
+    }
+    return kernels, {name: points[c] for c, name in enumerate(kernels)}
+
+
+def test_groups_are_the_components_one_by_one(rng):
+    """Values and gradients in hyper-parameters, inducing inputs and rows, against a basis for each component."""
+    X, scales = jnp.asarray(rng.uniform(size=(4, 3))), jnp.asarray(rng.uniform(0.5, 1.5, 5))
+    points = [jnp.asarray(rng.uniform(size=(2, 3))) for _ in range(6)]
+    kernels, inducing = mixed(scales, points)
+    basis = AdditiveBasis.build(kernels, inducing)
+    assert [group.members for group in basis.groups] == [(0, 2), (1, 4), (3,), (5,)]
+
+    def one_by_one(scales, points, X):
+        kernels, inducing = mixed(scales, points)
+        parts = [Basis.build(kernels[name], inducing[name]) for name in kernels]
+        features = [part.features(X) for part in parts]
+        return jnp.concatenate(features), sum(part.matrix(X) for part in parts), features
+
+    def in_groups(scales, points, X):
+        basis = AdditiveBasis.build(*mixed(scales, points))
+        return basis.features(X), basis.matrix(X), [part.features(X) for part in basis.parts]
+
+    def values_and_slopes(function):
+        def summed(*arguments):
+            values = function(*arguments)
+            return sum(jnp.sum(jnp.sin(1 + 3 * value)) for value in values[:2]), values
+
+        return jax.jit(jax.grad(summed, (0, 1, 2), has_aux=True))(scales, points, X)
+
+    found = [jax.tree.leaves(values_and_slopes(function)) for function in (in_groups, one_by_one)]
+    for got, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-10)
+    for part, (name, kernel) in zip(basis.parts, kernels.items(), strict=True):
+        assert jax.tree.structure(part.kernel) == jax.tree.structure(kernel)
+        assert part.inducing is inducing[name]
+
+
+@pytest.mark.parametrize("form", ["diagonal", "low rank"])
+def test_blocks_in_stacks_are_the_dense_belief(form, rng):
+    """Components of sizes 2, 3, 2: stacks stand in one another. The same ``N(m, S)`` as `Coupled`, in closed form."""
+    sizes, X = (2, 3, 2), jnp.asarray(rng.uniform(size=(4, 3)))
+    kernels = {name: RBF(1.0, 0.4).on(c) for c, name in enumerate("abc")}
+    basis = AdditiveBasis.build(kernels, {n: jnp.asarray(rng.uniform(size=(m, 3))) for n, m in zip("abc", sizes)})
+    blocks = {n: jnp.asarray(np.tril(rng.normal(size=(m, m))) * 0.3 + np.eye(m)) for n, m in zip("abc", sizes)}
+    mean, W = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=(7, 2)))
+    covariance = np.zeros((7, 7))
+    for at, block in zip(basis.slices, blocks.values(), strict=True):
+        covariance[at, at] = block @ block.T
+    belief = BlockDiagonal(mean, blocks)
+    if form == "low rank":
+        belief, covariance = BlockLowRank(mean, blocks, W), np.linalg.inv(covariance + W @ W.T)
+        x = rng.normal(size=(2, 7))
+        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-12)
+    dense = Coupled(mean, jnp.asarray(np.linalg.cholesky(covariance)))
+
+    def everything(q):
+        return q.kl(basis), q.marginals(basis, X), q.joint(basis, X), component_marginals(q, basis, X)
+
+    for got, wanted in zip(
+        *map(jax.tree.leaves, jax.jit(lambda: [everything(q) for q in (belief, dense)])()), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, atol=1e-10)
+
+
+def test_rows_with_other_columns_are_refused(rng):
+    basis = AdditiveBasis.build(*mixed(jnp.ones(5), [jnp.asarray(rng.uniform(size=(2, 3)))] * 6))
+    with pytest.raises(ValueError, match="X must be an array with 3 columns"):
+        basis.features(jnp.zeros((2, 4)))
+
+
+def test_literals_do_not_raise_the_precision_of_inputs(rng):
+    Z = jnp.asarray(rng.uniform(size=(2, 2)), jnp.float32)
+    basis = AdditiveBasis.build({"a": RBF(1.0, 0.3).on(0), "b": RBF(1.0, 0.4).on(1)}, {"a": Z, "b": Z})
+    assert len(basis.groups) == 1
+    assert basis.dtype == basis.features(Z).dtype == basis.matrix(Z).dtype == jnp.float32
