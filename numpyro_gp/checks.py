@@ -33,6 +33,8 @@ __all__ = [
     "check_key",
     "check_count",
     "check_choice",
+    "axes_of",
+    "check_shared",
     "check_sharding",
     "is_known",
     "known",
@@ -251,5 +253,18 @@ def check_sharding(argument: str, sharding: object) -> int:
             "library do not: jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
         )
         fail(argument, "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
-    axes = sharding.spec[0]
-    return math.prod(sharding.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
+    return math.prod(sharding.mesh.shape[axis] for axis in axes_of(sharding))
+
+
+def axes_of(sharding: NamedSharding) -> tuple[str, ...]:
+    """Axes of the mesh that the first axis of an array lies over."""
+    first = sharding.spec[0]
+    return first if isinstance(first, tuple) else (first,)
+
+
+def check_shared(argument: str, count: int, sharding: object) -> int:
+    """Refuse a number of things that the devices of their sharding cannot share equally; None is one device."""
+    number = check_count(argument, count)
+    if sharding is not None and number % (pieces := check_sharding("sharding", sharding)):
+        fail(argument, f"a multiple of the {pieces} devices", number, "Take as many for each device.")
+    return number

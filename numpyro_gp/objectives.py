@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.special import logsumexp
+from jax.sharding import NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer import ELBO
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_shared, fail
 from numpyro_gp.sites import Trace, in_plate, role, unwrap
 
 __all__ = ["ImportanceWeightedELBO", "WeightedSamples", "importance_weighted_bound", "weighted_samples"]
@@ -75,6 +76,11 @@ class ImportanceWeightedELBO(ELBO):
         much depends on the problem. Refused where it would be biased: with a sampled layer above the latent inputs.
     vectorize_particles
         As in NumPyro's ``ELBO``.
+    sharding : NamedSharding of the first axis, optional
+        Devices to share the K samples among, ``NamedSharding(mesh, PartitionSpec("samples"))``: each computes the
+        weights of its own, and sends sums of them over its samples and sums of gradients. Rows may lie in pieces over
+        another axis of the same mesh. Refused for a model with a sampled layer above the latent inputs, which needs
+        the samples of a datum together.
 
     Examples
     --------
@@ -99,8 +105,9 @@ class ImportanceWeightedELBO(ELBO):
         *,
         doubly_reparametrised: bool = False,
         vectorize_particles: object = True,
+        sharding: NamedSharding | None = None,
     ) -> None:
-        self.num_samples = check_count("num_samples", num_samples)
+        self.num_samples, self.sharding = check_shared("num_samples", num_samples, sharding), sharding
         if not isinstance(plate, str):
             fail("plate", "the name of the data plate", f"{plate!r:.40}", 'Pass a string, such as "data".', TypeError)
         self.plate = plate
@@ -129,6 +136,7 @@ class ImportanceWeightedELBO(ELBO):
                 num_samples=self.num_samples,
                 plate=self.plate,
                 doubly_reparametrised=self.doubly_reparametrised,
+                sharding=self.sharding,
             )
             terms = drawn.log_weights
             terms = importance_weighted_bound(terms) if terms.ndim == 2 else terms
@@ -151,16 +159,22 @@ def weighted_samples(
     num_samples: int,
     plate: str = "data",
     doubly_reparametrised: bool = False,
+    sharding: NamedSharding | None = None,
 ) -> WeightedSamples:
     """Run guide and model once, with K samples of the local sites, and weigh them."""
     key_model, key_guide = jax.random.split(key)
-    sampler = handlers.substitute(_Samples(handlers.seed(guide, key_guide), plate, num_samples), data=dict(params))
+    samples = _Samples(handlers.seed(guide, key_guide), plate, num_samples, sharding)
+    sampler = handlers.substitute(samples, data=dict(params))
     proposal = handlers.trace(sampler).get_trace(*args, **kwargs)
 
     def run(proposal: Trace) -> WeightedSamples:
         scored = handlers.substitute(_FromGuide(handlers.seed(model, key_model), proposal), data=dict(params))
         trace = handlers.trace(scored).get_trace(*args, **kwargs)
         _check_model(trace, proposal, plate)
+        if sharding is not None and (name := _joint_noise(trace)):
+            got = f"one with the noise site {name!r} drawn jointly over the samples"
+            cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
+            fail("sharding", "None for a model that samples a layer above its latent inputs", got, cure)
         if doubly_reparametrised:
             _check_separable(trace, proposal, plate)
         return _weigh(trace, proposal, plate)
@@ -179,8 +193,8 @@ def weighted_samples(
 class _Samples(Messenger):
     """Gives every sample site of a guide inside the data plate K values instead of one."""
 
-    def __init__(self, fn: Callable[..., object], plate: str, num_samples: int) -> None:
-        self.plate, self.num_samples = plate, num_samples
+    def __init__(self, fn: Callable[..., object], plate: str, num_samples: int, sharding: NamedSharding | None) -> None:
+        self.plate, self.num_samples, self.sharding = plate, num_samples, sharding
         super().__init__(fn)
 
     def process_message(self, message: dict[str, Any]) -> None:
@@ -196,6 +210,17 @@ class _Samples(Messenger):
         else:
             shape = (self.num_samples, *message["fn"].shape())
             message["value"] = jnp.broadcast_to(message["value"], shape)
+        message["value"] = _placed(message["value"], self.sharding)
+
+
+def _placed(values: Array, sharding: NamedSharding | None) -> Array:
+    """Samples ``(K, ...)`` where their devices are; other axes lie as the compiler finds them."""
+    if sharding is None:
+        return values
+    axes = PartitionSpec(sharding.spec[0], *[PartitionSpec.UNCONSTRAINED] * (values.ndim - 1))
+    where = NamedSharding(sharding.mesh, axes)
+    placed: Array = jax.jit(lambda x: lax.with_sharding_constraint(x, where))(values)  # outside of a program too
+    return placed
 
 
 class _FromGuide(Messenger):
@@ -319,13 +344,18 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
         fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
 
 
+def _joint_noise(trace: Trace) -> str | None:
+    """Name of a noise site of a layer above the latent inputs, which takes all samples of a datum together."""
+    found = (name for name, site in _samples(trace).items() if role(site) == "noise")
+    return next((name for name in found if len(trace[name]["fn"].batch_shape) > 1), None)
+
+
 def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
     """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
-    for name, site in _samples(trace).items():
-        if role(site) == "noise" and len(site["fn"].batch_shape) > 1:
-            got = f"True with the noise site {name!r} drawn jointly over the samples"
-            cure = "Its gradient would be biased: use the ordinary one."
-            fail("doubly_reparametrised", "False for a model that samples a layer above its latent inputs", got, cure)
+    if name := _joint_noise(trace):
+        got = f"True with the noise site {name!r} drawn jointly over the samples"
+        cure = "Its gradient would be biased: use the ordinary one."
+        fail("doubly_reparametrised", "False for a model that samples a layer above its latent inputs", got, cure)
     for name, site in _samples(proposal).items():
         local = in_plate(site, plate) and role(site) != "noise"
         if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):

@@ -62,12 +62,23 @@ def weighted(X, y=None, *, Z, batch=None):
         ngp.observe("y", f(drawn[..., None]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
 
 
+def latent(X, y=None, *, Z):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z[:, :1]], axis=1))
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
 def svi(model, recipes=None, optimiser=None, loss=None):
     return SVI(model, ngp.AutoGP(model, recipes), optimiser or optax.adam(0.01), loss or Trace_ELBO())
 
 
 def natural(model, **recipes):
     return svi(model, recipes, ngp.optim.natural_gradient(optax.adam(0.01), 0.1))
+
+
+def importance(model, count, **options):
+    network = ngp.guides.amortised(ngp.guides.encoder((2,)))
+    return svi(model, {"w": network}, loss=ngp.ImportanceWeightedELBO(count, **options))
 
 
 def engines():
@@ -78,9 +89,7 @@ def engines():
         "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
         "additive": svi(additive, {"f": ngp.guides.block_diagonal()}),
         "deep": svi(deep),
-        "weighted": svi(
-            weighted, {"w": ngp.guides.amortised(ngp.guides.encoder((2,)))}, loss=ngp.ImportanceWeightedELBO(4)
-        ),
+        "weighted": importance(weighted, 4),
         "svgd": ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=2),
     }
 
@@ -155,6 +164,7 @@ def main():
     say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
     minibatches(engine, rows, build)
     particles(mesh, build)
+    samples(build)
     predictions(fit(engine, X, Y, steps=1), engine, placed)
     say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
     say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
@@ -215,6 +225,22 @@ def particles(mesh, build):
     say("both", difference(fit(stein(sharding=halves), X, Y, sharding=quarters), wanted))
     say("seven", refusal(lambda: ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=7, sharding=shared)))
     say("axis", refusal(lambda: NamedSharding(mesh, PartitionSpec("rows"))))
+
+
+def samples(build):
+    """Four of eight samples on each half of the devices: all rows there, or a quarter of them on each device."""
+    mesh = jax.make_mesh((2, 4), ("samples", "data"), axis_types=(AxisType.Auto,) * 2)
+    halves, quarters = (NamedSharding(mesh, PartitionSpec(name)) for name in ("samples", "data"))
+    wanted = fit(importance(latent, 8), X, Y)
+    for name, rows in (("samples", None), ("samples and rows", quarters)):
+        programs = []
+        fit_module.compiled_loop = watched(build, programs)
+        found = fit(importance(latent, 8, sharding=halves), X, Y, sharding=rows)
+        fit_module.compiled_loop = build
+        say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
+    say("odd", refusal(lambda: ngp.ImportanceWeightedELBO(3, sharding=halves)))
+    say("joint", refusal(lambda: fit(importance(weighted, 4, sharding=halves), X, Y)))
+    say("same axis", refusal(lambda: fit(importance(latent, 4, sharding=halves), X, Y, sharding=halves)))
 
 
 def predictions(result, engine, placed):

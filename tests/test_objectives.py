@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -84,6 +85,15 @@ def test_bound_with_given_draws(case, samples):
     np.testing.assert_allclose(-loss, case[f"bound_given_eps_{samples}"], atol=TOLERANCE)
     drawn = weighted_samples(KEY, {}, model, guide, (case["X"], case["y"]), {}, num_samples=samples)
     np.testing.assert_allclose(drawn.log_weights.T, case["log_weights"][:, :samples], atol=TOLERANCE)
+
+
+def test_samples_of_a_device_outside_of_a_program():
+    """A mesh of one device changes nothing; eight are in tests/training/test_placement.py."""
+    case = cases("iw")[0]
+    mesh = jax.make_mesh((1,), ("samples",), axis_types=(AxisType.Auto,))
+    objective = ImportanceWeightedELBO(5, sharding=NamedSharding(mesh, PartitionSpec("samples")))
+    loss = objective.loss(KEY, {}, *shallow(case, 5), case["X"], case["y"])
+    np.testing.assert_allclose(-loss, case["bound_given_eps_5"], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", cases("iw"))

@@ -19,7 +19,7 @@ from numpyro.infer.util import log_density
 from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, split_arrays
-from numpyro_gp.checks import check_choice, check_count, check_sharding, fail, known
+from numpyro_gp.checks import axes_of, check_choice, check_shared, fail, known
 from numpyro_gp.guides.internals import (
     NumPyroOptimiser,
     SteinHooks,
@@ -116,10 +116,7 @@ class SVGD(SteinHooks):
         sharding: NamedSharding | None = None,
         **static_kwargs: object,
     ) -> None:
-        check_count("num_stein_particles", num_stein_particles)
-        if sharding is not None and num_stein_particles % (pieces := check_sharding("sharding", sharding)):
-            cure = "Take as many for each device."
-            fail("num_stein_particles", f"a multiple of the {pieces} devices", num_stein_particles, cure)
+        check_shared("num_stein_particles", num_stein_particles, sharding)
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
             fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", "Call the class.", TypeError)
         check_start(init_particles)
@@ -245,10 +242,9 @@ class SVGD(SteinHooks):
         if self.sharding is None:
             return scores(free, shared, arrays)
         own, copies = PartitionSpec(self.sharding.spec[0]), PartitionSpec()
-        axes = own[0] if isinstance(own[0], tuple) else (own[0],)
         # A loop over particles is one on each device, which the compiler would not make of a loop over all.
         placing = {"mesh": self.sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
-        of_each = jax.shard_map(scores, **placing, axis_names=set(axes), check_vma=False)
+        of_each = jax.shard_map(scores, **placing, axis_names=set(axes_of(self.sharding)), check_vma=False)
         return self._copied(of_each(free, shared, arrays))
 
     def _copied(self, tree: Any) -> Any:

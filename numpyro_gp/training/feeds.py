@@ -28,14 +28,14 @@ def feed_of(engine: Any, batches: Any, key: Array, given: Given) -> tuple[Stream
     if num_data is not None and (batches is None or "num_data" in argument_names(getattr(engine, "model", None))):
         kwargs = {**kwargs, "num_data": num_data}
     if batches is not None:
-        placement = placement_of(sharding, ())
+        placement = placement_of(sharding, (), engine)
         stream = Stream(batches, args, kwargs, placement)
         args, kwargs, _ = stream.merge(stream.arrays())
         check_call(engine, args, kwargs)
         return stream, Data(stream.merge, data_part(engine, args, kwargs, stream.rows, num_data), placement)
     check_call(engine, args, kwargs)
     arrays, merge = split_arguments(args, kwargs)
-    placement = placement_of(sharding, arrays)
+    placement = placement_of(sharding, arrays, engine)
     if placement is None:
         return Whole(arrays), Data(merge)
     return pieces_of(engine, key, arrays, merge, placement)
@@ -50,7 +50,7 @@ def pieces_of(
     with_rows = [array.shape[:1] == (rows,) for array in arrays]
     args, kwargs = merge(arrays)
     trace = model_trace(engine, args, kwargs)
-    batch = minibatch_of(trace, rows)
+    batch = minibatch_of(trace, rows) if placement.cuts else None
     if batch is None:
         return Whole(placement.place(arrays, with_rows)), Data(merge, placement=placement)
     drawn = Drawn(key, (args, kwargs), with_rows, batch, placement)

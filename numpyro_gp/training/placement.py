@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from numpyro_gp.arrays import Array, Merge, split_arrays
-from numpyro_gp.checks import check_sharding, fail
+from numpyro_gp.checks import axes_of, check_sharding, fail
 from numpyro_gp.guides.minibatches import permuted_rows
 from numpyro_gp.training.checkpoints import is_key
 
@@ -18,7 +18,7 @@ __all__ = ["Drawn", "Placement", "placement_of"]
 
 
 class Placement(NamedTuple):
-    """Devices of a fit: ``rows`` shards the first axis of data, and everything else is a copy on each of them."""
+    """Devices of a fit: ``rows`` shards the first axis of data, or nothing, and all else is a copy on each of them."""
 
     rows: NamedSharding
 
@@ -30,7 +30,12 @@ class Placement(NamedTuple):
     @property
     def pieces(self) -> int:
         """Into how many pieces the rows are cut."""
-        return check_sharding("sharding", self.rows)
+        return check_sharding("sharding", self.rows) if self.cuts else 1
+
+    @property
+    def cuts(self) -> bool:
+        """Whether rows lie in pieces: they are copies too where only particles or samples are shared."""
+        return bool(self.rows.spec)
 
     @property
     def processes(self) -> list[int]:
@@ -52,11 +57,16 @@ class Placement(NamedTuple):
 
     def check_steps(self, steps: int) -> None:
         """Refuse processes that go on from different steps: they would wait for one another for ever."""
+        self.check_same("resume", "from the same step", "steps", steps, "Put the checkpoint where all can read it.")
+
+    def check_same(self, what: str, required: str, unit: str, number: int, cure: str) -> None:
+        """Refuse a number that is not the same in every process."""
         if len(self.processes) > 1:
-            each = jax.make_array_from_callback((self.pieces,), self.rows, lambda _: np.array([steps]))
+            mesh = self.rows.mesh
+            every = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+            each = jax.make_array_from_callback((mesh.size,), every, lambda _: np.array([number]))
             if (fewest := int(jnp.min(each))) != (most := int(jnp.max(each))):
-                cure = "Put the checkpoint where all processes can read it."
-                fail("resume", "from the same step in every process", f"steps from {fewest} to {most}", cure)
+                fail(what, f"{required} in every process", f"{unit} from {fewest} to {most}", cure)
 
     def check_rows(self, what: str, count: int) -> None:
         """Refuse rows that the devices cannot share equally."""
@@ -69,16 +79,30 @@ class Placement(NamedTuple):
         return [jax.device_put(array, self.rows if has else self.copies) for array, has in zip(arrays, with_rows)]
 
 
-def placement_of(sharding: Any, arrays: Sequence[Array]) -> Placement | None:
-    """The placement that was asked for, or that of the first array that lies in pieces; None for one device."""
+def placement_of(sharding: Any, arrays: Sequence[Array], engine: Any = None) -> Placement | None:
+    """The placement that was asked for, or that of the first array that lies in pieces; None for one device.
+
+    Without either rows are copies on the devices that share the particles of an engine or the samples of its objective.
+    """
+    loss = getattr(engine, "loss", None)
+    own = next(
+        (one for part in (engine, loss) if isinstance(one := getattr(part, "sharding", None), NamedSharding)), None
+    )
     if sharding is None:
         held = [array for array in arrays if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)]
         found = [array.sharding for array in held if array.ndim]
         found = [one for one in found if isinstance(one, NamedSharding) and not one.is_fully_replicated]
         if not found:
-            return None
+            return None if own is None else Placement(NamedSharding(own.mesh, PartitionSpec()))
         sharding = found[0]
     check_sharding("sharding", sharding)
+    if own is not None and (own.mesh != sharding.mesh or {*axes_of(own)} & {*axes_of(sharding)}):
+        free = [axis for axis in own.mesh.axis_names if axis not in axes_of(own)]
+        required = f"over an axis of the mesh of particles or samples that these leave free, {free}"
+        cure = (
+            "Build one mesh: jax.make_mesh((2, 4), ('samples', 'data'), axis_types=(jax.sharding.AxisType.Auto,) * 2)."
+        )
+        fail("sharding of the rows", required, f"{axes_of(sharding)} of {sharding.mesh.axis_names}", cure)
     return Placement(sharding)
 
 

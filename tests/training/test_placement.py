@@ -68,6 +68,16 @@ def test_eight_devices_have_particles_of_their_own(found):
 
 
 @pytest.mark.long
+def test_devices_have_importance_samples_of_their_own(found):
+    """Eight samples of 32 rows: devices send sums over the samples of each row, where weights would be 256 numbers."""
+    for name, largest in (("samples", 32), ("samples and rows", LARGEST)):
+        assert found[name]["difference"] < 1e-9, name
+        assert found[name]["collectives"][0] == ["all-reduce"], name
+        assert found[name]["collectives"][1] <= largest, name
+    assert found["samples"]["collectives"][1] == 32  # every device with all samples would send none of them
+
+
+@pytest.mark.long
 def test_each_device_draws_its_share_of_its_own_rows(found):
     assert found["own"]
     assert stats.chisquare(found["counts"]).pvalue > 1e-4
@@ -87,6 +97,15 @@ def test_each_device_draws_its_share_of_its_own_rows(found):
         ("kind", "sharding must be a NamedSharding of the first axis alone"),
         ("explicit", "sharding must be of a mesh whose axes are all Auto"),
         ("seven", "num_stein_particles must be a multiple of the 8 devices, but got 7."),
+        ("odd", "num_samples must be a multiple of the 2 devices, but got 3. Take as many for each device."),
+        (
+            "joint",
+            "sharding must be None for a model that samples a layer above its latent inputs, but got one with the",
+        ),
+        (
+            "same axis",
+            "over an axis of the mesh of particles or samples that these leave free, ['data'], but got ('samples',) of",
+        ),
         ("axis", "Resource axis: rows"),  # by JAX, where the sharding is built
     ],
 )
