@@ -41,7 +41,23 @@ def main(port, process, steps, path):
         elsewhere = {**options, "checkpoint": path if process == 0 else f"{path}.not"}
         print("refused", refusal(lambda: ngp.fit(KEY, engine, steps, *data, Z=Z, **elsewhere)), flush=True)
     result = ngp.fit(KEY, engine, steps, *data, Z=Z, **options)
+    streams(process, rows if port else None)
     print("losses", *np.asarray(result.losses), flush=True)
+
+
+def streams(process, rows):
+    """Each process gives its half of every batch; the one that is alone gives all of it."""
+    from tests.devices import KEY, X, Y, Z, refusal, svi
+
+    def run(parts):
+        engine = svi(model)
+        return ngp.fit(KEY, engine, 3, Z=Z, batches=parts, num_data=64, sharding=rows, progress=False)
+
+    halves = [slice(at, at + 16) if rows is None else slice(at + 8 * process, at + 8 * process + 8) for at in (0, 16)]
+    print("stream", *np.asarray(run([(X[half], Y[half]) for half in halves]).losses), flush=True)
+    if rows is not None:
+        print("unequal", refusal(lambda: run([(X[: 8 + process], Y[: 8 + process])])), flush=True)
+        print("shorter", refusal(lambda: run([(X[:8], Y[:8]), (X[:7], Y[:7])])), flush=True)
 
 
 if __name__ == "__main__":

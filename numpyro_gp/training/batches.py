@@ -150,18 +150,25 @@ class Stream:
         check_like_first(name, layout, self.first)
         rows, placement = self.first.rows, self.placement
         if placement is not None:
-            placement.check_rows("the first of the batches", rows)
+            self._check_parts(name, layout.rows, placement)
         where = None if placement is None else placement.rows
         batch = jax.tree.map(lambda array: filled(array, rows, where), batch)
+        self.rows: int = jax.tree.leaves(batch)[0].shape[0]  # copies and the parts of other processes included
         call = with_batch(name, batch, *self.fixed)
-        count = jax.device_put(np.int32(layout.rows), None if placement is None else placement.copies)
+        count = on_devices(np.int32(self.rows - rows + layout.rows), None if placement is None else placement.copies)
         self.now, self.merge = split_arrays((*call, count))
         self.number += 1
 
-    @property
-    def rows(self) -> int:
-        """Rows of every batch, copies included."""
-        return self.first.rows
+    def _check_parts(self, name: str, rows: int, placement: Placement) -> None:
+        """Refuse a batch, or a process's part of it, that does not fill its devices as the others do."""
+        first = self.first.rows
+        if self.number == 0:
+            placement.check_rows("the first of the batches", first, placement.own_pieces)
+            cure = "Each process gives its part of a batch: cut it equally."
+            placement.check_same("the first of the batches", "of as many rows", "rows", first, cure)
+        if rows < first and len(placement.processes) > 1:
+            cure = "Leave the rest out, or fill it up with other rows."
+            fail(name, f"of {first} rows, as the first part of this process", f"{rows} rows", cure)
 
 
 class Layout(NamedTuple):
@@ -211,12 +218,19 @@ def check_like_first(name: str, layout: Layout, first: Layout) -> None:
 
 
 def filled(array: Any, rows: int, where: Any = None) -> Array:
-    """An array on the device with ``rows`` rows: copies of the last one where it has fewer."""
+    """An array on the devices with ``rows`` rows of this process: copies of the last one where it has fewer."""
     missing = rows - array.shape[0]
-    if isinstance(array, jax.Array) and not missing:
+    # An array of this process alone is its part, as a NumPy array is.
+    is_whole = where is None or getattr(array, "is_fully_addressable", True) == where.is_fully_addressable
+    if isinstance(array, jax.Array) and is_whole and not missing:
         return jax.device_put(array, where)
     # A copy in any case: a source may write its next batch where this one stands, while a step reads it.
-    return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]), where)
+    return on_devices(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]), where)
+
+
+def on_devices(values: Any, where: Any) -> Array:
+    """Values of this process as its part of an array; one process has all of them."""
+    return jax.device_put(values) if where is None else jax.make_array_from_process_local_data(where, values)
 
 
 def with_batch(name: str, batch: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

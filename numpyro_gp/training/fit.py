@@ -130,7 +130,8 @@ def fit(
         ``num_data / len(X)`` times; later batches may be shorter than the first, and none longer. An iterator
         is at step k at its k-th batch (one more may have been taken from it when a fit is interrupted). Any other
         iterable is gone through again when it ends. A callable is told how many steps a resumed fit has done, and
-        returns the batches from there on.
+        returns the batches from there on. Of several processes each gives its own part of every batch, all of the
+        same number of rows, as to `jax.make_array_from_process_local_data`.
     num_data : int
         With ``batches``, the number N of all data; given to a model that has an argument of this name, whose plate may
         then be ``plate("data", num_data, subsample_size=len(X))``.

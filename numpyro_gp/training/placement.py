@@ -68,11 +68,17 @@ class Placement(NamedTuple):
             if (fewest := int(jnp.min(each))) != (most := int(jnp.max(each))):
                 fail(what, f"{required} in every process", f"{unit} from {fewest} to {most}", cure)
 
-    def check_rows(self, what: str, count: int) -> None:
-        """Refuse rows that the devices cannot share equally."""
-        if count % self.pieces:
-            cure = f"Leave {count % self.pieces} out, or stream them: batches= fills up what is missing."
-            fail(what, f"rows that divide among {self.pieces} devices", f"{count} rows", cure)
+    @property
+    def own_pieces(self) -> int:
+        """How many of the pieces lie on devices of this process."""
+        return len(set(map(str, self.rows.addressable_devices_indices_map((self.pieces,)).values())))
+
+    def check_rows(self, what: str, count: int, pieces: int | None = None) -> None:
+        """Refuse rows that the devices, or those that hold so many pieces, cannot share equally."""
+        pieces = pieces or self.pieces
+        if count % pieces:
+            cure = f"Leave {count % pieces} out, or stream them: batches= fills up what is missing."
+            fail(what, f"rows that divide among {pieces} devices", f"{count} rows", cure)
 
     def place(self, arrays: Sequence[Array], with_rows: Sequence[bool]) -> list[Array]:
         """Arrays where they belong: pieces of those with rows, copies of the others."""

@@ -175,7 +175,7 @@ def said_by(process):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err[-2000:]
     said = dict(line.split(" ", 1) for line in out.splitlines() if " " in line)
-    return {**said, "losses": np.array(said["losses"].split(), float)}
+    return {**said, **{name: np.array(said[name].split(), float) for name in ("losses", "stream")}}
 
 
 @pytest.mark.long
@@ -201,3 +201,6 @@ def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
     for said in both:
         assert said["refused"].startswith(refused)
         np.testing.assert_allclose(said["losses"], alone["losses"], rtol=1e-8)
+        np.testing.assert_allclose(said["stream"], alone["stream"], rtol=1e-8)  # the other half of a batch is 0.1 off
+        assert said["unequal"].startswith("the first of the batches must be of as many rows in every process, but got")
+        assert said["shorter"].startswith("batches[1] must be of 8 rows, as the first part of this process, but got 7")
