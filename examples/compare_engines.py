@@ -9,8 +9,8 @@ predicts in the same way. What the engines do *not* share is what they compute:
 SVI    maximises a lower bound over Gaussian approximations. It is fast, it scales by minibatches, and it is too sure
        about hyper-parameters: its factors for them are independent of each other and of the function.
 NUTS   draws from the sparse posterior itself and is the reference here. It needs all the data at each step.
-SVGD   moves a set of particles towards the same posterior as NUTS, in coordinates in which it is about as wide in every
-       direction, with a kernel that holds the spread. The particles are not quite at rest: README, "Two commands".
+SVGD   moves a hundred draws of SVI's posterior towards that of NUTS, in coordinates in which it is about as wide in
+       every direction, with a kernel that holds the spread. The particles are not quite at rest: see the README.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 from numpyro.diagnostics import effective_sample_size
-from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, init_to_median
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
@@ -101,9 +101,8 @@ def run_svi(key, data, steps):
     fit = ngp.fit(key, svi, steps, data.X, data.y, Z=data.Z)
     seconds = time.perf_counter() - start
     posterior = ngp.Posterior.from_svi(model, guide, fit.params)
-    keys = jax.random.split(jax.random.fold_in(key, 1), 4000)
-    draws = jax.vmap(lambda k: guide.rest.sample_posterior(k, fit.params))(keys)
-    return Result(posterior, {n: draws[n] for n in PRIORS}, {}, seconds, "lower bound of the evidence"), fit.losses
+    draws = guide.sample_posterior(jax.random.fold_in(key, 1), fit.params, sample_shape=(4000,))
+    return Result(posterior, draws, {}, seconds, "lower bound of the evidence")
 
 
 def run_nuts(key, data, warmup, samples):
@@ -111,30 +110,27 @@ def run_nuts(key, data, warmup, samples):
     mcmc = MCMC(NUTS(model), num_warmup=warmup, num_samples=samples, progress_bar=False)
     start = time.perf_counter()
     mcmc.run(key, data.X, data.y, Z=data.Z)
+    draws = jax.block_until_ready(mcmc.get_samples())  # `run` returns while the chain is still moving
     seconds = time.perf_counter() - start
-    draws = mcmc.get_samples()
-    ess = {name: float(effective_sample_size(np.asarray(draws[name])[None])) for name in PRIORS}
+    sizes = effective_sample_size(np.stack([draws[name] for name in PRIORS], axis=-1)[None])
+    ess = dict(zip(PRIORS, map(float, sizes), strict=True))
     posterior = ngp.Posterior.from_mcmc(model, mcmc)
     return Result(posterior, {n: draws[n] for n in PRIORS}, ess, seconds, "sparse posterior")
 
 
-def run_svgd(key, data, particles, steps):
-    """Particles over the same unknowns as NUTS: one climbs to the MAP, and all spread out from around it."""
-    start = time.perf_counter()
-    first = ngp.stein.SVGD(
-        model, optax.adam(0.05), num_stein_particles=1, guide_kwargs={"init_loc_fn": init_to_median(num_samples=50)}
-    )
-    top = first.particles(ngp.fit(key, first, 300, data.X, data.y, Z=data.Z).params)
+def run_svgd(key, data, start, steps):
+    """Particles over the same unknowns as NUTS, which set out from draws ``start`` of the variational posterior."""
     svgd = ngp.stein.SVGD(
         model,
         optax.adam(optax.cosine_decay_schedule(0.05, steps)),
         ngp.stein.Moments(ngp.stein.IMQ()),
-        num_stein_particles=particles,
+        num_stein_particles=len(start["f"]),
         metric=ngp.stein.Curvature(every=50),
-        init_particles=ngp.stein.Around({name: values[0] for name, values in top.items()}, 0.1),
+        init_particles=start,
     )
+    begun = time.perf_counter()
     fit = ngp.fit(key, svgd, steps, data.X, data.y, Z=data.Z)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - begun
     posterior = ngp.Posterior.from_stein(model, svgd, fit.params)
     draws = {name: posterior.samples[name] for name in PRIORS}
     return Result(posterior, draws, {}, seconds, "sparse posterior")
@@ -157,7 +153,8 @@ def score(result, data, key):
         "coverage90": float(ngp.metrics.interval_coverage(*low_high, y).value),
         "calibration_error": float(ngp.metrics.calibration_error(levels, pit)),
     }
-    for name, draws in result.draws.items():
+    for name in PRIORS:
+        draws = result.draws[name]
         row[f"{name}_mean"], row[f"{name}_sd"] = float(jnp.mean(draws)), float(jnp.std(draws))
         row[f"{name}_ess"] = result.ess.get(name, float("nan"))
     row["seconds"] = result.seconds
@@ -257,9 +254,10 @@ def main(arguments=None):
     key_svi, key_nuts, key_svgd, key_score = jax.random.split(jax.random.key(options.seed), 4)
     print(f"{len(data.y)} data, {len(data.Z)} inducing points, {len(data.y_test)} test data")
     results = {}
-    print("SVI  ..."), results.update(SVI=run_svi(key_svi, data, 200 if small else 2000)[0])
+    print("SVI  ..."), results.update(SVI=run_svi(key_svi, data, 200 if small else 2000))
     print("NUTS ..."), results.update(NUTS=run_nuts(key_nuts, data, *((50, 50) if small else (500, 1500))))
-    print("SVGD ..."), results.update(SVGD=run_svgd(key_svgd, data, *((10, 100) if small else (100, 800))))
+    start = {name: draws[: 10 if small else 100] for name, draws in results["SVI"].draws.items()}
+    print("SVGD ..."), results.update(SVGD=run_svgd(key_svgd, data, start, 100 if small else 300))
     rows, densities, predictions = {}, {}, {}
     for name, result in results.items():
         rows[name], densities[name], predictions[name] = score(result, data, key_score)

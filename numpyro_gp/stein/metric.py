@@ -29,8 +29,8 @@ class Curvature:
 
     The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
     gradients a particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
-    that of the minibatch of its step. Far from the posterior it says little: start `Around` a MAP, found by a run of
-    one particle (``examples/compare_engines.py``).
+    that of the minibatch of its step. Far from the posterior it says little: start at draws of a fitted guide
+    (``examples/compare_engines.py``), or `Around` a MAP, found by a run of one particle.
 
     Parameters
     ----------
