@@ -116,7 +116,7 @@ FAULTS = [
     ),
     Fault(
         "sign of the Jacobian of constrained particles",
-        "stein/svgd.py",
+        "stein/target.py",
         "return density + sum(jacobians)",
         "return density - sum(jacobians)",
         "stein/test_svgd.py",

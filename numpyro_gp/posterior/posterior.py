@@ -12,12 +12,12 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_finite, check_key, fail
+from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
 from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows, predict_stream
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, check_params
+from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.posterior.tracing import abstract_trace, check_source, data_plates, is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
@@ -60,23 +60,12 @@ class Posterior:
         cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
     ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
-        if not isinstance(params, Mapping):
-            fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
-        if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-            fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
-        check_params(guide, params, None)
-        return cls(model, "svi", GuideDraws(guide, dict(params)))
+        return cls(model, "svi", of_guide(guide, params))
 
     @classmethod
     def from_mcmc(cls, model: Callable[..., Any], mcmc: Any) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
-        if isinstance(mcmc, Mapping):
-            return cls(model, "mcmc", _stored(mcmc, {}))
-        if not hasattr(mcmc, "get_samples"):
-            required = "a run of NumPyro's MCMC, or a dictionary of draws"
-            fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
-        fields = dict(mcmc.get_extra_fields())
-        return cls(model, "mcmc", _stored(mcmc.get_samples(), {}), mcmc.num_chains, fields)
+        return cls(model, "mcmc", *of_chains(mcmc))
 
     @classmethod
     def from_stein(cls, model: Callable[..., object], svgd: object, params_or_state: object) -> "Posterior":
@@ -85,16 +74,7 @@ class Posterior:
         ``params_or_state`` is ``result.params`` or ``result.state``. ``posterior.samples`` has the particles
         by site, the particle axis first. They are no chain: R-hat and effective sample sizes mean nothing here.
         """
-        if not hasattr(svgd, "particles"):
-            got = f"a {type(svgd).__name__}"
-            fail(
-                "svgd", "the ngp.stein.SVGD object that was run", got, "Pass the engine, then result.params.", TypeError
-            )
-        particles = svgd.particles(params_or_state)
-        for site, values in particles.items():
-            check_finite(f"the particles' {site!r}", values)
-        shared = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
-        return cls(model, "stein", _stored(particles, shared))
+        return cls(model, "stein", of_particles(svgd, params_or_state))
 
     @property
     def samples(self) -> Mapping[str, Any] | None:
@@ -375,7 +355,7 @@ class Posterior:
                 with handlers.block(), handlers.seed(rng_seed=0):
                     guide(*args, **kwargs)
             return cls.from_svi(model, guide, groups["params"])
-        source = _stored(groups["samples"], groups.get("params", {}))
+        source = stored(groups["samples"], groups.get("params", {}))
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}))
 
     # ------------------------------------------------------------------------------- pieces
@@ -396,13 +376,3 @@ class Posterior:
         else:
             count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
         return np.round(np.linspace(0, (self.num_draws or count) - 1, count)).astype(np.int32)
-
-
-def _stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws:
-    """Draws by site, with one common number of them."""
-    if not samples:
-        fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
-    sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
-    if len(set(sizes.values())) != 1:
-        fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
-    return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))

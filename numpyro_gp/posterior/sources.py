@@ -11,10 +11,10 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides.auto import AutoGP
 
-__all__ = ["GuideDraws", "StoredDraws", "check_params"]
+__all__ = ["GuideDraws", "StoredDraws", "check_params", "of_chains", "of_guide", "of_particles", "stored"]
 
 
 @value_type(static=("guide",))
@@ -65,6 +65,47 @@ class StoredDraws:
         return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
 
     training_values = values
+
+
+def of_guide(guide: Callable[..., object], params: object) -> GuideDraws:
+    """Those of a guide that was fitted."""
+    if not isinstance(params, Mapping):
+        fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
+    if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+        fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
+    check_params(guide, params, None)
+    return GuideDraws(guide, dict(params))
+
+
+def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
+    """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
+    if isinstance(mcmc, Mapping):
+        return stored(mcmc, {}), 1, {}
+    if not hasattr(mcmc, "get_samples"):
+        required = "a run of NumPyro's MCMC, or a dictionary of draws"
+        fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
+    return stored(mcmc.get_samples(), {}), mcmc.num_chains, dict(mcmc.get_extra_fields())
+
+
+def of_particles(svgd: Any, params_or_state: object) -> StoredDraws:
+    """The particles of an engine, with the parameters of the model that they share."""
+    if not hasattr(svgd, "particles"):
+        got, cure = f"a {type(svgd).__name__}", "Pass the engine, then result.params."
+        fail("svgd", "the ngp.stein.SVGD object that was run", got, cure, TypeError)
+    particles = svgd.particles(params_or_state)
+    for site, values in particles.items():
+        check_finite(f"the particles' {site!r}", values)
+    return stored(particles, svgd.shared(params_or_state) if hasattr(svgd, "shared") else {})
+
+
+def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws:
+    """Draws by site, with one common number of them."""
+    if not samples:
+        fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
+    sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
+    if len(set(sizes.values())) != 1:
+        fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
+    return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))
 
 
 def check_params(guide: Callable[..., object], params: Mapping[str, object], call: BoundArguments | None) -> None:

@@ -8,32 +8,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
-from jax import lax, random
-from jax.sharding import NamedSharding, PartitionSpec
+from jax import random
+from jax.sharding import NamedSharding
 from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
-from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer import init_to_sample
-from numpyro.infer.util import log_density
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array, split_arrays
-from numpyro_gp.checks import axes_of, check_choice, check_shared, fail, known
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_choice, check_shared, fail, known
 from numpyro_gp.guides.internals import (
     NumPyroOptimiser,
     SteinHooks,
     declared_parameters,
     key_of_stein_step,
-    model_and_guide_keys,
 )
-from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.setup import in_one_program, is_traced
 from numpyro_gp.stein.direction import average, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.numpyro_kernels import numpyro_forces
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
+from numpyro_gp.stein.target import Target, copied, not_finite, scores
 
 __all__ = ["SVGD"]
 
@@ -152,7 +149,7 @@ class SVGD(SteinHooks):
         if self.metric is not None:
             transforms = {name: (self._site(name), self.particle_transforms[name]) for name in self.guide_sites}
             state = state._replace(optim_state=self.optim.start(state.optim_state, transforms))
-        return self._copied(state)
+        return copied(state, self.sharding)
 
     def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
         """Draws from the prior, or the values asked for."""
@@ -175,7 +172,7 @@ class SVGD(SteinHooks):
         state, norm, gradients = self._pulled(state, args, kwargs)
         optim_state = self.optim.update(gradients, state.optim_state, value=norm)
         following = random.split(state.rng_key, 3)[0]
-        return self._copied(state._replace(optim_state=optim_state, rng_key=following)), norm
+        return copied(state._replace(optim_state=optim_state, rng_key=following), self.sharding), norm
 
     def evaluate(self, state: SteinVIState, *args: object, **kwargs: object) -> Array:
         """Norm of the direction of the next step."""
@@ -184,74 +181,39 @@ class SVGD(SteinHooks):
     def _pulled(self, state: SteinVIState, args: tuple, kwargs: dict) -> tuple[SteinVIState, Array, dict]:
         """The state in the coordinates of the step, the norm of the direction there, and minus it as a gradient."""
         kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
+        density = self._target().log_density
         if self.metric is not None:
-            target = lambda one, shared: self._log_target(one, shared, key, args, kwargs)  # noqa: E731
+            target = lambda one, shared: density(one, shared, key, args, kwargs)  # noqa: E731
             state = state._replace(optim_state=self.optim.measured(state.optim_state, target))
-        free, shared = self._parted(self._copied(self.optim.get_params(state.optim_state)))
-        scores, shared_scores = self._scores(key, free, shared, args, kwargs)
-        scores = jax.tree.map(lambda score: _times(state.loss_temperature, score), scores)
+        free, shared = self._parted(copied(self.optim.get_params(state.optim_state), self.sharding))
+        slopes, shared_slopes = self._scores(key, free, shared, args, kwargs)
+        slopes = jax.tree.map(lambda slope: _times(state.loss_temperature, slope), slopes)
         root = None if self.metric is None else state.optim_state.root
-        places, slopes = in_coordinates(root, free, scores)
+        places, turned = in_coordinates(root, free, slopes)
         if isinstance(self.kernel_fn, SteinKernel):
-            target = lambda one: self._log_target(one, shared, key, args, kwargs)  # noqa: E731
-            both = numpyro_forces(self, key, free, scores, target)
+            target = lambda one: density(one, shared, key, args, kwargs)  # noqa: E731
+            both = numpyro_forces(self, key, free, slopes, target)
         else:
-            both = forces(self._by_site(places), self._by_site(slopes), self.kernel_fn)
+            both = forces(self._by_site(places), self._by_site(turned), self.kernel_fn)
             both = jax.tree.map(lambda named: {name: named[self._site(name)] for name in free}, both, is_leaf=_is_dict)
         phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
         steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
-        healthy = healthy_particles(free, (scores, shared_scores))
-        return state, norm, {**steps, **{name: -average(score, healthy) for name, score in shared_scores.items()}}
+        healthy = healthy_particles(free, (slopes, shared_slopes))
+        return state, norm, {**steps, **{name: -average(slope, healthy) for name, slope in shared_slopes.items()}}
 
     def _parted(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
         """Particles, and the model's own parameters, which all particles share."""
         free = {name: value for name, value in unconstrained.items() if name in self.guide_sites}
         return free, {name: value for name, value in unconstrained.items() if name not in free}
 
-    def _log_target(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> Array:
-        """Log density of one particle in unconstrained coordinates, log-Jacobian included."""
-        model_key, guide_key = model_and_guide_keys(rng_key)
-        params = self.constrain_fn({**free, **shared})
-        with keyed_rows():
-            values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
-            density, _ = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        # Whole arrays, never scaled: a site in a subsampled plate is still all there.
-        jacobians = (
-            jnp.sum(self.particle_transforms[name].log_abs_det_jacobian(value, params[name]))
-            for name, value in free.items()
-        )
-        return density + sum(jacobians)
+    def _target(self) -> Target:
+        return Target(self.model, self.guide, self.constrain_fn, self.particle_transforms)
 
     def _scores(self, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
-        """Scores of all particles, with one key and so one minibatch."""
-        arrays, merge = split_arrays((rng_key, args, kwargs))
-
-        def scores(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict]:
-            key, args, kwargs = merge(arrays)
-            both = jax.value_and_grad(lambda x, y: self._log_target(x, y, key, args, kwargs), argnums=(0, 1))
-
-            def score(particle: dict) -> tuple[dict, dict]:
-                # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
-                density, gradients = both(particle, shared)
-                return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
-
-            return lax.map(score, free) if self.evaluation == "map" else jax.vmap(score)(free)
-
-        if self.sharding is None:
-            return scores(free, shared, arrays)
-        own, copies = PartitionSpec(self.sharding.spec[0]), PartitionSpec()
-        # A loop over particles is one on each device, which the compiler would not make of a loop over all.
-        placing = {"mesh": self.sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
-        of_each = jax.shard_map(scores, **placing, axis_names=set(axes_of(self.sharding)), check_vma=False)
-        return self._copied(of_each(free, shared, arrays))
-
-    def _copied(self, tree: Any) -> Any:
-        """The same values on every device."""
-        if self.sharding is None:
-            return tree
-        return lax.with_sharding_constraint(tree, NamedSharding(self.sharding.mesh, PartitionSpec()))
+        placed = {"evaluation": self.evaluation, "sharding": self.sharding}
+        return scores(self._target(), rng_key, free, shared, args, kwargs, **placed)
 
     # ---------------------------------------------------------------------------- the run
 
@@ -323,16 +285,16 @@ class SVGD(SteinHooks):
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
         self._check_ready()
         free, shared = self._parted(self.optim.get_params(state.optim_state))
-        scores, _ = self._scores(key_of_stein_step(state), free, shared, args, {**kwargs, **self.static_kwargs})
-        return self._by_site(scores)
+        found, _ = self._scores(key_of_stein_step(state), free, shared, args, {**kwargs, **self.static_kwargs})
+        return self._by_site(found)
 
     def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
         """Particles and sites whose position or score is not finite, as ``(particle, site)``.
 
         Where the log density itself is not finite all sites of the particle are listed.
         """
-        lost = _not_finite(self.unconstrained(state))
-        return sorted(set(lost) | set(_not_finite(self.scores(state, *args, **kwargs))))
+        lost = not_finite(self.unconstrained(state))
+        return sorted(set(lost) | set(not_finite(self.scores(state, *args, **kwargs))))
 
     def _by_site(self, params: Mapping[str, Array]) -> dict[str, Array]:
         return {self._site(name): value for name, value in params.items()}
@@ -360,14 +322,3 @@ def _as_optimiser(optim: object) -> NumPyroOptimiser:
     if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
         fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "E.g. optax.adam(0.05).", TypeError)
     return optax_to_numpyro(optim)
-
-
-def _not_finite(values: Mapping[str, Array]) -> list[tuple[int, str]]:
-    """``(particle, site)`` of entries that are not finite; nothing where the values are traced."""
-    found = []
-    for site, value in values.items():
-        array = known(value)
-        if array is not None:
-            rows = ~jnp.isfinite(array.reshape(array.shape[0], -1)).all(axis=1)
-            found += [(int(number), site) for number in jnp.flatnonzero(rows)]
-    return sorted(found)

@@ -107,6 +107,7 @@ def test_the_model_fits_and_finds_what_matters():
     assert min(float(index["age"].mean()), float(index["group"].mean())) > 0.2
 
 
+@pytest.mark.long
 def test_designs_pickle_and_dtype_follows():
     found = pickle.loads(pickle.dumps(layout()))
     assert found == layout()

@@ -31,6 +31,7 @@ def test_effects_are_the_moments_of_the_mixture():
     np.testing.assert_allclose(found["dose"].scale ** 2, np.mean(variances, 0) + np.var(means, 0), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_too_few_points_for_a_curve():
     X, layout, model, stored = design_posterior()
     with pytest.raises(ValueError, match="grid must be at least 2"):

@@ -54,6 +54,7 @@ def test_draws_average_to_the_expectation(case):
         np.testing.assert_allclose(inside.mean(), 0.8, atol=0.01)
 
 
+@pytest.mark.long
 def test_other_beliefs_agree_with_structured():
     """The same posterior as a full belief, and points as its limit of no spread."""
     case = cases("sobol")[0]
@@ -68,6 +69,7 @@ def test_other_beliefs_agree_with_structured():
         np.testing.assert_allclose(own, sobol.expected(point).variance[name], rtol=1e-8)
 
 
+@pytest.mark.long
 def test_float32():
     case = cases("sobol")[0]
     found = sobol.plug_in(process_of(case, jnp.float32, 1e-6))

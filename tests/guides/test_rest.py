@@ -15,6 +15,7 @@ from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import belief_engine
 
 
+@pytest.mark.long
 def test_a_start_that_is_not_finite_goes_to_the_search_of_numpyro():
     """A density that is NaN at the median of the prior and finite elsewhere: NumPyro draws until it is finite."""
 

@@ -39,6 +39,7 @@ def test_where_operations_are_traced():
     assert seen == [(True, False), (True, False), (True, True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rest", [AutoDelta, AutoNormal, AutoMultivariateNormal], ids=lambda rest: rest.__name__)
 def test_a_start_equals_an_eager_one(rest, monkeypatch):
     """Parameters, medians and draws of a guide; the second guide is set up by the same calls, run eagerly."""

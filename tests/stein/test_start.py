@@ -29,6 +29,7 @@ def test_prior_draws_have_the_moments_of_the_prior():
     assert 3.0 < particles["rate"].var() < 5.2
 
 
+@pytest.mark.long
 def test_given_values_are_the_start_and_the_rest_is_drawn():
     given = jnp.linspace(1.0, 3.0, 5)
     particles = started({"rate": given}, 5)

@@ -1,6 +1,4 @@
-"""The engine: its target, its cost, its calls, what it does with a bad particle."""
-
-import functools
+"""The engine: its step, its calls, what it does with a bad particle."""
 
 import jax
 import jax.numpy as jnp
@@ -13,59 +11,10 @@ from numpyro.contrib import einstein
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal
 from numpyro.infer.reparam import NeuTraReparam
-from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Groups, PerSite, svgd_direction
-
-KEY = jax.random.key(3)
-X = jnp.linspace(-1.0, 1.0, 12)[:, None]
-Y = jnp.sin(3 * X[:, 0])
-
-
-def hyper():
-    lengthscale = numpyro.sample("lengthscale", dist.Gamma(2.0, 2.0))
-    weights = numpyro.sample("weights", dist.Beta(jnp.ones(2), 2.0).to_event(1))
-    return lengthscale, weights
-
-
-def gp_model(X, y=None, batch=None):
-    lengthscale, weights = hyper()
-    f = ngp.gp("f", ngp.kernels.Matern32(weights[0], lengthscale), X[::3])
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as index:
-        ngp.observe("y", f(X[index]), ngp.likelihoods.Bernoulli(), obs=None if y is None else y[index])
-
-
-LABELS = (Y > 0).astype(float)
-
-
-def state_of(svgd, *args, **kwargs):
-    return jax.tree.map(jnp.asarray, svgd.init(KEY, *args, **kwargs))
-
-
-@pytest.mark.long
-def test_scores_are_gradients_of_numpyros_potential():
-    """NumPyro's HMC potential holds the Jacobian: an independent statement of the same target."""
-    svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=3)
-    state = state_of(svgd, X, LABELS)
-    free, scores = svgd.unconstrained(state), svgd.scores(state, X, LABELS)
-    assert scores["f"].shape == (3, 4)
-    assert scores["weights"].shape == (3, 2)
-    for number in range(3):
-        one = {name: value[number] for name, value in free.items()}
-        gradient = jax.grad(lambda one: -potential_energy(gp_model, (X, LABELS), {}, one))(one)
-        for name, value in gradient.items():
-            np.testing.assert_allclose(scores[name][number], value, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.long
-def test_the_jacobian_of_a_simplex():
-    """Dirichlet(2, 3, 4) has means 2/9, 3/9, 4/9; without the Jacobian the modes differ: (1, 2, 3) / 6."""
-    with jax.numpy_rank_promotion("allow"):  # NumPyro's stick breaking promotes ranks
-        model = lambda: numpyro.sample("w", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))  # noqa: E731
-        svgd = SVGD(model, optax.adam(0.1), num_stein_particles=30)
-        result = svgd.run(KEY, 300, progress_bar=False)
-    np.testing.assert_allclose(svgd.particles(result.params)["w"].mean(0), np.array([2, 3, 4]) / 9, atol=0.015)
+from tests.stein.models import KEY, LABELS, X, Y, gp_model, hyper, state_of
 
 
 @pytest.mark.long
@@ -83,70 +32,8 @@ def test_a_step_is_the_bare_update(evaluation):
     np.testing.assert_allclose(svgd.evaluate(state, X, LABELS), force, rtol=1e-10)
 
 
-@pytest.mark.long
-def test_minibatch_is_shared_and_scaled():
-    def model(y, batch):
-        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
-            numpyro.deterministic("index", index)
-            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
-
-    y = jnp.asarray(2.0 ** np.arange(6))  # any batch is known by its sum
-    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=5)
-    state = state_of(svgd, y, 2)
-    mean, score = svgd.unconstrained(state)["mean"], svgd.scores(state, y, 2)["mean"]
-    # score = -mean + (N / N_b) sum_b (y - mean), with N / N_b = 3
-    batch_sum = (np.asarray(score) + np.asarray(mean)) / 3 + 2 * np.asarray(mean)
-    np.testing.assert_allclose(batch_sum, batch_sum[0], rtol=1e-9)
-    sums = [float(y[i] + y[j]) for i in range(6) for j in range(i)]
-    assert np.min(np.abs(np.array(sums) - batch_sum[0])) < 1e-9
-    following = svgd.update(state, y, 2)[0]
-    assert not np.allclose(svgd.scores(following, y, 2)["mean"], score), "the next step has its own batch"
-
-
-def counting_model(counter, y, batch):
-    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-    with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
-        value = numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
-    jax.debug.callback(lambda *_: counter.append(1), mean, jnp.sum(value))
-
-
-def evaluations_of_a_step(engine, batch, n):
-    counter = []
-    svgd = engine(functools.partial(counting_model, counter), numpyro.optim.SGD(0.1), n)
-    state = jax.tree.map(jnp.asarray, svgd.init(KEY, jnp.arange(8.0), batch))
-    step = jax.jit(lambda state: svgd.update(state, jnp.arange(8.0), batch)[0])
-    jax.block_until_ready(step(state))
-    jax.effects_barrier()
-    counter.clear()
-    jax.block_until_ready(step(state))
-    jax.effects_barrier()
-    return len(counter)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("batch", [None, 4])
-@pytest.mark.parametrize("evaluation", ["vmap", "map"])
-def test_a_step_evaluates_one_score_a_particle(batch, evaluation):
-
-    def engine(model, optim, n):
-        return SVGD(model, optim, RBF(), n, evaluation=evaluation)
-
-    assert evaluations_of_a_step(engine, batch, 20) == 20
-
-
 def test_scores_are_evaluated_as_is_quicker_on_the_backend():
     assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
-
-
-@pytest.mark.long
-def test_numpyros_step_evaluates_a_score_a_pair_on_minibatches():
-    """Why the class above exists; if this fails NumPyro has changed for the better."""
-
-    def engine(model, optim, n):
-        return einstein.SVGD(model, optim, einstein.RBFKernel(), n)
-
-    assert evaluations_of_a_step(engine, 4, 20) >= 400
 
 
 def test_one_particle_finds_the_map_of_the_unconstrained_density():

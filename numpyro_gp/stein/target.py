@@ -1,0 +1,105 @@
+"""The log density that particles climb, and its gradients at all of them: one score for each, on one minibatch."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+from numpyro.handlers import replay, seed, substitute, trace
+from numpyro.infer.util import log_density
+
+from numpyro_gp.arrays import Array, split_arrays
+from numpyro_gp.checks import axes_of, known
+from numpyro_gp.guides.internals import model_and_guide_keys
+from numpyro_gp.guides.minibatches import keyed_rows
+
+__all__ = ["Target", "copied", "not_finite", "scores"]
+
+
+class Target(NamedTuple):
+    """A model's posterior in unconstrained coordinates, at one key and the arguments of the model.
+
+    Attributes
+    ----------
+    model, guide : callable
+        The guide is NumPyro's ``AutoDelta`` of one particle.
+    constrained : callable
+        From unconstrained to constrained parameters of both.
+    transforms : dict
+        Those of the particles' parameters, by name.
+    """
+
+    model: Callable[..., Any]
+    guide: Callable[..., Any]
+    constrained: Callable[[dict], dict]
+    transforms: Mapping[str, Any]
+
+    def log_density(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> Array:
+        """``log p(data, T(x)) + log|det dT/dx|`` of one particle ``x``; ``shared`` are parameters of the model."""
+        model_key, guide_key = model_and_guide_keys(rng_key)
+        params = self.constrained({**free, **shared})
+        with keyed_rows():
+            values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
+            density, _ = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
+        # Whole arrays, never scaled: a site in a subsampled plate is still all there.
+        jacobians = (
+            jnp.sum(self.transforms[name].log_abs_det_jacobian(value, params[name])) for name, value in free.items()
+        )
+        return density + sum(jacobians)
+
+
+def scores(
+    target: Target,
+    rng_key: Array,
+    free: dict,
+    shared: dict,
+    args: tuple,
+    kwargs: dict,
+    *,
+    evaluation: str,
+    sharding: NamedSharding | None,
+) -> tuple[dict, dict]:
+    """Gradients of the log density in each particle and, by particle, in what they share: one key, so one minibatch.
+
+    With "map" one particle comes after the other, else side by side; with a sharding each device has its own.
+    """
+    arrays, merge = split_arrays((rng_key, args, kwargs))
+
+    def of_all(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict]:
+        key, args, kwargs = merge(arrays)
+        both = jax.value_and_grad(lambda x, y: target.log_density(x, y, key, args, kwargs), argnums=(0, 1))
+
+        def score(particle: dict) -> tuple[dict, dict]:
+            # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
+            density, gradients = both(particle, shared)
+            return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
+
+        return lax.map(score, free) if evaluation == "map" else jax.vmap(score)(free)
+
+    if sharding is None:
+        return of_all(free, shared, arrays)
+    own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
+    # A loop over particles is one on each device, which the compiler would not make of a loop over all.
+    placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
+    of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of(sharding)), check_vma=False)
+    return copied(of_each(free, shared, arrays), sharding)
+
+
+def copied(tree: Any, sharding: NamedSharding | None) -> Any:
+    """The same values on every device of a sharding."""
+    if sharding is None:
+        return tree
+    return lax.with_sharding_constraint(tree, NamedSharding(sharding.mesh, PartitionSpec()))
+
+
+def not_finite(values: Mapping[str, Array]) -> list[tuple[int, str]]:
+    """``(particle, site)`` of entries that are not finite; nothing where the values are traced."""
+    found = []
+    for site, value in values.items():
+        array = known(value)
+        if array is not None:
+            rows = ~jnp.isfinite(array.reshape(array.shape[0], -1)).all(axis=1)
+            found += [(int(number), site) for number in jnp.flatnonzero(rows)]
+    return sorted(found)
