@@ -1,6 +1,6 @@
 """What eight devices give where one would do: run as a program, it prints a line of JSON for each check.
 
-XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices  # or one of its parts, rows or shares
 """
 
 import importlib
@@ -147,24 +147,33 @@ def refusal(function):
 
 
 def main():
-    build = fit_module.compiled_loop
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    for part in sys.argv[1:] or ["rows", "shares"]:
+        {"rows": pieces, "shares": shares}[part](mesh, fit_module.compiled_loop)
+
+
+def step(name, rows, build):
+    """The same steps on one device and on eight, and what these send."""
+    programs = []
+    wanted = fit(engines()[name], X, Y)
+    fit_module.compiled_loop = watched(build, programs)
+    found = fit(engines()[name], X, Y, sharding=rows)
+    fit_module.compiled_loop = build
+    say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
+
+
+def pieces(mesh, build):
+    """Rows in pieces, whole and in minibatches, and predictions of them."""
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    for name in sys.argv[1:] or engines():
-        programs = []
-        wanted = fit(engines()[name], X, Y)
-        fit_module.compiled_loop = watched(build, programs)
-        found = fit(engines()[name], X, Y, sharding=rows)
-        fit_module.compiled_loop = build
-        say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
+    for name in engines():
+        if name != "weighted":
+            step(name, rows, build)
     engine, placed = svi(sparse), (jax.device_put(X, rows), jax.device_put(Y, rows))
     say("placed", difference(fit(engine, *placed), fit(engine, X, Y)))
     parts = [(X[at : at + 16], Y[at : at + 16]) for at in (0, 16)] + [(X[:9], Y[:9])]
     stream = {"batches": parts, "num_data": 41}
     say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
     minibatches(engine, rows, build)
-    particles(mesh, build)
-    samples(build)
     predictions(fit(engine, X, Y, steps=1), engine, placed)
     say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
     say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
@@ -173,6 +182,13 @@ def main():
     say("kind", refusal(lambda: fit(engine, X, Y, sharding=mesh)))
     explicit = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
     say("explicit", refusal(lambda: fit(engine, X, Y, sharding=NamedSharding(explicit, PartitionSpec("data")))))
+
+
+def shares(mesh, build):
+    """Particles and importance samples on devices of their own."""
+    step("weighted", NamedSharding(mesh, PartitionSpec("data")), build)
+    particles(mesh, build)
+    samples(build)
 
 
 def clash(rows):
