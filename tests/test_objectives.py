@@ -208,6 +208,7 @@ def test_noise_in_a_hand_written_guide_is_ignored(case):
     np.testing.assert_allclose(-loss, case["bound_given_eps"], atol=1e-4)
 
 
+@pytest.mark.long
 def test_layer_below_the_latent_inputs_is_drawn_once_and_tiled():
     """GP-LV-GP: one noise value for each datum whatever K; the samples share what lies below them."""
     X, y = jnp.linspace(-1, 1, 6)[:, None], jnp.sin(jnp.linspace(-3, 3, 6))

@@ -78,6 +78,7 @@ def test_float32():
         np.testing.assert_allclose(value, case["index_plugin"][c], atol=2e-3)
 
 
+@pytest.mark.long
 def test_float32_at_long_lengthscales():
     """At lengthscale 100 a zero-mean kernel is 1e-6 of its variance: the plain form has no correct digit in float32."""
     found = {}

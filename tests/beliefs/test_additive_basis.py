@@ -50,6 +50,7 @@ def mixed(scales, points):
     return kernels, {name: points[c] for c, name in enumerate(kernels)}
 
 
+@pytest.mark.long
 def test_groups_are_the_components_one_by_one(rng):
     """Values and gradients in hyper-parameters, inducing inputs and rows, against a basis for each component."""
     X, scales = jnp.asarray(rng.uniform(size=(4, 3))), jnp.asarray(rng.uniform(0.5, 1.5, 5))

@@ -188,6 +188,7 @@ def hierarchy():
     return guide, svi, svi.get_params(state), svi.get_params(svi.update(state, OWN, Y, batch=2)[0])
 
 
+@pytest.mark.long
 def test_a_minibatch_of_groups_touches_these_groups_alone(hierarchy):
     """One natural step moves the belief of two groups of three; no factorisation has another number of members."""
     _, svi, before, after = hierarchy
@@ -247,6 +248,7 @@ def test_masks_leave_ragged_groups():
     close(found, prior)
 
 
+@pytest.mark.long
 def test_answers_have_an_axis_for_groups(hierarchy):
     """Predictions at shared and at own rows are those of each group; new groups have the variance of the prior."""
     guide, _, _, params = hierarchy

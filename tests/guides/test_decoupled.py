@@ -204,6 +204,7 @@ def test_natural_training_reaches_the_optimum(gamma, rest, steps, tolerance):
     assert reached < best + 1e-6
 
 
+@pytest.mark.long
 def test_the_diagonal_route_diverges_beyond_its_limit_and_converges_below_it():
     """``rho < 2 / max eig(Q^-1 (H + F F^T / noise))``: 20 % on either side (mathematics.md section 4.5)."""
     arguments, gamma_points, best = problem()

@@ -116,6 +116,7 @@ def test_values_do_not_depend_on_the_rows_around_them(name):
         np.testing.assert_allclose(one[0], all_rows[2], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.long
 def test_zero_mean_functions_integrate_to_zero():
     measure = k.Uniform(0.0, 1.0)
     nodes, weights = measure.quadrature(order=60)
@@ -129,6 +130,7 @@ def test_zero_mean_functions_integrate_to_zero():
     np.testing.assert_allclose(jnp.mean(jnp.sum(block**2, -1), 1), long.diagonal(points), rtol=0.1)
 
 
+@pytest.mark.long
 def test_gradients_pass_through_hyperparameters():
     """Of the inner products: those of the kernel, exactly for finite features."""
 

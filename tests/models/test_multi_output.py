@@ -65,6 +65,7 @@ def test_the_evidence_is_that_of_the_covariance_typed_out():
     np.testing.assert_allclose(found, stats.multivariate_normal(np.zeros(5), covariance).logpdf(Y), atol=1e-3)
 
 
+@pytest.mark.long
 def test_outputs_of_different_likelihoods_have_their_own_terms():
     """Expectations in closed form at marginals typed out, at new inputs; a likelihood at the other's rows is 1 off."""
     rng, X = np.random.default_rng(0), np.array([[-0.6], [0.5], [-0.3], [0.8]])

@@ -135,6 +135,7 @@ def test_refusals():
             f.function("g", num_features=0)
 
 
+@pytest.mark.long
 def test_members_of_plates_have_functions_of_their_own():
     """Those of single processes at the same features and noise; at shared rows and at rows of each; derivatives too."""
     kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])

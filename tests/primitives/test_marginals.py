@@ -39,6 +39,7 @@ def alone(X, g, sparse):
     return model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sparse", [False, True], ids=["exact", "collapsed"])
 @pytest.mark.parametrize("own", [False, True], ids=["shared rows", "own rows"])
 def test_a_batch_of_regressions_is_a_loop_over_them(own, sparse):
