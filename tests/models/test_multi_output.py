@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
