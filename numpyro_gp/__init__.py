@@ -22,6 +22,9 @@ An importance-weighted step draws the latent inputs of each datum K times, and a
     -> sites.Observation.log_prob -> objectives.importance_weighted_bound
 """
 
+from functools import partial
+from inspect import ismodule
+
 from numpyro_gp import beliefs, guides, kernels, likelihoods, means, optim, plots, starting, stein
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
@@ -78,3 +81,8 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+# In every module that users see, ``dir`` shows public names alone.
+for _module in filter(ismodule, [globals()[_name] for _name in __all__]):
+    _module.__dir__ = partial(sorted, _module.__all__)

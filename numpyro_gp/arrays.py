@@ -30,20 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, datac
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-
-__all__ = [
-    "Array",
-    "ArrayField",
-    "ArrayLike",
-    "Converted",
-    "Merge",
-    "is_array",
-    "over_axes",
-    "split_arrays",
-    "store",
-    "value_type",
-]
+from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
 
 Array = jax.Array
 T = TypeVar("T")

@@ -19,29 +19,6 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 
-__all__ = [
-    "fail",
-    "check_array",
-    "check_floating",
-    "check_finite",
-    "check_positive",
-    "check_nonnegative",
-    "check_points",
-    "check_shape",
-    "check_triangle",
-    "check_level",
-    "check_key",
-    "check_count",
-    "check_choice",
-    "axes_of",
-    "check_shared",
-    "check_sharding",
-    "is_known",
-    "known",
-    "waiting_checks",
-    "when_known",
-]
-
 # A check of values that waits for a program: the check, and the values that it looks at.
 Waiting = tuple[Callable[..., None], tuple[Any, ...]]
 _waiting: ContextVar[tuple[list[Waiting], object] | None] = ContextVar("_waiting", default=None)

@@ -17,31 +17,6 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_nonnegative, fail
 
-__all__ = [
-    "default_jitter",
-    "jittered",
-    "add_to_diagonal",
-    "factorise",
-    "cholesky",
-    "lower_product",
-    "lower_square",
-    "running_rows",
-    "solve_lower",
-    "flipped",
-    "materialised",
-    "moved",
-    "product",
-    "congruence",
-    "inverse_lower",
-    "small_cholesky",
-    "half_diagonal",
-    "half_log_det",
-    "outer_square",
-    "inverse_factor",
-    "gaussian_log_density",
-    "identity_like",
-]
-
 # A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
 SOLVED_SIZE = 64
 # Running sums down the rows of a matrix are products of blocks of so many rows.

@@ -30,10 +30,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"]:
     return check_points("X", X, columns=columns, leading=True)
 

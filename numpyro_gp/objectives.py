@@ -23,8 +23,6 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
 from numpyro_gp.sites import Trace, in_plate, role, unwrap
 
-__all__ = ["ImportanceWeightedELBO", "WeightedSamples", "importance_weighted_bound", "weighted_samples"]
-
 
 def importance_weighted_bound(log_weights_kn: Array) -> Array:
     """``log (1/K) sum_k r_nk`` of each datum, shape ``(N,)``, from ``log r`` ``(K, N)`` (equation 11 of the paper)."""

@@ -14,10 +14,6 @@ from numpyro_gp.guides.natural import is_natural
 __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 Schedule = Callable[[Array], Array]
 
 

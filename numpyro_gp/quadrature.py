@@ -28,18 +28,6 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count
 
-__all__ = [
-    "gauss_hermite",
-    "tensor_hermite",
-    "quasi_normal",
-    "composite_rule",
-    "composite_cuts",
-    "expect",
-    "log_expect",
-    "floored_sqrt",
-    "spread_points",
-]
-
 HERMITE_NODES = 20
 LEGENDRE_NODES = 8
 CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)

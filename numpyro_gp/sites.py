@@ -27,22 +27,6 @@ from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
 
-__all__ = [
-    "Belief",
-    "Certain",
-    "InducingPrior",
-    "Observation",
-    "Site",
-    "Trace",
-    "in_plate",
-    "is_latent",
-    "latents",
-    "role",
-    "standard_normal",
-    "unwrap",
-]
-
-
 # What NumPyro records of one statement of a model, and of all by their names.
 Site = Mapping[str, Any]
 Trace = Mapping[str, Site]

@@ -26,10 +26,6 @@ from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 __all__ = ["Design", "Input", "design"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
 FAMILIES = (RBF, Matern12, Matern32, Matern52)
 

@@ -14,8 +14,6 @@ from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
-__all__ = ["Effect", "effects"]
-
 
 class Effect(NamedTuple):
     """One component on a grid of the inputs that it reads, in raw units.

@@ -30,10 +30,6 @@ from numpyro_gp.training.calls import bind
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 @value_type()
 class Indices:
     """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``."""

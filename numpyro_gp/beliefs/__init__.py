@@ -35,7 +35,3 @@ __all__ = [
     "Point",
     "Process",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

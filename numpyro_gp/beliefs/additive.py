@@ -19,9 +19,6 @@ from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower
 
-__all__ = ["BlockDiagonal", "BlockLowRank", "Structured"]
-
-
 Blocks = tuple[Array, ...]
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 

@@ -23,8 +23,6 @@ from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.batch import batch_shape
 from numpyro_gp.kernels.columns import at_columns, form_and_columns
 
-__all__ = ["AdditiveBasis", "Group"]
-
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:
     """Where parts of these sizes stand, one after the other."""

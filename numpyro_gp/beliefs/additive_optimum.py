@@ -16,8 +16,6 @@ from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.linalg import factorise, half_log_det
 
-__all__ = ["AdditiveOptimum", "additive_optimum", "check_components"]
-
 
 class AdditiveOptimum(NamedTuple):
     """The best belief and its bound on the log marginal likelihood."""

@@ -19,8 +19,6 @@ from numpyro_gp.beliefs.batch import over_members
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
 
-__all__ = ["AbstractBelief", "Joint", "Marginals", "Point", "Process", "check_belief", "positive"]
-
 
 class Marginals(NamedTuple):
     """Mean and variance at each input, with batch or output axes on the left."""

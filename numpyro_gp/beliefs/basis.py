@@ -16,21 +16,6 @@ from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.batch import batch_shape
 from numpyro_gp.linalg import factorise, jittered, product
 
-__all__ = [
-    "AbstractBasis",
-    "BatchBasis",
-    "Basis",
-    "Cross",
-    "batch_of_bases",
-    "first_member",
-    "fits",
-    "has_own_outputs",
-    "in_plates",
-    "over_batch",
-    "placed",
-    "spread",
-]
-
 Tree = TypeVar("Tree")
 
 

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, over_axes
 from numpyro_gp.beliefs.basis import BatchBasis
 
-__all__ = ["each_member", "member_axes", "over_members"]
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 

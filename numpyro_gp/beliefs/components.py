@@ -18,8 +18,6 @@ from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import flipped
 
-__all__ = ["component_covariance", "component_marginals", "whitened_blocks"]
-
 
 class Change(NamedTuple):
     """How a belief changes the prior covariance of the components at each input.

@@ -12,8 +12,6 @@ from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 
-__all__ = ["Coupled", "MeanField", "Moments", "check_mean", "joint_covariance"]
-
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""

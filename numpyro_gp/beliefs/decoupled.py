@@ -31,8 +31,6 @@ from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle
 from numpyro_gp.linalg import factorise, half_log_det, product
 
-__all__ = ["Decoupled", "Hybrid", "InverseCovariance", "Orthogonal", "inverse_covariance"]
-
 
 class InverseCovariance(NamedTuple):
     """The covariance ``K - E^T E`` of a process given ``B``, with ``E = projection @ k(Z_beta, X)``.

@@ -14,8 +14,6 @@ import numpy as np
 from numpyro_gp.arrays import value_type
 from numpyro_gp.checks import waiting_checks, when_known
 
-__all__ = ["one_program"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
 

@@ -14,8 +14,6 @@ from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.linalg import factorise
 
-__all__ = ["DecoupledLayer"]
-
 
 @value_type(static=("mean",))
 class DecoupledLayer(AbstractBelief):

@@ -19,8 +19,6 @@ from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, moved, outer_square
 
-__all__ = ["plain_marginals", "signed_rows", "whitened_marginals"]
-
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
 ROWS_TO_REPAY = 8

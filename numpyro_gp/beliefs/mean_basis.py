@@ -15,17 +15,6 @@ from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
 
-__all__ = [
-    "Probe",
-    "check_coefficients",
-    "check_columns",
-    "checked_pair",
-    "mean_norm",
-    "projected",
-    "residual_norm",
-    "single",
-]
-
 
 def mean_norm(
     kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Int[Array, " J"] | None = None

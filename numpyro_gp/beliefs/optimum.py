@@ -17,8 +17,6 @@ from numpyro_gp.checks import check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.linalg import default_jitter, factorise, half_log_det, inverse_factor, solve_lower
 
-__all__ = ["GaussianData", "check_gaussian", "check_noise", "coupled_optimum", "orthogonal_optimum"]
-
 
 class GaussianData(NamedTuple):
     """Gaussian data in units of their noise: features of the inducing points, prior variances, and the noise scales."""

@@ -23,8 +23,6 @@ from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
 from numpyro_gp.linalg import factorise
 
-__all__ = ["Correction", "Normal", "PriorDraw", "corrections", "prior_draw", "root"]
-
 # Standard normal noise by what it is for and its shape: from a key, or from sample sites of a model.
 Normal = Callable[[str, tuple[int, ...]], Array]
 

@@ -9,8 +9,6 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
 
-__all__ = ["Stacks", "alike", "picked"]
-
 
 def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:
     """Numbers of the entries that are equal to each other, in the order in which they come first."""

@@ -13,8 +13,6 @@ from jaxtyping import Bool, Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.linalg import cholesky, half_log_det
 
-__all__ = ["Whitened", "agreement", "covariance_kl", "derived", "is_same_row", "numbered"]
-
 
 def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
     """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""

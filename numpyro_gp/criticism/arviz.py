@@ -17,18 +17,6 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.draws import TrainingDraws
 
-__all__ = [
-    "LeaveOneOut",
-    "SAMPLING",
-    "arviz",
-    "arviz_container",
-    "from_groups",
-    "has_trees",
-    "loo",
-    "pareto_k",
-    "sample_stats",
-]
-
 # What the draws are, by engine: written into the attributes, because ArviZ takes all draws for chains.
 SAMPLING = {
     "mcmc": "draws of Markov chains",

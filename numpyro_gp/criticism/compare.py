@@ -18,8 +18,6 @@ from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 
-__all__ = ["Comparison", "Estimate", "compare"]
-
 LEVELS = 19
 # Arguments of a fit, data included: in order, or by name.
 Train = Sequence[object] | Mapping[str, object]

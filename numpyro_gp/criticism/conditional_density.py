@@ -20,10 +20,6 @@ from numpyro_gp.posterior.prediction import Prediction
 __all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "shapiro_wilk"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 class LatentPosterior(NamedTuple):
     """Draws of local sites by importance resampling.
 

@@ -26,10 +26,6 @@ from numpyro_gp.training.calls import bind
 __all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 GOOD, POOR = 0.5, 0.7
 THINNING = 5
 

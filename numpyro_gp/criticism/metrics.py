@@ -34,10 +34,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 class Score(NamedTuple):
     """A mean over data and its standard error, both scalars."""
 

@@ -45,7 +45,3 @@ __all__ = [
     "permuted_rows",
     "structured",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -16,8 +16,6 @@ from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
 from numpyro_gp.sites import InducingPrior
 
-__all__ = ["block_diagonal", "block_low_rank", "natural_mean", "structured"]
-
 # Size of the entries at which W starts. Zero would be a stationary point of every bound (mathematics.md section 6.2).
 START = 0.1
 Start = Callable[[str, InducingPrior, Array], Array]

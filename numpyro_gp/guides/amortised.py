@@ -18,8 +18,6 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.recipes import LocalPrior, Recipe
 
-__all__ = ["amortised", "encoder", "equinox_network", "flax_network"]
-
 # network(name, inputs (N, D + P), outputs) -> (N, outputs); it declares its parameters under ``name``.
 Network = Callable[[str, Array, int], Array]
 Data = Callable[..., tuple[Any, Any]]

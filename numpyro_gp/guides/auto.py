@@ -24,8 +24,6 @@ from numpyro_gp.guides.setup import in_one_program, is_set_up_here, is_traced
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.sites import Belief, Site, Trace, role, standard_normal, unwrap
 
-__all__ = ["AutoGP"]
-
 # Plates are found anew for calls of another kind: at most so many kinds are remembered, the first found leaving first.
 CALLS_KEPT = 16
 # What is kept of each latent site of the first call.

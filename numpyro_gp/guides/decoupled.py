@@ -25,8 +25,6 @@ from numpyro_gp.guides.recipes import Recipe, coupled, member_param, start_scale
 from numpyro_gp.linalg import factorise, inverse_lower, jittered
 from numpyro_gp.sites import InducingPrior
 
-__all__ = ["decoupled", "gamma_scale", "hybrid", "natural_coefficients", "orthogonal"]
-
 ROUTES = ("adaptive", "diagonal", "exact", "newton")
 # Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.
 DIAGONAL_EPS = 1e-2

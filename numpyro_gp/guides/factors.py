@@ -11,8 +11,6 @@ from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from numpyro_gp.arrays import Array, ArrayLike
 
-__all__ = ["lower_factor"]
-
 
 class _LowerFactor(constraints.ParameterFreeConstraint):
     """Lower triangular ``(..., M, M)`` with a positive diagonal."""

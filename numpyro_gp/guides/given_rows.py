@@ -12,8 +12,6 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.sites import in_plate
 
-__all__ = ["GivenRows", "given_rows_again"]
-
 
 class GivenRows(Messenger):
     """Handler under which the terms of a plate, for the rows of a batch, estimate those of all data without bias.

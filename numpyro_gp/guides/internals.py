@@ -23,23 +23,6 @@ from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
 
-__all__ = [
-    "NumPyroOptimiser",
-    "SteinHooks",
-    "active_handlers",
-    "is_validated",
-    "list_in_order",
-    "declared_parameters",
-    "keys_of_elbo_particles",
-    "key_of_stein_step",
-    "make_plates",
-    "mask_of",
-    "model_and_guide_keys",
-    "set_plates",
-    "shared_plates",
-    "starts_well",
-]
-
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 
 # ---------------------------------------------------------------------------------------- keys of a step

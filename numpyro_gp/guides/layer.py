@@ -13,8 +13,6 @@ from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_scale
 from numpyro_gp.sites import InducingPrior
 
-__all__ = ["decoupled_layer"]
-
 
 def decoupled_layer(
     Z_mean: ArrayLike, mean: str = "gpcent", covariance: str = "gp", *, scale: float = 1.0, train_inputs: bool = True

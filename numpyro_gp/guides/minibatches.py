@@ -16,8 +16,6 @@ from numpyro.primitives import Messenger
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
 
-__all__ = ["keyed_rows", "permuted_rows"]
-
 # Up to this size the whole permutation is sorted: exact, and as quick.
 SORTED_SIZE = 1024
 ROUNDS = 8

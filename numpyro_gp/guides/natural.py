@@ -16,15 +16,6 @@ from jax.custom_derivatives import SymbolicZero
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, outer_square
 
-__all__ = [
-    "Expectations",
-    "is_natural",
-    "natural_expectations",
-    "natural_param",
-    "natural_to_mean",
-    "symmetric_gradient",
-]
-
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
 

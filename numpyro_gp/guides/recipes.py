@@ -26,18 +26,6 @@ from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_expectations, natural_param
 from numpyro_gp.sites import InducingPrior
 
-__all__ = [
-    "LocalPrior",
-    "Recipe",
-    "check_recipes",
-    "coupled",
-    "free_latent",
-    "identity_factor",
-    "mean_field",
-    "member_param",
-    "start_scale",
-]
-
 Recipe = Callable[[str, Any], Any]
 
 

@@ -16,8 +16,6 @@ from numpyro_gp.guides.internals import shared_plates, starts_well
 from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
 from numpyro_gp.sites import Site, role, unwrap
 
-__all__ = ["NotOfRest", "Remainder", "call_rest", "quantiles_of_rest"]
-
 
 class Remainder:
     """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""

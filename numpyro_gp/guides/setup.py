@@ -24,8 +24,6 @@ from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.primitives.programs import as_function, kept, replaced
 
-__all__ = ["UnfitStart", "in_one_program", "is_set_up_here", "is_traced", "set_up", "try_out"]
-
 # Code that asks for a value in Python cannot be traced. It runs eagerly, as it did before.
 NEEDS_VALUES = (
     jax.errors.ConcretizationTypeError,

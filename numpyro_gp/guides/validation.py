@@ -16,8 +16,6 @@ from numpyro_gp.checks import when_known
 from numpyro_gp.guides.internals import is_validated
 from numpyro_gp.sites import Observation
 
-__all__ = ["Validated"]
-
 
 class Validated(Messenger):
     """Checks parameters of distributions, and data against their support, at the end of the program."""

@@ -39,7 +39,3 @@ __all__ = [
     "features",
     "stack",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

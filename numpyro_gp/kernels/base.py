@@ -17,8 +17,6 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
 
-__all__ = ["Kernel", "Sum", "Product", "Scaled", "Active", "FunctionKernel", "as_kernel"]
-
 
 class Kernel(abc.ABC):
     """A covariance function ``k(x, y)``.

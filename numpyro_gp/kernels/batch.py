@@ -11,8 +11,6 @@ from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.zero_mean import ZeroMean
 
-__all__ = ["batch_shape", "stack"]
-
 # The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
 FIXED: dict[type, tuple[str, int]] = {
     Scaled: ("factor", 0),

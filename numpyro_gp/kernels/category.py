@@ -9,8 +9,6 @@ from numpyro_gp.checks import check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, positive_scalar
 from numpyro_gp.kernels.nonstationary import Coregion
 
-__all__ = ["ZeroMeanCategory"]
-
 
 @value_type()
 class ZeroMeanCategory(Kernel):

@@ -4,8 +4,6 @@ import jax
 
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 
-__all__ = ["at_columns", "form_and_columns"]
-
 
 def form_and_columns(kernel: Kernel, columns: tuple[int, ...], start: int = 0) -> tuple[Kernel, tuple[int, ...]]:
     """A kernel without its choice of columns, and that choice: ``kernel(X1, X2) = form(X1[:, c], X2[:, c])``.

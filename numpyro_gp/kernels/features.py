@@ -32,8 +32,6 @@ from numpyro_gp.kernels.stationary import (
 )
 from numpyro_gp.kernels.zero_mean import ZeroMean
 
-__all__ = ["Features", "features"]
-
 # Each of shape (N, G, R): G independent groups, 1 where nothing is random, of R functions.
 Blocks = tuple[Array, ...]
 Features = Callable[[Array], Blocks]

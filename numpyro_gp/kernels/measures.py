@@ -11,8 +11,6 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
 from numpyro_gp.kernels.base import _require_axes, positive_per_input
 
-__all__ = ["Gaussian", "Uniform", "column_of", "legendre"]
-
 
 def _finite(argument: str, value: ArrayLike) -> Array:
     return _require_axes(argument, check_floating(argument, value), 1)

@@ -20,8 +20,6 @@ from numpyro_gp.kernels.base import (
 )
 from numpyro_gp.kernels.stationary import constant_like, safe_root
 
-__all__ = ["Linear", "Polynomial", "Constant", "ArcCosine", "CategoryDelta", "Coregion"]
-
 
 @value_type()
 class Linear(Kernel):

@@ -10,8 +10,6 @@ from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, inner_products
 from numpyro_gp.kernels.stationary import _centre, constant_like, squared_distances, waves
 
-__all__ = ["SpectralMixture"]
-
 
 @value_type()
 class SpectralMixture(Kernel):

@@ -17,8 +17,6 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
 
-__all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine"]
-
 
 @jax.custom_jvp
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:

@@ -18,8 +18,6 @@ from numpyro_gp.kernels.base import Kernel, per_input
 from numpyro_gp.kernels.measures import Gaussian, Uniform, column_of, legendre
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
 
-__all__ = ["ZeroMean"]
-
 # Below this lengthscale (relative to the interval) the closed forms have no cancellation and the
 # 20-node rule of the deviation form would no longer resolve the kernel.
 CLOSED_FORM_BELOW = 0.2

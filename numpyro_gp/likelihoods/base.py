@@ -23,8 +23,6 @@ from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
 
-__all__ = ["Latent", "Likelihood", "CallableLikelihood", "as_likelihood", "like", "latent_factor"]
-
 TENSOR_LIMIT = 3
 
 

@@ -13,8 +13,6 @@ from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, l
 from numpyro_gp.likelihoods.continuous import mean_of_link
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
 
-__all__ = ["Bernoulli", "Ordinal", "check_labels"]
-
 
 def check_labels(y: ArrayLike, classes: int) -> None:
     """Refuse known targets that are not whole numbers in ``0 ... classes - 1``."""

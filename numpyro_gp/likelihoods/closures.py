@@ -13,8 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Closure"]
-
 EMPTY = object()
 
 

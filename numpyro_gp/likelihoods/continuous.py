@@ -14,8 +14,6 @@ from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
 
-__all__ = ["Gaussian", "HeteroscedasticGaussian", "StudentT", "Gamma", "Exponential", "Beta"]
-
 LOG_2PI = 1.8378770664093453
 
 

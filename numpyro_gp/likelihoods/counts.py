@@ -12,8 +12,6 @@ from numpyro_gp.checks import check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
 
-__all__ = ["Poisson", "NegativeBinomial"]
-
 
 def check_counts(y: ArrayLike) -> None:
     """Refuse known targets that are not whole numbers from zero on."""

@@ -16,8 +16,6 @@ from numpyro_gp.likelihoods.classes import check_labels
 from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.quadrature import composite_rule, floored_sqrt, quasi_normal, spread_points, tensor_hermite
 
-__all__ = ["RobustMax", "Softmax"]
-
 # Nodes for each of the C - 1 differences of latent functions in Softmax.
 SOFTMAX_NODES = {2: 64, 3: 32}
 # Competitors of a class whose steps get cuts in RobustMax.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_effects", "plot_effects"]
-
 LINE, BAND, MAP, RUG = "#0b4f7d", "#9fc5e0", "PuOr_r", "#444444"
 
 

@@ -15,8 +15,6 @@ from numpyro_gp.posterior.prediction import Prediction
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["calibration", "ranks"]
-
 
 def calibration(
     predictions: Mapping[str, Prediction | ArrayLike] | Prediction | ArrayLike,

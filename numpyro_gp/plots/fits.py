@@ -12,8 +12,6 @@ from numpyro_gp.plots.style import COLOURS, INK, axes_of, bar, finish, look, nam
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["convergence", "particles"]
-
 
 def convergence(
     losses: Mapping[str, ArrayLike] | ArrayLike,

@@ -14,8 +14,6 @@ from numpyro_gp.posterior.prediction import Prediction
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["function", "layers"]
-
 
 def function(
     X: ArrayLike,

@@ -17,8 +17,6 @@ from numpyro_gp.posterior.posterior import Posterior
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["hyperparameters"]
-
 
 def hyperparameters(
     posteriors: Mapping[str, Posterior | ArrayLike],

@@ -13,8 +13,6 @@ from numpyro_gp.stein.diagnostics import Paths
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_paths", "plot_spread"]
-
 
 def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":
     """Value of a scalar site over the steps, one line for each particle; returns the axes."""

@@ -14,8 +14,6 @@ from numpyro_gp.posterior.staging import split
 from numpyro_gp.primitives.programs import as_function, kept, traced
 from numpyro_gp.training.placement import placement_of
 
-__all__ = ["Chunks", "padded", "predict_chunks"]
-
 # Factorisations of draws that are held at a time, and predictions that are kept instead of computed again.
 HELD_BYTES = 2**28
 KEPT_BYTES = 2**28

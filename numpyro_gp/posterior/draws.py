@@ -23,19 +23,6 @@ from numpyro_gp.primitives.programs import run
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call, is_data
 
-__all__ = [
-    "PointsAt",
-    "TrainingDraws",
-    "are_whitened",
-    "belief_trace",
-    "hyperparameter_draws",
-    "is_hyperparameter",
-    "leave_one_out",
-    "log_likelihood",
-    "spread_draws",
-    "training_draws",
-]
-
 
 class TrainingDraws(NamedTuple):
     """What `training_draws` found, by site; draws on the first axis (not of the last four).

@@ -16,8 +16,6 @@ from numpyro_gp.primitives.functions import FunctionDraw, function_draw
 from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import Call
 
-__all__ = ["AskedFunctions", "Functions", "posterior_functions"]
-
 # Numbers that the features of some functions at all rows may take together.
 HELD = 2**24
 

@@ -26,8 +26,6 @@ from numpyro_gp.training.batches import check_like_first, layout_of, with_batch
 from numpyro_gp.training.calls import Call, bind, row_arrays
 from numpyro_gp.training.programs import fingerprint, keep_program
 
-__all__ = ["draw_functions", "predict_conditioned", "predict_rows", "predict_stream"]
-
 
 def predict_rows(
     posterior: Any,

@@ -23,8 +23,6 @@ from numpyro_gp.posterior.tracing import abstract_trace, check_source, data_plat
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.training.calls import Call, bind, is_data
 
-__all__ = ["Posterior"]
-
 DEFAULT_DRAWS = 100
 
 

@@ -16,8 +16,6 @@ from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.sites import Observation
 
-__all__ = ["Prediction"]
-
 ROWS_TOGETHER = 2**16
 
 

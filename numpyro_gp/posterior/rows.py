@@ -9,8 +9,6 @@ from jax.extend.core import Jaxpr, Literal, Var
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.staging import ELEMENTWISE
 
-__all__ = ["find_rows", "row_axes"]
-
 # More arrays than these that may or may not have rows are not tried in all ways.
 LIMIT = 4
 SLICES = frozenset({"dynamic_slice", "slice"})

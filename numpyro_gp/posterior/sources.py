@@ -14,8 +14,6 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides.auto import AutoGP
 
-__all__ = ["GuideDraws", "StoredDraws", "check_params", "of_chains", "of_guide", "of_particles", "stored"]
-
 
 @value_type(static=("guide",))
 class GuideDraws:

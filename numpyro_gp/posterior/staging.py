@@ -5,8 +5,6 @@ from typing import Any
 
 from jax.extend.core import Jaxpr, Literal, Var
 
-__all__ = ["split"]
-
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
 # in the second part where handing their result over would cost a number for each row and posterior draw.
 SPREADING = frozenset({"broadcast_in_dim", "iota"})

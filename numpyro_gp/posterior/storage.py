@@ -13,8 +13,6 @@ import numpy as np
 
 from numpyro_gp.checks import fail
 
-__all__ = ["read_arrays", "write_arrays"]
-
 FORMAT = "numpyro_gp posterior 1"
 
 

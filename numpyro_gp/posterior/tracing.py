@@ -18,23 +18,6 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call
 
-__all__ = [
-    "Values",
-    "abstract_trace",
-    "check_source",
-    "conditioned_observation",
-    "data_plates",
-    "data_site",
-    "has_local",
-    "is_conditioned",
-    "is_local",
-    "is_same",
-    "new_data_plates",
-    "process_at",
-    "run_model",
-    "trace_at",
-]
-
 
 class Values:
     """Which sites of a model take values of its posterior, and with what shape.

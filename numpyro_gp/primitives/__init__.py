@@ -1,9 +1,10 @@
 """What a user calls inside a model function: processes, observations and latent inputs."""
 
 from numpyro_gp.primitives.additive import AdditiveGP, additive_gp
-from numpyro_gp.primitives.gp import GaussianProcess, gp
+from numpyro_gp.primitives.gp import gp
 from numpyro_gp.primitives.latent import latent_inputs
 from numpyro_gp.primitives.observe import observe
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.regression import gp_regression
 
 __all__ = ["AdditiveGP", "GaussianProcess", "additive_gp", "gp", "gp_regression", "latent_inputs", "observe"]

@@ -19,8 +19,6 @@ from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
 
-__all__ = ["AdditiveGP", "additive_gp"]
-
 
 @value_type(static=("name", "outputs", "columns", "plates"))
 class AdditiveGP(GaussianProcess):

@@ -17,8 +17,6 @@ from numpyro_gp.checks import check_points, fail
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.plates import Plates
 
-__all__ = ["FunctionDraw", "function_draw", "mean_at"]
-
 
 @value_type(static=("names", "outputs", "columns", "plates"))
 class FunctionDraw:

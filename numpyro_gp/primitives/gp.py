@@ -18,9 +18,6 @@ from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 
-__all__ = ["GaussianProcess", "gp", "mean_of_members"]
-
-
 _build = one_program(batch_of_bases)
 
 

@@ -8,8 +8,6 @@ from numpyro_gp.checks import check_count, check_points
 from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import standard_normal
 
-__all__ = ["latent_inputs"]
-
 
 def latent_inputs(name: str, X: ArrayLike, dim: int = 1) -> Array:
     """Sample ``w_n ~ N(0, I)`` for each datum and append it to the inputs: ``[x_n, w_n]``.

@@ -14,8 +14,6 @@ from numpyro_gp.beliefs.basis import in_plates
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.linalg import cholesky, gaussian_log_density
 
-__all__ = ["CollapsedMarginal", "ExactMarginal"]
-
 
 class ExactMarginal(dist.Distribution):
     """``y ~ N(c, k(X, X) + noise)``, one event of N data (mathematics.md section 3.4).

@@ -12,8 +12,6 @@ from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
 from numpyro_gp.beliefs.batch import member_axes
 from numpyro_gp.checks import check_array, check_points, fail, when_known
 
-__all__ = ["Levels", "check_members", "marginals_of_rows"]
-
 # Numbers of a belief or a factor that are gathered for rows at a time.
 HELD = 2**22
 

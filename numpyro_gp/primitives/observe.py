@@ -14,8 +14,6 @@ from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import Observation, Site
 
-__all__ = ["check_data", "observe"]
-
 
 def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = None) -> Array:
     """Observe data ``y`` whose distribution given ``f`` is the likelihood.

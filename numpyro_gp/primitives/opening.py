@@ -16,9 +16,6 @@ from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.sites import InducingPrior
 
-__all__ = ["Opened", "check_name", "open_process", "open_site", "record", "recorded_processes"]
-
-
 AnyProcess = TypeVar("AnyProcess", bound=Any)
 _recorded: ContextVar[dict[str, Any] | None] = ContextVar("_recorded", default=None)
 

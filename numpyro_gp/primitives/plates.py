@@ -10,8 +10,6 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 
-__all__ = ["Layout", "Plates"]
-
 
 class Plates(NamedTuple):
     """The plates around a site: names, axes (counted from the right) and the batch shape that they give it.

@@ -23,8 +23,6 @@ from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.primitives.plates import Layout, Plates
 from numpyro_gp.sites import Certain, standard_normal
 
-__all__ = ["GaussianProcess"]
-
 # What a process and its basis say at rows (R, N, D), with R on its left.
 AtRows = Callable[..., Any]
 

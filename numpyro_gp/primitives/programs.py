@@ -13,8 +13,6 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-__all__ = ["as_function", "carried_out", "kept", "replaced", "run", "traced"]
-
 # How many programs are kept: the oldest leave first.
 SIZE = 128
 # Rules for derivatives: a forward program does the same whatever they are, and some are new objects at each trace.

@@ -24,8 +24,6 @@ from numpyro_gp.primitives.opening import open_site, record
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 
-__all__ = ["gp_regression"]
-
 
 def gp_regression(
     name: str,

@@ -4,7 +4,3 @@ from numpyro_gp.starting import deep, inducing
 from numpyro_gp.starting.priors import lengthscale_prior, noise_prior, variance_prior
 
 __all__ = ["deep", "inducing", "lengthscale_prior", "noise_prior", "variance_prior"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -16,10 +16,6 @@ from numpyro_gp.means import Projection, linear_projection
 __all__ = ["INNER_SCALE", "Layer", "initial_layers", "latent_columns", "mix", "principal_directions"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 # Whitened standard deviation of inner layers at the start: samples then pass nearly unchanged
 # (mathematics.md section 5.4).
 INNER_SCALE = 1e-2

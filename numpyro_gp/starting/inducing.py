@@ -18,10 +18,6 @@ from numpyro_gp.checks import check_count, check_key, check_points, fail
 __all__ = ["kmeans", "greedy_variance", "random_subset"]
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
 # What Lloyd's loop carries: number of the step, centres, and whether one moved.
 Carry = tuple[Array, Array, Array]
 # Rows whose distances to all centres are held at once: 4096 x 1000 doubles are 33 MB.

@@ -34,8 +34,6 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_floating, check_points, fail, when_known
 
-__all__ = ["lengthscale_prior", "noise_prior", "variance_prior"]
-
 # Standard deviation of the logarithms, and the logarithm of the median noise over the scale of the targets.
 SPREAD, QUIET = 1.0, -1.0
 

@@ -40,7 +40,3 @@ def __getattr__(name: str) -> Any:
 
         return getattr(stein, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -12,8 +12,6 @@ from numpyro_gp.stein.direction import EXACT, Particles, bandwidth, pieces, spli
 from numpyro_gp.stein.kernels import IMQ, Kernel, Moments, Radial
 from numpyro_gp.stein.svgd import SVGD
 
-__all__ = ["Paths", "ksd", "particle_paths"]
-
 
 def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
     """Kernelised Stein discrepancy between equally weighted particles and the target (Gorham & Mackey 2017).

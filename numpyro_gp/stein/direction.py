@@ -14,20 +14,6 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.stein.kernels import RBF, Kernel, Moments, Radial
 
-__all__ = [
-    "EXACT",
-    "Forces",
-    "average",
-    "bandwidth",
-    "forces",
-    "healthy_particles",
-    "mark_faults",
-    "pieces",
-    "split_blocks",
-    "squared_distances",
-    "svgd_direction",
-]
-
 EXACT = lax.Precision.HIGHEST
 
 

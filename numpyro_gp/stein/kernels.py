@@ -23,8 +23,6 @@ import numpy as np
 from numpyro_gp.arrays import Array, Converted, store, value_type
 from numpyro_gp.checks import fail, known
 
-__all__ = ["MEDIAN", "Block", "Groups", "IMQ", "Kernel", "Moments", "PerSite", "RBF", "Radial"]
-
 MEDIAN = "median"
 
 

@@ -20,8 +20,6 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, when_known
 from numpyro_gp.stein.direction import EXACT, average
 
-__all__ = ["Curvature", "Moved", "Moving", "Spread", "average_curvature", "check_metric", "in_coordinates"]
-
 
 @value_type(static=("every", "memory"))
 class Curvature:

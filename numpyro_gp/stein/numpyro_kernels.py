@@ -10,8 +10,6 @@ from numpyro_gp.guides.internals import SteinHooks
 from numpyro_gp.stein.direction import Forces, average, healthy_particles, mark_faults
 from numpyro_gp.stein.metric import from_rows, of_row, to_rows
 
-__all__ = ["numpyro_forces"]
-
 
 def numpyro_forces(
     engine: SteinHooks, rng_key: Array, free: dict, scores: dict, log_target: Callable[[dict], Array]

@@ -13,8 +13,6 @@ from numpyro.handlers import seed, trace
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 
-__all__ = ["Around", "check_start", "check_supports", "starting_values"]
-
 
 @value_type(static=("scale",))
 class Around:

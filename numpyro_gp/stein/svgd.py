@@ -32,8 +32,6 @@ from numpyro_gp.stein.numpyro_kernels import numpyro_forces
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
 from numpyro_gp.stein.target import Target, copied, not_finite, scores
 
-__all__ = ["SVGD"]
-
 EVALUATIONS = ("vmap", "map")
 
 

@@ -15,8 +15,6 @@ from numpyro_gp.checks import axes_of, known
 from numpyro_gp.guides.internals import model_and_guide_keys
 from numpyro_gp.guides.minibatches import keyed_rows
 
-__all__ = ["Target", "copied", "not_finite", "scores"]
-
 
 class Target(NamedTuple):
     """A model's posterior in unconstrained coordinates, at one key and the arguments of the model.

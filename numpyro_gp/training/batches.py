@@ -16,22 +16,6 @@ from numpyro_gp.sites import Trace, in_plate, is_latent
 from numpyro_gp.training.placement import Placement
 from numpyro_gp.training.programs import fingerprint
 
-__all__ = [
-    "Data",
-    "Part",
-    "Stream",
-    "Whole",
-    "check_guide",
-    "check_like_first",
-    "data_part",
-    "layout_of",
-    "minibatch_of",
-    "model_trace",
-    "with_batch",
-    "with_static",
-]
-
-
 END = object()
 
 

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import fail
 
-__all__ = ["Call", "bind", "is_data", "row_arrays", "split_arguments"]
-
 
 class Call(NamedTuple):
     """A call of a model, parted into the arrays among its arguments and what stays fixed.

@@ -14,8 +14,6 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 
-__all__ = ["FitResult", "Position", "check_checkpoint", "is_key", "starting_position", "write_checkpoint"]
-
 
 class FitResult(NamedTuple):
     """Constrained parameters, the loss of every step ``(steps,)``, and the engine's own state after those steps."""

@@ -11,8 +11,6 @@ from numpyro.infer import SVI
 from numpyro_gp.arrays import Array
 from numpyro_gp.guides.internals import SteinHooks, key_of_stein_step, keys_of_elbo_particles
 
-__all__ = ["Family", "Particle", "family"]
-
 
 class Particle(NamedTuple):
     """One evaluation of guide and model within a step: unconstrained and mutable parameters, and its key."""

@@ -15,8 +15,6 @@ from numpyro_gp.training.batches import Data
 from numpyro_gp.training.checkpoints import is_key
 from numpyro_gp.training.engines import Particle, family
 
-__all__ = ["all_finite", "explain", "not_finite", "standstill"]
-
 # A shorter fit says nothing about where it would end.
 FEWEST_STEPS = 100
 SAME = 1e-3

@@ -10,8 +10,6 @@ from numpyro_gp.training.calls import bind, split_arguments
 from numpyro_gp.training.placement import Drawn, Placement, placement_of
 from numpyro_gp.training.start import argument_names
 
-__all__ = ["Given", "feed_of"]
-
 
 class Given(NamedTuple):
     """What a fit was given for its model: arguments, the number of all data of a stream, and where rows are to lie."""

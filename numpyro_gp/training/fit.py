@@ -39,8 +39,6 @@ from numpyro_gp.training.placement import Drawn
 from numpyro_gp.training.programs import fingerprint, keep_program
 from numpyro_gp.training.start import REMEDY, argument_names, initial_state, look_at_start, parts_of
 
-__all__ = ["FitResult", "NonFiniteLoss", "FitInterrupted", "fit"]
-
 RESERVED_NAMES = (
     "chunk_size",
     "progress",

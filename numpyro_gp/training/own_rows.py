@@ -14,8 +14,6 @@ from jax.extend.core import Jaxpr, Literal
 
 from numpyro_gp.primitives.programs import carried_out
 
-__all__ = ["without_own_rows"]
-
 # What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
 COUNTING, NEVER = "counting", "never"
 RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})

@@ -14,8 +14,6 @@ from numpyro_gp.checks import axes_of, check_sharding, fail
 from numpyro_gp.guides.minibatches import permuted_rows
 from numpyro_gp.training.checkpoints import is_key
 
-__all__ = ["Drawn", "Placement", "placement_of"]
-
 
 class Placement(NamedTuple):
     """Devices of a fit: ``rows`` shards the first axis of data, or nothing, and all else is a copy on each of them."""

@@ -20,8 +20,6 @@ import numpy as np
 
 from numpyro_gp.guides.internals import active_handlers
 
-__all__ = ["fingerprint", "keep_program"]
-
 # Libraries whose functions hold no values of the user's.
 LIBRARIES = frozenset({"builtins", "jax", "jaxlib", "numpy", "numpyro", "numpyro_gp", "optax", "scipy", "functools"})
 # Programs kept for one object: more than a loop over a few problems needs, and no growth without end.

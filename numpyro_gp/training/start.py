@@ -18,8 +18,6 @@ from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite
 from numpyro_gp.training.programs import fingerprint, keep_program
 
-__all__ = ["REMEDY", "argument_names", "initial_state", "look_at_start", "parts_of"]
-
 REMEDY = (
     "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
     "or priors that keep the parameters away from zero and infinity."
