@@ -33,7 +33,9 @@ import numpy as np
 from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
 
 Array = jax.Array
+Shape = tuple[int, ...]
 T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # ``Converted[Held, Given]``: a field whose ``__post_init__`` makes what is held out of what the constructor is given.
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def store(value: object, /, **fields: object) -> None:
         object.__setattr__(value, name, item)
 
 
-def over_axes(function: Callable[..., Any], count: int, in_axes: Any = 0) -> Callable[..., Any]:
+def over_axes(function: Function, count: int, in_axes: Any = 0) -> Function:
     """A function mapped by ``vmap`` over the first ``count`` axes of its arguments, which results then have too."""
     for _ in range(count):
         function = jax.vmap(function, in_axes=in_axes)

@@ -100,8 +100,7 @@ def inverse_lower(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch M 
     upper, lower = inverse_lower(factor[..., :half, :half]), inverse_lower(factor[..., half:, half:])
     corner = -lower @ (factor[..., half:, :half] @ upper)
     zeros = jnp.zeros((*factor.shape[:-2], half, size - half), factor.dtype)
-    top, bottom = jnp.concatenate([upper, zeros], axis=-1), jnp.concatenate([corner, lower], axis=-1)
-    return jnp.concatenate([top, bottom], axis=-2)
+    return jnp.block([[upper, zeros], [corner, lower]])
 
 
 def flipped(matrix: Float[Array, "*batch M N"]) -> Float[Array, "*batch N M"]:
@@ -224,9 +223,7 @@ def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:
     upper, corner, lower = factor[:half, :half], factor[half:, :half], factor[half:, half:]
     first, second = flipped(upper) @ upper + flipped(corner) @ corner, flipped(lower) @ lower
     beside = flipped(lower) @ corner
-    return jnp.concatenate(
-        [jnp.concatenate([first, beside.T], axis=1), jnp.concatenate([beside, second], axis=1)], axis=0
-    )
+    return jnp.block([[first, beside.T], [beside, second]])
 
 
 def inverse_factor(precision: Float[Array, "M M"]) -> Float[Array, "M M"]:

@@ -7,6 +7,7 @@ inputs, ``(K, N)`` jointly over K above it. That is what makes the result a boun
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.sites import Trace, in_plate, role, unwrap
+from numpyro_gp.sites import Site, Trace, in_plate, is_latent, role, unwrap
 
 
 def importance_weighted_bound(log_weights_kn: Array) -> Array:
@@ -122,20 +123,10 @@ class ImportanceWeightedELBO(ELBO):
         **kwargs: object,
     ) -> dict[str, Any]:
         """Minus the bound, estimated with one draw for each particle."""
+        options = {name: getattr(self, name) for name in ("num_samples", "plate", "doubly_reparametrised", "sharding")}
 
         def one(key: Array) -> Array:
-            drawn = weighted_samples(
-                key,
-                param_map,
-                model,
-                guide,
-                args,
-                kwargs,
-                num_samples=self.num_samples,
-                plate=self.plate,
-                doubly_reparametrised=self.doubly_reparametrised,
-                sharding=self.sharding,
-            )
+            drawn = weighted_samples(key, param_map, model, guide, args, kwargs, **options)
             terms = drawn.log_weights
             terms = importance_weighted_bound(terms) if terms.ndim == 2 else terms
             return drawn.scale * jnp.sum(terms) + drawn.remainder
@@ -166,8 +157,8 @@ def weighted_samples(
     proposal = handlers.trace(sampler).get_trace(*args, **kwargs)
 
     def run(proposal: Trace) -> WeightedSamples:
-        scored = handlers.substitute(_FromGuide(handlers.seed(model, key_model), proposal), data=dict(params))
-        trace = handlers.trace(scored).get_trace(*args, **kwargs)
+        given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
+        trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
         _check_model(trace, proposal, plate)
         if sharding is not None and (name := _joint_noise(trace)):
             got = f"one with the noise site {name!r} drawn jointly over the samples"
@@ -196,7 +187,7 @@ class _Samples(Messenger):
         super().__init__(fn)
 
     def process_message(self, message: dict[str, Any]) -> None:
-        if message["type"] != "sample" or message["is_observed"] or not in_plate(message, self.plate):
+        if not is_latent(message) or not in_plate(message, self.plate):
             return
         batch = tuple(message["fn"].batch_shape)
         # A site computed from other local sites (a Delta of a transformed sample) has its K values already.
@@ -221,20 +212,11 @@ def _placed(values: Array, sharding: NamedSharding | None) -> Array:
     return placed
 
 
-class _FromGuide(Messenger):
-    """Gives the model the guide's values, except for noise sites, which it samples in their own shape."""
-
-    def __init__(self, fn: Callable[..., object], proposal: Trace) -> None:
-        self.proposal = proposal
-        super().__init__(fn)
-
-    def process_message(self, message: dict[str, Any]) -> None:
-        if message["type"] not in ("sample", "plate") or message["name"] not in self.proposal:
-            return
-        if message["type"] == "plate" or (
-            not message["is_observed"] and role(message) != "noise" and message["value"] is None
-        ):
-            message["value"] = self.proposal[message["name"]]["value"]
+def _from_guide(proposal: Trace, site: Site) -> Any:
+    """The guide's value for a site of the model; none for noise sites, which it samples in their own shape."""
+    is_open = is_latent(site) and role(site) != "noise" and site["value"] is None
+    is_given = site["name"] in proposal and (site["type"] == "plate" or is_open)
+    return proposal[site["name"]]["value"] if is_given else None
 
 
 # ------------------------------------------------------------------------------- weights

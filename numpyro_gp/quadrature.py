@@ -33,6 +33,8 @@ LEGENDRE_NODES = 8
 CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
 # An elementwise function of latent values and of what else it is given.
 Integrand = Callable[..., Array]
+Batch = Float[Array, "*batch"]
+Cuts = Float[Array, "*batch K"] | None
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
@@ -121,9 +123,7 @@ def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*bat
     return lax.stop_gradient(centre + width * jnp.expand_dims(widths, range(like.ndim)))
 
 
-def rule(
-    mean: Float[Array, "*batch"], variance: Float[Array, "*batch"], cuts: Float[Array, "*batch K"] | None
-) -> tuple[Float[Array, "*batch Q"], Float[Array, "*batch Q"]]:
+def rule(mean: Batch, variance: Batch, cuts: Cuts) -> tuple[Float[Array, "*batch Q"], Float[Array, "*batch Q"]]:
     """Points ``f`` and weights of ``N(mean, variance)``; ``cuts`` are values of ``f``; None: Gauss-Hermite."""
     scale = jnp.sqrt(variance)[..., None]
     if cuts is None:
@@ -142,13 +142,7 @@ def slope(fun: Integrand) -> Integrand:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _expect(
-    fun: Integrand,
-    mean: Float[Array, "*batch"],
-    variance: Float[Array, "*batch"],
-    cuts: Float[Array, "*batch K"] | None,
-    args: object,
-) -> Float[Array, "*batch"]:
+def _expect(fun: Integrand, mean: Batch, variance: Batch, cuts: Cuts, args: object) -> Batch:
     points, weights = rule(mean, variance, cuts)
     return jnp.sum(weights * fun(points, jax.tree.map(lambda a: a[..., None], args)), axis=-1)
 
@@ -185,13 +179,7 @@ def _expect_jvp(fun: Integrand, primals: tuple[Any, ...], tangents: tuple[Any, .
 _expect.defjvp(_expect_jvp, symbolic_zeros=True)
 
 
-def expect(
-    fun: Integrand,
-    mean: Float[Array, "*batch"],
-    variance: Float[Array, "*batch"],
-    *args: Array,
-    cuts: Float[Array, "*batch K"] | None = None,
-) -> Float[Array, "*batch"]:
+def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None) -> Batch:
     """``E fun(f, *args)`` for ``f ~ N(mean, variance)``.
 
     Parameters
@@ -215,13 +203,7 @@ def expect(
     return _expect(lambda f, given: fun(f, *given), mean, variance, cuts, args)
 
 
-def log_expect(
-    fun: Integrand,
-    mean: Float[Array, "*batch"],
-    variance: Float[Array, "*batch"],
-    *args: Array,
-    cuts: Float[Array, "*batch K"] | None = None,
-) -> Float[Array, "*batch"]:
+def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None) -> Batch:
     """``log E exp(fun(f, *args))``: log densities stay logarithms, shifted by their own log mean before ``exp``.
 
     Parameters as in `expect`. Minus infinity where every node underflows.

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.eager import one_program
@@ -32,7 +32,7 @@ Site = Mapping[str, Any]
 Trace = Mapping[str, Site]
 
 
-def standard_normal(shape: tuple[int, ...], dtype: np.dtype, event_dim: int) -> dist.Distribution:
+def standard_normal(shape: Shape, dtype: np.dtype, event_dim: int) -> dist.Distribution:
     """Independent standard normals of a shape, whose last ``event_dim`` axes are the event."""
     scalar = dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype))
     return scalar.expand(shape).to_event(event_dim)
@@ -69,13 +69,7 @@ class InducingPrior(dist.Distribution):
     has_rsample = True
 
     def __init__(
-        self,
-        name: str,
-        basis: AbstractBasis,
-        shape: tuple[int, ...],
-        batch: tuple[int, ...] = (),
-        *,
-        validate_args: bool | None = None,
+        self, name: str, basis: AbstractBasis, shape: Shape, batch: Shape = (), *, validate_args: bool | None = None
     ) -> None:
         self.name = name
         self.basis = basis
@@ -100,7 +94,7 @@ class InducingPrior(dist.Distribution):
     def variance(self) -> Array:
         return jnp.ones(self.event_shape, self.dtype)
 
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         return jax.random.normal(key, sample_shape + self.shape(), self.dtype)
 
     rsample = sample
@@ -128,7 +122,7 @@ class InducingPrior(dist.Distribution):
         shape = jnp.shape(value)
         return placed(self.basis, shape[: len(shape) - self.event_dim], self.name)
 
-    def of_one(self, batch: tuple[int, ...]) -> "InducingPrior":
+    def of_one(self, batch: Shape) -> "InducingPrior":
         """What a recipe is told: the shape over whole plates, and the basis of one member."""
         found = InducingPrior(self.name, first_member(self.basis), self.event_shape, batch)
         found.own_dim = self.own_dim
@@ -146,9 +140,7 @@ class Belief(dist.Distribution):
     # Without this NumPyro stops the gradient at the site (TraceGraph_ELBO, RenyiELBO, TraceEnum_ELBO).
     has_rsample = True
 
-    def __init__(
-        self, value: AbstractBelief, batch_shape: tuple[int, ...] = (), *, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, value: AbstractBelief, batch_shape: Shape = (), *, validate_args: bool | None = None) -> None:
         if not isinstance(value, AbstractBelief):
             got = f"a {type(value).__name__}"
             cure = "To put a point in a guide use numpyro.distributions.Delta."
@@ -168,7 +160,7 @@ class Belief(dist.Distribution):
     def variance(self) -> Array:
         return self.value.whitened_moments()[1] ** 2
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> AbstractBelief:  # noqa: ARG002
+    def sample(self, key: Array | None, sample_shape: Shape = ()) -> AbstractBelief:  # noqa: ARG002
         if not sample_shape:
             return self.value
         several: AbstractBelief = jax.tree.map(
@@ -181,7 +173,7 @@ class Belief(dist.Distribution):
     def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
         return jnp.zeros(self.batch_shape, self.value.dtype)
 
-    def expand(self, batch_shape: tuple[int, ...]) -> "Belief":
+    def expand(self, batch_shape: Shape) -> "Belief":
         """The same belief, whose first axes are those of plates; the model's site checks that they are."""
         return Belief(self.value, tuple(batch_shape))
 
@@ -326,13 +318,13 @@ class Observation(dist.Distribution):
         """Variance of ``y`` under the predictive distribution."""
         return self.likelihood.predictive_variance(*self.latent[:2], covariance=self.covariance_latent)
 
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw ``f`` from its marginals, then ``y`` given ``f``."""
         key_latent, key_data = jax.random.split(key)
         drawn: Array = self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
         return drawn
 
-    def draw_latent(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def draw_latent(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw the latent functions at each datum from their marginals."""
         shape = sample_shape + self.mean_latent.shape
         noise = jax.random.normal(key, shape, self.mean_latent.dtype)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, over_axes, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
@@ -90,10 +90,6 @@ class BlockDiagonal(AbstractBelief):
         blocks, names = _check_blocks("scale_trils", self.scale_trils, mean)
         store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
 
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
-
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, over_axes(block_diag, self.ndim - 1)(*self.scale_trils))
 
@@ -169,10 +165,6 @@ class Structured(AbstractBelief):
         mean = _check_vector(self.mean)
         store(self, mean=mean, W=_check_columns(self.W, mean))
 
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
-
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array) -> Array:
             return inverse_factor(jnp.eye(W.shape[0], dtype=W.dtype) + W @ W.T)
@@ -188,9 +180,7 @@ class Structured(AbstractBelief):
         root = self.root()
         return x - (x @ root.T) @ root
 
-    def draw_whitened(
-        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
-    ) -> Array:
+    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
         # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
@@ -242,10 +232,6 @@ class BlockLowRank(AbstractBelief):
         W = _check_columns(self.W, mean)
         store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
 
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
-
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
         return _check_site("precision_trils", self.precision_trils, self.names, basis)
@@ -277,9 +263,7 @@ class BlockLowRank(AbstractBelief):
         together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
         return (own - together @ (together.T @ columns)).T.reshape(x.shape)
 
-    def draw_whitened(
-        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
-    ) -> Array:
+    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.

@@ -74,8 +74,7 @@ class Group:
         """A function of each basis and of the columns of ``X`` that it reads."""
         if not self.columns:
             return function(self.basis, X)[None]
-        found: Array = jax.vmap(function)(self.basis, _read(X, self.columns))
-        return found
+        return jax.vmap(function)(self.basis, _read(X, self.columns))
 
     def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         """The sum of ``k_c(X, X)``, one after the other, so that only one is held at a time."""

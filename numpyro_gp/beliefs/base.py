@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.batch import over_members
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
@@ -53,8 +53,8 @@ class Process(Protocol):
 class AbstractBelief(abc.ABC):
     """A variational posterior over the whitened values of one site.
 
-    A new posterior is a new subclass with `whitened_mean` and three methods; no model changes. All else follows
-    from these; `whitened` and `draw_whitened` may be written out for speed.
+    A new posterior is a new subclass with `whitened_mean`, or a field ``mean`` for it, and three methods; no model
+    changes. All else follows from these; `whitened` and `draw_whitened` may be written out for speed.
     All arrays get a leading axis P for a site with ``outputs=P``, and in plates the axes of these on the left of all.
     There, and where outputs have kernels of their own, methods are mapped over the members (`over_members`).
     """
@@ -65,10 +65,13 @@ class AbstractBelief(abc.ABC):
             if name in vars(cls):
                 setattr(cls, name, over_members(vars(cls)[name]))
 
+    mean: Any  # the field that `whitened_mean` shows, where a class does not say otherwise
+
     @property
-    @abc.abstractmethod
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         """The array this value looks like: mean of the whitened values, ``(M,)`` or ``(P, M)``."""
+        mean: Array = self.mean
+        return mean
 
     @abc.abstractmethod
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
@@ -129,15 +132,13 @@ class AbstractBelief(abc.ABC):
         """Standard deviations of the whitened values, of beliefs that hold them."""
         return self.whitened_moments()[1]
 
-    def draw_whitened(
-        self, key: Array, sample_shape: tuple[int, ...] = (), basis: AbstractBasis | None = None
-    ) -> Array:
+    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``; ``basis`` as in `whitened`."""
         return self.whitened(basis).draw(key, sample_shape)
 
     # What NumPyro looks at when it takes this value for an array.
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """Shape of the whitened values."""
         return self.whitened_mean.shape
 
@@ -186,7 +187,7 @@ class Point:
         return Joint(mean, jnp.broadcast_to(covariance, mean.shape + mean.shape[-1:]))
 
 
-def check_belief(site: str, belief: AbstractBelief, shape: tuple[int, ...]) -> None:
+def check_belief(site: str, belief: AbstractBelief, shape: Shape) -> None:
     """Refuse a belief whose whitened values do not fit its site."""
     if tuple(belief.shape[max(0, belief.ndim - len(shape)) :]) != tuple(shape):
         required = f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, over_axes, value_type
+from numpyro_gp.arrays import Array, Shape, over_axes, value_type
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
@@ -157,7 +157,7 @@ class BatchBasis(AbstractBasis):
     """
 
     members: AbstractBasis
-    batch: tuple[int, ...] | None = None
+    batch: Shape | None = None
     own: bool = True
 
     @property
@@ -174,8 +174,7 @@ class BatchBasis(AbstractBasis):
         return self.members.dtype
 
     def _each(self, function: Callable[[AbstractBasis], Array]) -> Array:
-        found: Array = over_axes(function, self.axes if self.own else 0)(self.members)
-        return found
+        return over_axes(function, self.axes if self.own else 0)(self.members)
 
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
         return self._each(lambda one: one.features(X))
@@ -220,7 +219,7 @@ def batch_of_bases(kernel: Kernel, inducing: Array, jitter: float | None = None)
 
 
 def over_batch(
-    build: Callable[[Kernel, Array], Basis], kernel: Kernel, inducing: Array, own: tuple[int, ...], axes: int = 2
+    build: Callable[[Kernel, Array], Basis], kernel: Kernel, inducing: Array, own: Shape, axes: int = 2
 ) -> Basis:
     """What ``build`` makes of each kernel of a batch ``own``, and each set of inducing inputs, of ``axes`` axes."""
     points = inducing.shape[:-axes]
@@ -228,11 +227,10 @@ def over_batch(
     mapped = (None if not own else 0, None if not points else 0)
     kernel = spread(kernel, own, lead) if own else kernel
     inducing = spread(inducing, points, lead) if points else inducing
-    basis: Basis = over_axes(build, len(lead), mapped)(kernel, inducing)
-    return basis
+    return over_axes(build, len(lead), mapped)(kernel, inducing)
 
 
-def spread(tree: Tree, lead: tuple[int, ...], target: tuple[int, ...]) -> Tree:
+def spread(tree: Tree, lead: Shape, target: Shape) -> Tree:
     """A tree whose leaves have ``target`` on their left where they had ``lead``, which broadcasts to it."""
 
     def one(leaf: Array) -> Array:
@@ -243,20 +241,20 @@ def spread(tree: Tree, lead: tuple[int, ...], target: tuple[int, ...]) -> Tree:
     return found
 
 
-def fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+def fits(shape: Shape, target: Shape) -> bool:
     """Whether a shape broadcasts to another."""
     tail = target[len(target) - len(shape) :]
     return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
-def placed(basis: AbstractBasis, batch: tuple[int, ...], site: str) -> AbstractBasis:
+def placed(basis: AbstractBasis, batch: Shape, site: str) -> AbstractBasis:
     """The basis of a site in plates of the shape ``batch``, in which axes that no plate has are 1."""
     if not isinstance(basis, BatchBasis) or basis.batch is None:
         return BatchBasis(basis, batch, own=False) if batch else basis
     return BatchBasis(in_plates(basis.members, basis.batch, batch, site), batch)
 
 
-def in_plates(tree: Tree, lead: tuple[int, ...], batch: tuple[int, ...], site: str) -> Tree:
+def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
     """A tree whose leaves have ``batch`` on their left where they had ``lead``.
 
     ``lead``, the axes of kernels, broadcasts against ``batch``; where the last axis of that is free, which is then the

@@ -11,6 +11,7 @@ from numpyro_gp.arrays import Array, over_axes
 from numpyro_gp.beliefs.basis import BatchBasis
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def member_axes(process: Any) -> Any:
@@ -26,7 +27,7 @@ def member_axes(process: Any) -> Any:
     return jax.tree_util.tree_map_with_path(axis, process)
 
 
-def each_member(function: Callable[..., Any], process: Any, basis: BatchBasis, *own: Any) -> Any:
+def each_member(function: Callable[..., Result], process: Any, basis: BatchBasis, *own: Any) -> Result:
     """``function(process, basis, *own)`` of each member, results with the axes of the batch on their left.
 
     Arrays of the process and of ``own`` have these axes on their left.

@@ -66,10 +66,6 @@ class Coupled(AbstractBelief):
         mean = check_mean("mean", self.mean)
         store(self, mean=mean, scale_tril=check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True))
 
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
-
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)
 
@@ -111,10 +107,6 @@ class MeanField(AbstractBelief):
         if scale.shape != mean.shape:
             fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "One scale for each value.")
         store(self, mean=mean, scale=scale)
-
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, over_axes(jnp.diag, self.ndim - 1)(self.scale))

@@ -37,12 +37,15 @@ class InverseCovariance(NamedTuple):
 
     Attributes
     ----------
+    inverse
+        ``L_T^-1``.
     projection
         ``L_T^-1 L_B^T``.
     kl
         ``sum_i log L_T,ii - (M - |L_T^-1|_F^2) / 2``, summed over outputs.
     """
 
+    inverse: Float[Array, "*batch M M"]
     projection: Float[Array, "*batch M M"]
     kl: Float[Array, ""]
 
@@ -59,7 +62,7 @@ def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M
     factor, inverse = factorise(eye + transposed @ (gram @ B_tril))
     outputs = B_tril.size // size**2
     kl = jnp.sum(half_log_det(factor)) - 0.5 * (outputs * size - jnp.sum(inverse**2))
-    return InverseCovariance(inverse @ transposed, kl)
+    return InverseCovariance(inverse, inverse @ transposed, kl)
 
 
 @value_type()
@@ -161,10 +164,6 @@ class Hybrid(AbstractBelief):
     def __post_init__(self) -> None:
         store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
 
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
-
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
         site = single(self, basis)
@@ -225,10 +224,6 @@ class Orthogonal(AbstractBelief):
 
     def __post_init__(self) -> None:
         store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
-
-    @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return self.mean
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)

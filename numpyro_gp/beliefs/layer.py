@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
-from numpyro_gp.linalg import factorise
+from numpyro_gp.linalg import add_to_diagonal, factorise
 
 
 @value_type(static=("mean",))
@@ -78,7 +78,7 @@ class DecoupledLayer(AbstractBelief):
     def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
         """``L_a^-1``, with the jitter of the covariance basis."""
         gram = basis.kernel.matrix(self.Z_mean)
-        return factorise(gram + basis.jitter * jnp.eye(gram.shape[0], dtype=gram.dtype))[1]
+        return factorise(add_to_diagonal(gram, basis.jitter[None]))[1]
 
     def coefficients(self, basis: Basis) -> Float[Array, "*batch G"]:
         """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""

@@ -24,12 +24,12 @@ from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like,
 ROWS_TO_REPAY = 8
 SMALLEST = 64
 
+Vector = Float[Array, "*batch M"]
+Factor = Float[Array, "*batch M M"]
+
 
 def plain_marginals(
-    features: Float[Array, "M N"],
-    prior: Float[Array, " N"],
-    mean: Float[Array, "*batch M"],
-    factor: Float[Array, "*batch M M"],
+    features: Float[Array, "M N"], prior: Float[Array, " N"], mean: Vector, factor: Factor
 ) -> Marginals:
     """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``, before it is kept above rounding error."""
     rooted = flipped(factor) @ features
@@ -39,11 +39,7 @@ def plain_marginals(
 
 
 def whitened_marginals(
-    basis: AbstractBasis,
-    X: Float[Array, "N D"],
-    mean: Float[Array, "*batch M"],
-    factor: Float[Array, "*batch M M"],
-    covariance: Float[Array, "*batch M M"] | None = None,
+    basis: AbstractBasis, X: Float[Array, "N D"], mean: Vector, factor: Factor, covariance: Factor | None = None
 ) -> Marginals:
     """``A^T m`` and ``k_nn + A_n^T (C C^T - I) A_n`` at each row, kept above rounding error.
 
@@ -70,7 +66,7 @@ def whitened_marginals(
 
 
 def signed_rows(
-    inverse: Float[Array, "M M"], mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"]
+    inverse: Float[Array, "M M"], mean: Vector, factor: Factor
 ) -> tuple[Float[Array, "*batch M+1 M"], Float[Array, "*batch M"]]:
     """All that the rows of data are multiplied with, once for each posterior draw.
 

@@ -15,9 +15,12 @@ from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
 
+# Indices of the rows of a mean basis that stand for all of them.
+Rows = Int[Array, " J"] | None
+
 
 def mean_norm(
-    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Int[Array, " J"] | None = None
+    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Rows = None
 ) -> Float[Array, ""]:
     """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from rows ``J`` (mathematics.md section 4.6).
 
@@ -36,11 +39,7 @@ def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch
 
 
 def residual_norm(
-    basis: Basis,
-    points: Float[Array, "G D"],
-    a: Float[Array, "*batch G"],
-    t: Float[Array, "*batch M"],
-    columns: Int[Array, " J"] | None,
+    basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"], t: Float[Array, "*batch M"], columns: Rows
 ) -> Float[Array, ""]:
     """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (mathematics.md section 4.6).
 
@@ -85,7 +84,7 @@ def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Arr
     return array
 
 
-def check_columns(columns: ArrayLike | None, size: int) -> Int[Array, " J"] | None:
+def check_columns(columns: ArrayLike | None, size: int) -> Rows:
     """Return an index set of the mean basis: whole numbers, at most one of each."""
     if columns is None:
         return None

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
 from numpyro_gp.checks import check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.linalg import default_jitter, factorise, half_log_det, inverse_factor, solve_lower
+from numpyro_gp.linalg import add_to_diagonal, default_jitter, factorise, half_log_det, inverse_factor, solve_lower
 
 
 class GaussianData(NamedTuple):
@@ -145,8 +145,7 @@ def orthogonal_optimum(
     prior = basis.matrix(gamma)
     relative = default_jitter(basis.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(prior))
-    residual = prior - cross.T @ cross + amount * jnp.eye(gamma.shape[0], dtype=basis.dtype)
-    _, inverse = factorise(residual)
+    _, inverse = factorise(add_to_diagonal(prior - cross.T @ cross, amount[None]))
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
     features = jnp.concatenate([data.features, inverse @ (scaled - cross.T @ data.features)])
     precision = jnp.eye(features.shape[0], dtype=basis.dtype) + features @ features.T

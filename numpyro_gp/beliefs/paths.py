@@ -15,13 +15,12 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.mean_basis import projected, single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
-from numpyro_gp.linalg import factorise
 
 # Standard normal noise by what it is for and its shape: from a key, or from sample sites of a model.
 Normal = Callable[[str, tuple[int, ...]], Array]
@@ -73,13 +72,13 @@ def root(variance: Array) -> Array:
     return jnp.where(is_positive, jnp.sqrt(jnp.where(is_positive, variance, 1)), 0)
 
 
+# One for each part of a basis; and with further ones for means that have points of their own.
+Priors = tuple[PriorDraw, ...]
+Corrections = tuple[Correction, ...]
+
+
 @singledispatch
-def corrections(
-    process: Process,
-    basis: AbstractBasis,  # noqa: ARG001
-    priors: tuple[PriorDraw, ...],  # noqa: ARG001
-    normal: Normal,  # noqa: ARG001
-) -> tuple[Correction, ...]:
+def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:  # noqa: ARG001
     """What is added to draws of the prior, one for each part of the basis, to make them one of the process.
 
     A belief of your own that is a distribution of whitened values (`AbstractBelief.whitened`) needs nothing; others
@@ -98,9 +97,7 @@ def corrections(
     fail("the process", "one whose functions are known", f"a {type(process).__name__}", cure, TypeError)
 
 
-def _conditioned(
-    basis: AbstractBasis, v: Float[Array, "*batch M"], priors: tuple[PriorDraw, ...], normal: Normal
-) -> tuple[Correction, ...]:
+def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
     """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
     parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
     noise, found, start = normal("jitter", v.shape), [], 0
@@ -115,14 +112,12 @@ def _conditioned(
 
 
 @corrections.register
-def _(process: Point, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal) -> tuple[Correction, ...]:
+def _(process: Point, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     return _conditioned(basis, process.v, priors, normal)
 
 
 @corrections.register
-def _(
-    process: AbstractBelief, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
-) -> tuple[Correction, ...]:
+def _(process: AbstractBelief, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     mean, factor = process.whitened(basis)
     return _conditioned(basis, _drawn(mean, factor, normal), priors, normal)
 
@@ -132,9 +127,7 @@ def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], n
 
 
 @corrections.register
-def _(
-    process: Orthogonal, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
-) -> tuple[Correction, ...]:
+def _(process: Orthogonal, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     mean = process.mean - projected(site, process.Z_gamma, process.a)
     v = _drawn(mean, process.scale_tril, normal)
@@ -143,25 +136,21 @@ def _(
 
 
 @corrections.register
-def _(process: Hybrid, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal) -> tuple[Correction, ...]:
+def _(process: Hybrid, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     v = _drawn(process.mean, process.scale_tril, normal)
     return (*_conditioned(site, v, priors, normal), Correction(site.kernel, process.Z_gamma, process.a))
 
 
 @corrections.register
-def _(
-    process: Decoupled, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
-) -> tuple[Correction, ...]:
+def _(process: Decoupled, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     own = Correction(site.kernel, process.Z_alpha, process.a)
     return (_inverse(site, process.B_tril, priors[0], normal), own)
 
 
 @corrections.register
-def _(
-    process: DecoupledLayer, basis: AbstractBasis, priors: tuple[PriorDraw, ...], normal: Normal
-) -> tuple[Correction, ...]:
+def _(process: DecoupledLayer, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     own = Correction(site.kernel, process.Z_mean, process.coefficients(site))
     if process.scale_tril is None:
@@ -172,11 +161,7 @@ def _(
 
 def _inverse(site: Basis, B_tril: Float[Array, "*batch M M"], prior: PriorDraw, normal: Normal) -> Correction:
     """``-E(x)^T (E f0 + L_T^-1 xi)``: the prior that saw zeros through ``L_B^T f(Z)`` with unit noise."""
-    transposed = jnp.swapaxes(B_tril, -1, -2)
-    gram = site.kernel.matrix(site.inducing)
-    inner = jnp.broadcast_to(jnp.eye(site.size, dtype=gram.dtype), B_tril.shape) + transposed @ (gram @ B_tril)
-    inverse = factorise(inner)[1]
-    seen = jnp.einsum("...ij,...j->...i", transposed, prior(site.inducing)) + normal("value", B_tril.shape[:-1])
-    explained = jnp.einsum("...ij,...j->...i", inverse, seen)
-    projection = inverse @ transposed
-    return Correction(site.kernel, site.inducing, -jnp.einsum("...ij,...i->...j", projection, explained))
+    found = inverse_covariance(site.kernel.matrix(site.inducing), B_tril)
+    pulled = jnp.einsum("...ji,...j->...i", B_tril, prior(site.inducing))
+    explained = jnp.einsum("...ij,...j->...i", found.inverse, pulled + normal("value", B_tril.shape[:-1]))
+    return Correction(site.kernel, site.inducing, -jnp.einsum("...ij,...i->...j", found.projection, explained))

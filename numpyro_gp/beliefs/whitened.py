@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.linalg import cholesky, half_log_det
 
 
@@ -29,7 +29,7 @@ class Whitened(NamedTuple):
         """``|m|^2/2 + kl(C)``, the divergence from ``N(0, I)``, summed over outputs."""
         return 0.5 * jnp.sum(self.mean**2) + covariance_kl(self.scale_tril)
 
-    def draw(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+    def draw(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draws of the values, shape ``sample_shape + mean.shape``."""
         noise = jax.random.normal(key, sample_shape + self.mean.shape, self.mean.dtype)
         lead = (None,) * len(sample_shape)

@@ -68,14 +68,19 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
 
 
 def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    basis = _basis(name, prior)
+    _basis(name, prior)
     center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
-    factors = {}
+    return BlockDiagonal(center, _factors(name, prior, "scale_tril", scale))
+
+
+def _factors(name: str, prior: InducingPrior, kind: str, scale: float) -> dict[str, Array]:
+    """A lower factor for each component, which starts at ``scale * I``."""
+    basis, factors = _basis(name, prior), {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
         start = identity_factor((*prior.batch_shape, size), scale, prior.dtype)
-        site = f"{name}/{component}/scale_tril"
+        site = f"{name}/{component}/{kind}"
         factors[component] = member_param(site, prior, start, 2, constraint=lower_factor)
-    return BlockDiagonal(center, factors)
+    return factors
 
 
 def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
@@ -202,14 +207,8 @@ def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool,
 def _block_low_rank(
     name: str, prior: InducingPrior, *, start: Start, natural: bool, scale: float, mean: ArrayLike | None
 ) -> BlockLowRank:
-    basis = _basis(name, prior)
+    _basis(name, prior)
     center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
-    factors = {}
-    for component, size in zip(basis.names, basis.sizes, strict=True):
-        begin = identity_factor((*prior.batch_shape, size), 1 / scale, prior.dtype)
-        site = f"{name}/{component}/precision_tril"
-        factors[component] = member_param(site, prior, begin, 2, constraint=lower_factor)
+    factors = _factors(name, prior, "precision_tril", 1 / scale)
     belief = BlockLowRank(center, factors, W)
-    if not natural:
-        return belief
-    return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W)
+    return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W) if natural else belief

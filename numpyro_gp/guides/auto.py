@@ -20,12 +20,14 @@ from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
-from numpyro_gp.guides.setup import in_one_program, is_set_up_here, is_traced
+from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.guides.validation import Validated
-from numpyro_gp.sites import Belief, Site, Trace, role, standard_normal, unwrap
+from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, standard_normal, unwrap
 
 # Plates are found anew for calls of another kind: at most so many kinds are remembered, the first found leaving first.
 CALLS_KEPT = 16
+# Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
+KINDS = ("gp", "latent", None)
 # What is kept of each latent site of the first call.
 KEPT = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
 
@@ -82,12 +84,12 @@ class AutoGP(AutoGuide):
 
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
         self.prototype_trace = self._run_model(args, kwargs)
-        latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
-        unknown = sorted(set(self.recipes) - set(latent))
-        if unknown:
+        latent, mine = self._latent(), set(self._mine())
+        if unknown := sorted(set(self.recipes) - set(latent)):
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
-        self._record_plates(args, kwargs)
-        mine = {name for name, site in latent.items() if role(site) is not None or name in self.recipes}
+        self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
+        self._use_plates(*_plates_of(self.prototype_trace))
+        self._fitted_sizes = dict(self._full_sizes)
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
             self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
@@ -97,11 +99,6 @@ class AutoGP(AutoGuide):
         checks = Validated() if is_set_up_here() else nullcontext()
         with handlers.block(), given_rows_again(), checks, handlers.seed(rng_seed=key):
             return handlers.trace(self.model).get_trace(*args, **kwargs)
-
-    def _record_plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
-        self._use_plates(*_plates_of(self.prototype_trace))
-        self._fitted_sizes = dict(self._full_sizes)
 
     def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:
         self._frames, self._full_sizes = frames, full_sizes
@@ -113,32 +110,22 @@ class AutoGP(AutoGuide):
             return
         signature = _signature(args, kwargs)
         if signature not in self._plates_by_call:
-            found: list[Any] = []
-
-            def shapes() -> None:
-                with handlers.block(), handlers.seed(rng_seed=0):
-                    found.append(_plates_of(handlers.trace(self.model).get_trace(*args, **kwargs)))
-
-            jax.eval_shape(shapes)
             if len(self._plates_by_call) >= CALLS_KEPT:
                 del self._plates_by_call[next(iter(self._plates_by_call))]
-            self._plates_by_call[signature] = found[0]
+            self._plates_by_call[signature] = _plates_of(abstract_trace(self.model, args, kwargs))
         self._use_plates(*self._plates_by_call[signature])
+
+    def _latent(self) -> dict[str, Any]:
+        return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}
 
     def _mine(self) -> dict[str, Any]:
         """Sites that this guide handles itself, in the order of the model."""
-        return {
-            name: site
-            for name, site in self.prototype_trace.items()
-            if _is_latent(site) and (role(site) is not None or name in self.recipes)
-        }
+        return {name: s for name, s in self._latent().items() if role(s) is not None or name in self.recipes}
 
     # ---------------------------------------------------------------------------- the guide
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
-        if is_traced():
-            return self._sample_sites(args, kwargs)
         return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
 
     def _sample_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +145,9 @@ class AutoGP(AutoGuide):
                     stack.enter_context(plates[frame.name])
                 fn = self._distribution(name, site, args, kwargs)
                 result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
-        list_in_order(name for name, site in self.prototype_trace.items() if _is_latent(site))
+        latent = self._latent()
+        list_in_order(latent)
         if is_new:
-            latent = {name: site for name, site in self.prototype_trace.items() if _is_latent(site)}
             keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
             self.prototype_trace = {n: {k: jax.tree.map(keep, site[k]) for k in KEPT} for n, site in latent.items()}
         return result
@@ -206,11 +193,13 @@ class AutoGP(AutoGuide):
 
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
-    def _distributions(self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _distributions(
+        self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any], kinds: tuple[str | None, ...] = KINDS
+    ) -> dict[str, Any]:
         """Distribution of each of this guide's own sites at given parameters, over the whole plate."""
         found: dict[str, Any] = {}
         for name, site in self._mine().items():
-            if role(site) in ("noise", "function"):
+            if role(site) not in kinds:
                 continue
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                 found[name] = self._distribution(name, site, args, kwargs)
@@ -218,12 +207,7 @@ class AutoGP(AutoGuide):
 
     def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
-        params = self._fitted(params)
-        found: dict[str, Any] = {}
-        for name, site in self._mine().items():
-            if role(site) == "gp":
-                with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
-                    found[name] = self._distribution(name, site, (), {})
+        found = self._distributions(self._fitted(params), (), {}, ("gp",))
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
     def global_values(self, rng_key: Array, params: dict[str, Any]) -> dict[str, Any]:
@@ -325,15 +309,9 @@ def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
     A minibatch without latent sites is opened too, for its rows: the model replays those of the guide (`keyed_rows`).
     """
     sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
-    stacks = [(_is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
-    frames = {
-        f.name: f for is_latent, stack in stacks for f in stack if is_latent or f.size != sizes.get(f.name, f.size)
-    }
+    stacks = [(is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
+    frames = {f.name: f for is_ours, stack in stacks for f in stack if is_ours or f.size != sizes.get(f.name, f.size)}
     return frames, sizes
-
-
-def _is_latent(site: Site) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
 
 
 def _standard_normal(site: Any) -> dist.Distribution:

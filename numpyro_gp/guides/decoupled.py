@@ -7,6 +7,7 @@ default gives preconditioned coordinates to the ordinary optimiser, and natural 
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,8 @@ from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
-from numpyro_gp.guides.recipes import Recipe, coupled, member_param, start_scale
-from numpyro_gp.linalg import factorise, inverse_lower, jittered
+from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
+from numpyro_gp.linalg import add_to_diagonal, factorise, inverse_lower, jittered
 from numpyro_gp.sites import InducingPrior
 
 ROUTES = ("adaptive", "diagonal", "exact", "newton")
@@ -32,7 +33,51 @@ DIAGONAL_EPS = 1e-2
 Observed = tuple[Array, Array, Array]
 # How a recipe keeps ``a``: its value, and what sees its curvature.
 Parts = tuple[Array, Probe | None]
-Route = Callable[[str, InducingPrior, Array], Parts]
+Given = Orthogonal | None  # a belief to start from
+Route = Callable[[str, InducingPrior, "MeanPoints"], Parts]
+
+
+class MeanPoints(NamedTuple):
+    """Inducing inputs of the mean alone, under the name of their argument; the rows of them that a step draws."""
+
+    label: str
+    points: Array
+    columns: int | None
+    train_inputs: bool
+
+    @classmethod
+    def checked(cls, label: str, value: ArrayLike, columns: int | None, train_inputs: bool) -> "MeanPoints":
+        """Those that a recipe was given."""
+        points = check_points(label, value)
+        if columns is not None and check_count("columns", columns) > len(points):
+            cure = "Pass None for the exact quadratic term."
+            fail("columns", f"at most {len(points)}, the rows of {label}", columns, cure)
+        return cls(label, points, columns, train_inputs)
+
+    def inputs(self, name: str, prior: InducingPrior) -> Array:
+        """The inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
+        if not isinstance(prior.basis, Basis):
+            got = f"one with a {type(prior.basis).__name__}"
+            cure = "For an additive site use ngp.guides.coupled() or one of the additive recipes."
+            required = "a single Gaussian process, made by gp()"
+            fail(f"the site {name!r} of a recipe with {self.label}", required, got, cure, TypeError)
+        check_points(f"{self.label} of the recipe for {name!r}", self.points, prior.basis.inducing.shape[-1])
+        inputs = jnp.asarray(self.points, prior.dtype)
+        return numpyro.param(f"{name}/{self.label}", inputs) if self.train_inputs else inputs
+
+    def zeros(self, prior: InducingPrior) -> Array:
+        """A zero mean: coefficients of each output and member of plates."""
+        return jnp.zeros((*prior.shape()[:-1], len(self.points)), prior.dtype)
+
+    def drawn(self, name: str) -> Array | None:
+        """Draw the rows of this step with a key of their own, so that they do not depend on the data batch."""
+        if self.columns is None:
+            return None
+        key = numpyro.prng_key()
+        if key is None:
+            required = "run under numpyro.handlers.seed: its recipe draws columns"
+            fail(f"the guide of site {name!r}", required, "no random key", "Use SVI or ngp.fit, or pass columns=None.")
+        return jax.random.choice(key, len(self.points), (self.columns,), replace=False)
 
 
 def decoupled(
@@ -63,18 +108,13 @@ def decoupled(
         cure = "Use ngp.guides.orthogonal(Z_gamma, natural=True), which is as large and better conditioned."
         fail("natural", required, natural, cure)
     start_scale(scale)
-    points, columns = _check_points("Z_alpha", Z_alpha, columns)
-    return partial(_decoupled, points=points, columns=columns, scale=scale, train_inputs=train_inputs)
+    return partial(_decoupled, mean=MeanPoints.checked("Z_alpha", Z_alpha, columns, train_inputs), scale=scale)
 
 
-def _decoupled(
-    name: str, prior: InducingPrior, *, points: Array, columns: int | None, scale: float, train_inputs: bool
-) -> Decoupled:
-    inputs = _inputs(name, prior, "Z_alpha", points, train_inputs)
-    a = _zeros(f"{name}/a", prior, len(points))
-    eye = scale * jnp.eye(prior.event_shape[-1], dtype=prior.dtype)
-    factor = member_param(f"{name}/B_tril", prior, jnp.broadcast_to(eye, prior.shape() + eye.shape[-1:]), 2)
-    return Decoupled(inputs, a, jnp.tril(factor), _draw(name, columns, len(points)))
+def _decoupled(name: str, prior: InducingPrior, *, mean: MeanPoints, scale: float) -> Decoupled:
+    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.zeros(prior))
+    factor = member_param(f"{name}/B_tril", prior, identity_factor(prior.shape(), scale, prior.dtype), 2)
+    return Decoupled(inputs, a, jnp.tril(factor), mean.drawn(name))
 
 
 def hybrid(
@@ -91,19 +131,14 @@ def hybrid(
     fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
     is a plain parameter.
     """
-    start_scale(scale)
-    points, columns = _check_points("Z_gamma", Z_gamma, columns)
-    return partial(
-        _hybrid, points=points, columns=columns, beta=coupled(natural=natural, scale=scale), train_inputs=train_inputs
-    )
+    mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
+    return partial(_hybrid, mean=mean, beta=coupled(natural=natural, scale=scale))
 
 
-def _hybrid(
-    name: str, prior: InducingPrior, *, points: Array, columns: int | None, beta: Recipe, train_inputs: bool
-) -> Hybrid:
-    inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
-    a, own = _zeros(f"{name}/a", prior, len(points)), beta(name, prior)
-    return Hybrid(inputs, a, own.mean, own.scale_tril, _draw(name, columns, len(points)))
+def _hybrid(name: str, prior: InducingPrior, *, mean: MeanPoints, beta: Recipe) -> Hybrid:
+    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.zeros(prior))
+    own = beta(name, prior)
+    return Hybrid(inputs, a, own.mean, own.scale_tril, mean.drawn(name))
 
 
 def orthogonal(
@@ -172,43 +207,32 @@ def orthogonal(
     if eps is not None:
         check_nonnegative("eps", eps)
     start_scale(scale)
-    points, columns = _check_points("Z_gamma", Z_gamma, columns)
+    mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     beta = coupled(natural=natural, scale=scale) if start is None else partial(_beta_from, start=start, natural=natural)
-    if start is not None and start.a.shape[-1] != len(points):
-        fail("start", f"a belief on the {len(points)} rows of Z_gamma", f"one on {start.a.shape[-1]}", "Use the same.")
+    if start is not None and start.a.shape[-1] != (count := len(mean.points)):
+        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", "Use the same.")
     route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
     if gamma != "adaptive":
         route = partial(route, kind=gamma, step=gamma_step)
-    return partial(_orthogonal, points=points, columns=columns, beta=beta, route=route, train_inputs=train_inputs)
+    return partial(_orthogonal, at=mean, beta=beta, route=route)
 
 
-def _orthogonal(
-    name: str,
-    prior: InducingPrior,
-    *,
-    points: Array,
-    columns: int | None,
-    beta: Recipe,
-    route: Route,
-    train_inputs: bool,
-) -> Orthogonal:
-    inputs = _inputs(name, prior, "Z_gamma", points, train_inputs)
-    own, drawn = beta(name, prior), _draw(name, columns, len(points))
-    a, probe = route(name, prior, points)
+def _orthogonal(name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, route: Route) -> Orthogonal:
+    inputs, own, drawn = at.inputs(name, prior), beta(name, prior), at.drawn(name)
+    a, probe = route(name, prior, at)
     return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, probe)
 
 
-def _adaptive(name: str, prior: InducingPrior, points: Array, *, eps: float | None, start: Orthogonal | None) -> Parts:
+def _adaptive(name: str, prior: InducingPrior, at: MeanPoints, *, eps: float | None, start: Orthogonal | None) -> Parts:
     """``a = b / (diag(H) + eps)``, the divisor computed once and kept with the parameters."""
     value = DIAGONAL_EPS if eps is None else eps
 
     def initial(key: Array) -> Array:  # noqa: ARG001
-        return gamma_scale(prior.basis, jnp.asarray(points, prior.dtype), value)
+        return gamma_scale(prior.basis, jnp.asarray(at.points, prior.dtype), value)
 
     width = lax.stop_gradient(numpyro.param(f"{name}/gamma_scale", initial))
-    zeros = jnp.zeros(prior.shape()[:-1] + width.shape, prior.dtype)
-    lead = (None,) * (zeros.ndim - 1)
-    b = member_param(f"{name}/gamma", prior, zeros if start is None else start.a / width[lead])
+    lead = (None,) * (len(prior.shape()) - 1)
+    b = member_param(f"{name}/gamma", prior, at.zeros(prior) if start is None else start.a / width[lead])
     return b * width[lead], None
 
 
@@ -219,30 +243,16 @@ def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
 
 
 def _natural_route(
-    name: str,
-    prior: InducingPrior,
-    points: Array,
-    *,
-    kind: str,
-    step: float,
-    eps: float | None,
-    start: Orthogonal | None,
+    name: str, prior: InducingPrior, at: MeanPoints, *, kind: str, step: float, eps: float | None, start: Given
 ) -> Parts:
     """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
-    zeros = jnp.zeros((*prior.shape()[:-1], len(points)), prior.dtype)
-    stored = natural_param(name, "gamma", zeros if start is None else start.a, prior.event_dim)
+    stored = natural_param(name, "gamma", at.zeros(prior) if start is None else start.a, prior.event_dim)
     a, weight, covariance = natural_coefficients(stored, kind, step, eps, stored.ndim - prior.own_dim)
     return a, Probe(weight, covariance, kind == "newton")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
-def natural_coefficients(
-    a: Array,
-    kind: str,
-    step: float,  # noqa: ARG001
-    eps: float | None,  # noqa: ARG001
-    members: int = 0,
-) -> Observed:
+def natural_coefficients(a: Array, kind: str, step: float, eps: float | None, members: int = 0) -> Observed:  # noqa: ARG001
     """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
 
     See mathematics.md section 4.5.
@@ -261,22 +271,14 @@ def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None, m
 
 
 def _coefficients_backward(
-    kind: str,
-    step: float,
-    eps: float | None,
-    members: int,  # noqa: ARG001
-    _: None,
-    cotangents: Observed,
+    kind: str, step: float, eps: float | None, _members: int, _: None, cotangents: Observed
 ) -> tuple[Array]:
     slope, weight, half = cotangents
     curvature = 2 * half / weight.reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
     if kind == "diagonal":
         return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
-    if eps is None:
-        metric, _ = jittered(curvature, None)
-    else:
-        metric = curvature + eps * jnp.broadcast_to(jnp.eye(slope.shape[-1], dtype=slope.dtype), curvature.shape)
-    _, inverse = factorise(metric)
+    added = None if eps is None else jnp.full(slope.shape, eps, slope.dtype)
+    _, inverse = factorise(jittered(curvature, None)[0] if added is None else add_to_diagonal(curvature, added))
     return (step * jnp.einsum("...ji,...j->...i", inverse, jnp.einsum("...ij,...j->...i", inverse, slope)),)
 
 
@@ -295,41 +297,3 @@ def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: b
     precision, axes = jnp.swapaxes(inverse, -1, -2) @ inverse, prior.event_dim
     shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean), axes)
     return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision, axes + 1)))
-
-
-def _check_points(name: str, value: ArrayLike, columns: int | None) -> tuple[Array, int | None]:
-    points = check_points(name, value)
-    if columns is None:
-        return points, None
-    columns = check_count("columns", columns)
-    if columns > len(points):
-        cure = "Pass None for the exact quadratic term."
-        fail("columns", f"at most {len(points)}, the rows of {name}", columns, cure)
-    return points, columns
-
-
-def _inputs(name: str, prior: InducingPrior, label: str, points: Array, train_inputs: bool) -> Array:
-    """The mean's inducing inputs, constant or a parameter; refuse sites they cannot belong to."""
-    if not isinstance(prior.basis, Basis):
-        got = f"one with a {type(prior.basis).__name__}"
-        cure = "For an additive site use ngp.guides.coupled() or one of the additive recipes."
-        required = "a single Gaussian process, made by gp()"
-        fail(f"the site {name!r} of a recipe with {label}", required, got, cure, TypeError)
-    check_points(f"{label} of the recipe for {name!r}", points, prior.basis.inducing.shape[-1])
-    inputs = jnp.asarray(points, prior.dtype)
-    return numpyro.param(f"{name}/{label}", inputs) if train_inputs else inputs
-
-
-def _zeros(name: str, prior: InducingPrior, size: int) -> Array:
-    return member_param(name, prior, jnp.zeros((*prior.shape()[:-1], size), prior.dtype))
-
-
-def _draw(name: str, columns: int | None, size: int) -> Array | None:
-    """Draw the rows of this step with a key of their own, so that they do not depend on the data batch."""
-    if columns is None:
-        return None
-    key = numpyro.prng_key()
-    if key is None:
-        required = "run under numpyro.handlers.seed: its recipe draws columns"
-        fail(f"the guide of site {name!r}", required, "no random key", "Use SVI or ngp.fit, or pass columns=None.")
-    return jax.random.choice(key, size, (columns,), replace=False)

@@ -5,7 +5,6 @@ took as long as the rest of a small step. Here the rows are images of ``0 .. B -
 ``0 .. N - 1`` that a key chooses: a Feistel network on the next power of two, walked until it lands below N.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -111,9 +110,6 @@ class keyed_rows(Messenger):
     ...     rows.shape
     (4,)
     """
-
-    def __init__(self, fn: Callable[..., object] | None = None) -> None:
-        super().__init__(fn)
 
     def process_message(self, msg: dict[str, Any]) -> None:
         """Leaves plates alone that hold all their rows, or rows that someone else chose."""

@@ -101,8 +101,7 @@ def natural_expectations(shift: Array, precision: Array) -> Expectations:
     shift : Array (..., M)
     precision : Array (..., M, M)
     """
-    found: Expectations = over_axes(_expectations, shift.ndim - 1)(shift, precision)
-    return found
+    return over_axes(_expectations, shift.ndim - 1)(shift, precision)
 
 
 def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs import Coupled, MeanField
 from numpyro_gp.beliefs.coupled import Moments
 from numpyro_gp.checks import check_positive, fail
@@ -34,8 +34,8 @@ class LocalPrior(NamedTuple):
 
     prior: dist.Distribution
     dtype: np.dtype
-    full_shape: tuple[int, ...]
-    event_shape: tuple[int, ...]
+    full_shape: Shape
+    event_shape: Shape
     arguments: tuple[object, ...]
     keywords: Mapping[str, object]
 
@@ -48,7 +48,7 @@ def start_scale(scale: ArrayLike) -> Array:
     return array
 
 
-def identity_factor(shape: tuple[int, ...], scale: float, dtype: np.dtype) -> Array:
+def identity_factor(shape: Shape, scale: float, dtype: np.dtype) -> Array:
     """``scale * I`` for each output: factors ``(M, M)`` or ``(P, M, M)``."""
     return jnp.broadcast_to(scale * jnp.eye(shape[-1], dtype=dtype), shape + shape[-1:])
 

@@ -8,7 +8,7 @@ stand for. Arguments stay known while the code runs, and checks of other values 
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro
+from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
@@ -31,20 +32,8 @@ NEEDS_VALUES = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.UnexpectedTracerError,
 )
-ATOMS = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    type(None),
-    type,
-    types.ModuleType,
-    np.ndarray,
-    np.generic,
-    np.dtype,
-    jax.Array,
-)
+PLAIN = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic)
+ATOMS = (*PLAIN, type, types.ModuleType, np.ndarray, jax.Array)
 EAGER = jax.core.get_opaque_trace_state()  # where nothing is traced, as when this file is imported
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
@@ -76,13 +65,16 @@ class SetUp(NamedTuple):
 def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
-    Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly.
+    Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly; and as it is where it
+    is being traced.
     """
     return set_up(function, (), *owners).result
 
 
 def set_up(function: Callable[[], Any], inputs: Sequence[Array], *owners: object) -> SetUp:
     """`in_one_program`, and the same again for other ``inputs``: arrays that the function closes over."""
+    if is_traced():
+        return SetUp(function(), None)
     watched = (*owners, *active_handlers())
     with _undone(watched, on_failure_only=True):
         try:
@@ -90,6 +82,18 @@ def set_up(function: Callable[[], Any], inputs: Sequence[Array], *owners: object
                 return _compiled(function, inputs, watched)
         except (*NEEDS_VALUES, UnfitStart):
             return SetUp(function(), None)
+
+
+def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Sites of a model or guide with their shapes: nothing is computed."""
+    found: dict[str, Any] = {}
+
+    def run() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            found.update(handlers.trace(function).get_trace(*args, **kwargs))
+
+    jax.eval_shape(run)
+    return found
 
 
 def try_out(function: Callable[[], Any], *owners: object) -> None:

@@ -63,18 +63,10 @@ def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) 
     return None
 
 
-@features.register
-def _(kernel: Sum, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    return _both(_sum, kernel, key, num, points)
-
-
-@features.register
-def _(kernel: Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    return _both(_product, kernel, key, num, points)
-
-
-def _both(combine: Any, kernel: Sum | Product, key: Array, num: int, points: Array) -> Features | None:
-    keys = jax.random.split(key)
+@features.register(Sum)
+@features.register(Product)
+def _(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    combine, keys = _sum if isinstance(kernel, Sum) else _product, jax.random.split(key)
     parts = [features(part, own, num, points) for part, own in zip((kernel.first, kernel.second), keys, strict=True)]
     return None if None in parts else Partial(combine, *parts)
 
@@ -254,27 +246,12 @@ def _exact(values: Float[Array, "N R"]) -> Blocks:
     return (values[:, None, :],)
 
 
-@features.register
-def _(kernel: Linear, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_linear, kernel)
-
-
 def _linear(kernel: Linear, X: Array) -> Blocks:
     return _exact(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
 
 
-@features.register
-def _(kernel: Constant, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_constant, kernel)
-
-
 def _constant(kernel: Constant, X: Array) -> Blocks:
     return _exact(jnp.sqrt(kernel._diagonal(X))[:, None])
-
-
-@features.register
-def _(kernel: Polynomial, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_polynomial, kernel)
 
 
 def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
@@ -289,11 +266,6 @@ def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
     return _exact(jnp.stack(found, axis=1))
 
 
-@features.register
-def _(kernel: Coregion, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_coregion, kernel)
-
-
 def _coregion(kernel: Coregion, X: Array) -> Blocks:
     rows, valid = kernel._codes(X)
     has_own = kernel.diagonal_values > 0
@@ -302,17 +274,23 @@ def _coregion(kernel: Coregion, X: Array) -> Blocks:
     return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
 
 
-@features.register
-def _(kernel: ZeroMeanCategory, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_centred, kernel)
-
-
 def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
     """The covariance of the levels is ``variance`` times a projection, its own root."""
     count, p = kernel.probabilities.shape[0], kernel.probabilities
     rows, valid = Coregion(jnp.zeros((count, 1), p.dtype), 1.0)._codes(X)
     root = jnp.sqrt(kernel.variance) * (jnp.eye(count, dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))
     return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
+
+
+FINITE = {
+    Linear: _linear,
+    Constant: _constant,
+    Polynomial: _polynomial,
+    Coregion: _coregion,
+    ZeroMeanCategory: _centred,
+}
+for _family, _values in FINITE.items():
+    features.register(_family)(lambda kernel, key, num, points, values=_values: Partial(values, kernel))  # noqa: ARG005
 
 
 # ------------------------------------------------------------------------ other random features

@@ -11,6 +11,9 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
 from numpyro_gp.kernels.base import _require_axes, positive_per_input
 
+# Nodes and weights of a quadrature.
+Rule = tuple[Float[Array, " Q"], Float[Array, " Q"]]
+
 
 def _finite(argument: str, value: ArrayLike) -> Array:
     return _require_axes(argument, check_floating(argument, value), 1)
@@ -22,7 +25,7 @@ def legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarra
     return 0.5 * (nodes + 1), 0.5 * weights
 
 
-def _pieces(ends: Float[Array, " E"], order: int) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
+def _pieces(ends: Float[Array, " E"], order: int) -> Rule:
     """Gauss-Legendre points and weights on the intervals between sorted ``ends``, one after the other."""
     nodes, weights = (jnp.asarray(rule, ends.dtype)[None, :] for rule in legendre(order))
     lengths = jnp.diff(ends)[:, None]
@@ -65,9 +68,7 @@ class Uniform:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
 
-    def quadrature(
-        self, breaks: ArrayLike | None = None, order: int = 16
-    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
+    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:
         """Nodes and weights (which sum to 1) of a one-dimensional measure.
 
         Gauss-Legendre with ``order`` nodes on each piece between the ``breaks``, the points where
@@ -104,9 +105,7 @@ class Gaussian:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
 
-    def quadrature(
-        self, breaks: ArrayLike | None = None, order: int = 16
-    ) -> tuple[Float[Array, " Q"], Float[Array, " Q"]]:
+    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:
         """Nodes and weights of a one-dimensional measure, as :meth:`Uniform.quadrature`.
 
         Pieces reach nine standard deviations from the mean and are at most 1.5 of them long.

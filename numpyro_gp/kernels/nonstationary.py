@@ -104,10 +104,7 @@ def _arc_0(cosine: Array) -> Array:
     return math.pi - _angle(cosine)[0]
 
 
-@_arc_0.defjvp
-def _arc_0_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    _, inverse = safe_root((1 - primals[0]) * (1 + primals[0]))
-    return _arc_0(primals[0]), inverse * tangents[0]
+_arc_0.defjvps(lambda change, _, cosine: safe_root((1 - cosine) * (1 + cosine))[1] * change)
 
 
 @jax.custom_jvp
@@ -117,7 +114,7 @@ def _arc_1(cosine: Array) -> Array:
     return sine + (math.pi - angle) * cosine
 
 
-_arc_1.defjvp(lambda primals, tangents: (_arc_1(primals[0]), _arc_0(primals[0]) * tangents[0]))
+_arc_1.defjvps(lambda change, _, cosine: _arc_0(cosine) * change)
 
 
 @jax.custom_jvp
@@ -127,7 +124,7 @@ def _arc_2(cosine: Array) -> Array:
     return 3 * sine * cosine + (math.pi - angle) * (1 + 2 * cosine * cosine)
 
 
-_arc_2.defjvp(lambda primals, tangents: (_arc_2(primals[0]), 4 * _arc_1(primals[0]) * tangents[0]))
+_arc_2.defjvps(lambda change, _, cosine: 4 * _arc_1(cosine) * change)
 
 
 @value_type(static=("order",))
@@ -157,12 +154,9 @@ class ArcCosine(Kernel):
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
             fail("order", "0, 1 or 2", repr(self.order), "Use 1 for rectified linear units.")
-        store(
-            self,
-            variance=positive_scalar("variance", self.variance),
-            weight_variance=positive_per_input("weight_variance", self.weight_variance),
-            bias_variance=positive_scalar("bias_variance", self.bias_variance),
-        )
+        variance, bias = (positive_scalar(name, getattr(self, name)) for name in ("variance", "bias_variance"))
+        weights = positive_per_input("weight_variance", self.weight_variance)
+        store(self, variance=variance, weight_variance=weights, bias_variance=bias)
 
     def _squared_norm(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(per_input("weight_variance", self.weight_variance, X) * X * X, axis=1) + self.bias_variance

@@ -79,10 +79,13 @@ def exponential_12(squares: Array) -> Array:
     return jnp.exp(-jnp.sqrt(squares))
 
 
-@exponential_12.defjvp
-def _exponential_12_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    root, inverse = safe_root(primals[0])
-    return exponential_12(primals[0]), -0.5 * inverse * jnp.exp(-root) * tangents[0]
+def slope_12(squares: Array) -> Array:
+    """The derivative of ``e^-z`` in ``s``."""
+    root, inverse = safe_root(squares)
+    return -0.5 * inverse * jnp.exp(-root)
+
+
+exponential_12.defjvps(lambda change, _, squares: slope_12(squares) * change)
 
 
 @jax.custom_jvp
@@ -92,9 +95,7 @@ def exponential_32(squares: Array) -> Array:
     return (1 + root) * jnp.exp(-root)
 
 
-@exponential_32.defjvp
-def _exponential_32_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return exponential_32(primals[0]), -0.5 * exponential_12(primals[0]) * tangents[0]
+exponential_32.defjvps(lambda change, _, squares: -0.5 * exponential_12(squares) * change)
 
 
 @jax.custom_jvp
@@ -104,9 +105,7 @@ def exponential_52(squares: Array) -> Array:
     return (1 + root * (1 + root * (1 / 3))) * jnp.exp(-root)
 
 
-@exponential_52.defjvp
-def _exponential_52_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return exponential_52(primals[0]), (-1 / 6) * exponential_32(primals[0]) * tangents[0]
+exponential_52.defjvps(lambda change, _, squares: (-1 / 6) * exponential_32(squares) * change)
 
 
 class _Stationary(Kernel):

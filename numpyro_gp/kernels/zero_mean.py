@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.kernels.base import Kernel, per_input
 from numpyro_gp.kernels.measures import Gaussian, Uniform, column_of, legendre
-from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32
+from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32, slope_12
 
 # Below this lengthscale (relative to the interval) the closed forms have no cancellation and the
 # 20-node rule of the deviation form would no longer resolve the kernel.
@@ -38,9 +38,7 @@ def _deviation_12(squares: Array) -> Array:
     return jnp.expm1(-jnp.sqrt(squares))
 
 
-@_deviation_12.defjvp
-def _deviation_12_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _deviation_12(primals[0]), jax.jvp(exponential_12, primals, tangents)[1]
+_deviation_12.defjvps(lambda change, _, squares: slope_12(squares) * change)
 
 
 @jax.custom_jvp
@@ -49,9 +47,7 @@ def _deviation_32(squares: Array) -> Array:
     return jnp.expm1(-z) + z * jnp.exp(-z)
 
 
-_deviation_32.defjvp(
-    lambda primals, tangents: (_deviation_32(primals[0]), -1.5 * exponential_12(3 * primals[0]) * tangents[0])
-)
+_deviation_32.defjvps(lambda change, _, squares: -1.5 * exponential_12(3 * squares) * change)
 
 
 @jax.custom_jvp
@@ -60,9 +56,7 @@ def _deviation_52(squares: Array) -> Array:
     return jnp.expm1(-z) + (z + z * z / 3) * jnp.exp(-z)
 
 
-_deviation_52.defjvp(
-    lambda primals, tangents: (_deviation_52(primals[0]), -5 / 6 * exponential_32(5 * primals[0]) * tangents[0])
-)
+_deviation_52.defjvps(lambda change, _, squares: -5 / 6 * exponential_32(5 * squares) * change)
 
 
 # Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale, and cbar.
@@ -75,7 +69,7 @@ def _odd_integral(rate: float, integral: Profile, deviation: Profile) -> Profile
     def g(x: Array) -> Array:
         return jnp.sign(x) * integral(rate * jnp.abs(x)) / rate
 
-    g.defjvp(lambda primals, tangents: (g(primals[0]), (1 + deviation(primals[0] ** 2)) * tangents[0]))
+    g.defjvps(lambda change, _, x: (1 + deviation(x**2)) * change)
     return g
 
 

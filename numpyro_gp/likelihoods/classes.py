@@ -1,5 +1,7 @@
 """Likelihoods of labels with one latent function: two classes, and ordered classes (mathematics.md section 7.1)."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -22,14 +24,9 @@ def check_labels(y: ArrayLike, classes: int) -> None:
     check_each_target(y, lambda y: (y >= 0) & (y <= classes - 1) & (y == np.round(y)), required, cure)
 
 
-def probit_log_prob(f: Array, sign: Array) -> Array:
-    """``log ndtr(sign f)``."""
-    return log_ndtr(sign * f)
-
-
-def logit_log_prob(f: Array, sign: Array) -> Array:
-    """``log sigmoid(sign f) = -softplus(-sign f)``."""
-    return log_sigmoid(sign * f)
+def label_log_prob(link: str, f: Array, sign: Array) -> Array:
+    """``log sigmoid(sign f) = -softplus(-sign f)``, or ``log ndtr(sign f)``."""
+    return (log_sigmoid if link == "logit" else log_ndtr)(sign * f)
 
 
 @value_type(static=("link",))
@@ -62,14 +59,14 @@ class Bernoulli(Likelihood):
         check_labels(y, 2)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        fun = logit_log_prob if self.link == "logit" else probit_log_prob
-        return expect(fun, latent.mean, latent.variance, 2 * y - 1)
+        return expect(partial(label_log_prob, self.link), latent.mean, latent.variance, 2 * y - 1)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         sign = 2 * y - 1
         if self.link == "probit":
             return log_ndtr(sign * latent.mean / jnp.sqrt(1 + latent.variance))
-        return log_expect(logit_log_prob, latent.mean, latent.variance, sign, cuts=composite_cuts(0.0, 1.0, y))
+        fun = partial(label_log_prob, self.link)
+        return log_expect(fun, latent.mean, latent.variance, sign, cuts=composite_cuts(0.0, 1.0, y))
 
     def _mean(self, latent: Latent) -> Array:
         return mean_of_link(self.link, latent)

@@ -1,6 +1,7 @@
 """Likelihoods of real, positive and proportion-valued targets (mathematics.md section 7.1)."""
 
 import math
+from functools import partial
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -252,16 +253,6 @@ def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
     return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
 
 
-def beta_logit_log_prob(f: Array, y: Array, concentration: Array) -> Array:
-    """`beta_log_prob` with the logistic link."""
-    return beta_log_prob("logit", f, y, concentration)
-
-
-def beta_probit_log_prob(f: Array, y: Array, concentration: Array) -> Array:
-    """`beta_log_prob` with the probit link."""
-    return beta_log_prob("probit", f, y, concentration)
-
-
 @value_type(static=("link",))
 class Beta(Likelihood):
     """Proportions ``0 < y < 1``: ``y ~ Beta(m k, (1 - m) k)`` with concentration ``k``.
@@ -301,13 +292,11 @@ class Beta(Likelihood):
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         k, cuts = self._given(y)
-        fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
-        return expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)
+        return expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         k, cuts = self._given(y)
-        fun = beta_logit_log_prob if self.link == "logit" else beta_probit_log_prob
-        return log_expect(fun, latent.mean, latent.variance, y, k, cuts=cuts)
+        return log_expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _mean(self, latent: Latent) -> Array:
         return mean_of_link(self.link, latent)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.basis import BatchBasis, first_member, fits
 from numpyro_gp.beliefs.batch import each_member
@@ -61,9 +61,7 @@ class FunctionDraw:
         pairs = zip(self.names, self.priors, self.corrections, strict=True)
         return {name: self._summed((prior, own), X)[0] for name, prior, own in pairs}
 
-    def _summed(
-        self, parts: tuple[Callable[[Array], Array], ...], X: ArrayLike
-    ) -> tuple[Array, Array, tuple[int, ...]]:
+    def _summed(self, parts: tuple[Callable[[Array], Array], ...], X: ArrayLike) -> tuple[Array, Array, Shape]:
         """The sum of parts at inputs; these as an array, and the shape ``(..., N)`` of what is there."""
         inputs = check_points("X", X, self.columns, leading=True)
         layout = self.plates.layout("X", inputs.shape[:-1])
@@ -103,13 +101,13 @@ def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -
 Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def _of_basis(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
+def _of_basis(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
     pieces = _each if isinstance(basis, BatchBasis) else _pieces
     return pieces(own, basis, key, num, normal, batch)
 
 
-def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
+def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Those of one process."""
     is_additive = isinstance(basis, AdditiveBasis)
     parts = basis.parts if is_additive else (basis,)
@@ -138,13 +136,13 @@ class _Outputs:
         return weights
 
 
-def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: tuple[int, ...]) -> Pieces | None:
+def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Those of each member, whose noise is drawn together before."""
     lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
-    keys, shapes = jax.random.split(key, lead), dict[str, tuple[int, ...]]()
+    keys, shapes = jax.random.split(key, lead), dict[str, Shape]()
 
     def pieces(own: Any, one: Any, key: Array, noise: dict[str, Array]) -> Pieces | None:
-        def look(name: str, shape: tuple[int, ...]) -> Array:
+        def look(name: str, shape: Shape) -> Array:
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)
 
@@ -184,7 +182,7 @@ def _settled(mean: Mean, process: Any) -> Mean:
     return _TracedMean(list(closed.consts), closed.jaxpr)
 
 
-def mean_at(mean: Mean, inputs: Array, shape: tuple[int, ...], outputs: int | None, dtype: np.dtype) -> Array:
+def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype: np.dtype) -> Array:
     """Values of a mean function at inputs ``(..., N, D)``, broadcast to ``shape`` ``(..., N)``, or ``(..., N, P)``."""
     whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)

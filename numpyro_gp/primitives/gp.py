@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits
 from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
@@ -35,7 +35,7 @@ def _bases(kernel: Kernel, points: Array, outputs: int | None, jitter: float | N
     return BatchBasis(basis, lead) if lead else basis
 
 
-def _of_outputs(basis: AbstractBasis, lead: tuple[int, ...], outputs: int, is_batch: bool) -> AbstractBasis:
+def _of_outputs(basis: AbstractBasis, lead: Shape, outputs: int, is_batch: bool) -> AbstractBasis:
     """The last leading axis of a basis becomes that of outputs; 1 is one basis for all of them."""
     if lead[-1] == outputs:
         return BatchBasis(basis)

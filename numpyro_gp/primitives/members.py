@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Process
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
 from numpyro_gp.beliefs.batch import member_axes
@@ -32,7 +32,7 @@ class Levels:
         return self.value.reshape(-1)[codes]
 
 
-def check_members(member: Any, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+def check_members(member: Any, sizes: Shape, shape: Shape) -> Array:
     """Numbers of members, one for each row; of several plates a tuple, which becomes one number."""
     given = member if isinstance(member, tuple) else (member,)
     cure = "Number members and outputs from 0."
@@ -56,7 +56,7 @@ def check_members(member: Any, sizes: tuple[int, ...], shape: tuple[int, ...]) -
 
 
 def marginals_of_rows(
-    process: Process, basis: AbstractBasis, lead: tuple[int, ...], codes: Array, X: Array
+    process: Process, basis: AbstractBasis, lead: Shape, codes: Array, X: Array
 ) -> tuple[Array, Array]:
     """Mean and variance ``(N,)``, or ``(N, P)``, at rows of members whose axes ``lead`` processes have on their left.
 

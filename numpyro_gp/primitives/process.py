@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.batch import each_member
@@ -195,7 +195,7 @@ class GaussianProcess:
         check_name("site", site)
         opened = set()
 
-        def normal(name: str, shape: tuple[int, ...]) -> Array:
+        def normal(name: str, shape: Shape) -> Array:
             standard = standard_normal(shape, self.basis.dtype, len(shape))
             noise: Array = numpyro.sample(f"{site}/{name}", standard, infer={"numpyro_gp": "function"})
             opened.add(name)
@@ -221,7 +221,7 @@ class GaussianProcess:
         found = _of_members(function, self.process, self.basis, layout, inputs, own)
         return jax.tree.map(layout.whole, found)
 
-    def _mean_at(self, inputs: Array, shape: tuple[int, ...]) -> Array:
+    def _mean_at(self, inputs: Array, shape: Shape) -> Array:
         """Mean function at the inputs, with the axes ``shape`` of the result, then P."""
         return mean_at(self.mean, inputs, shape, self.outputs, self.basis.dtype)
 
@@ -285,8 +285,7 @@ def _noisy(basis: AbstractBasis) -> AbstractBasis:
 def _marginals_at_inducing(process: Process, basis: AbstractBasis) -> tuple[Array, Array]:
     """Mean and variance ``([P,] M)`` at the inducing inputs, with axes of plates on the left."""
     if isinstance(basis, BatchBasis):
-        found: tuple[Array, Array] = each_member(_marginals_at_inducing, process, basis)
-        return found
+        return each_member(_marginals_at_inducing, process, basis)
     assert isinstance(basis, Basis)
     own = dataclasses.replace(basis, at_inducing=True)
     return process.marginals(own, own.inducing)

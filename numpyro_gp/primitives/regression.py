@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_bases, fits, in_plates, placed, spread
 from numpyro_gp.beliefs.batch import each_member
@@ -18,7 +18,7 @@ from numpyro_gp.linalg import add_to_diagonal, factorise, jittered
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.functions import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
-from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal
+from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import open_site, record
 from numpyro_gp.primitives.plates import Plates
@@ -91,7 +91,7 @@ class _Data(NamedTuple):
     inputs: Array
     noise: Array
     loc: Array
-    lead: tuple[int, ...]
+    lead: Shape
 
     @classmethod
     def of(cls, name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike) -> "_Data":
@@ -116,7 +116,7 @@ class _Data(NamedTuple):
         return cls(kernel, inputs, spread(full, leads[2], lead), spread(loc, loc.shape[:-1], lead), lead)
 
 
-def _trimmed(tree: Any, lead: tuple[int, ...]) -> Any:
+def _trimmed(tree: Any, lead: Shape) -> Any:
     """A tree whose leading axes end in no axis of size 1, but for the first."""
     count = len(lead)
     while count > 1 and lead[count - 1] == 1:
@@ -164,7 +164,7 @@ def _collapsed(name: str, data: _Data, points: Array, jitter: float | None) -> t
     return CollapsedMarginal(name, data.loc, features), basis
 
 
-def _conditioned(marginal: ExactMarginal | CollapsedMarginal, basis: AbstractBasis, y: Array) -> Process:
+def _conditioned(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
     """The process given the data, less its mean function."""
     if isinstance(marginal, CollapsedMarginal):
         return Coupled(*marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y))

@@ -88,11 +88,9 @@ def principal_directions(X: ArrayLike, outputs: int) -> Array:
     (mathematics.md section 5.3).
     """
     array = check_points("X", X)
-    return (
-        linear_projection(array, outputs).weights
-        if outputs < array.shape[1]
-        else jnp.eye(array.shape[1], check_count("outputs", outputs), dtype=array.dtype)
-    )
+    if outputs < array.shape[1]:
+        return linear_projection(array, outputs).weights
+    return jnp.eye(array.shape[1], check_count("outputs", outputs), dtype=array.dtype)
 
 
 def mix(values: ArrayLike, mixing: ArrayLike) -> Array:

@@ -113,20 +113,17 @@ def check_metric(metric: object, kernel: object) -> None:
 
 def to_rows(tree: Mapping[str, Array]) -> Array:
     """Values by name, the particle axis first, as a table ``(n, d)``."""
-    rows: Array = jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
-    return rows
+    return jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
 
 
 def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
     """A table as values by name, shaped as ``like``."""
-    tree: dict[str, Array] = jax.vmap(of_row(like))(rows)
-    return tree
+    return jax.vmap(of_row(like))(rows)
 
 
 def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
     """The function from one row of such a table to the values of one particle by name."""
-    unravel: Callable[[Array], dict[str, Array]] = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
-    return unravel
+    return ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
 
 
 def symmetric_power(matrix: Array, power: float) -> Array:
@@ -137,8 +134,7 @@ def symmetric_power(matrix: Array, power: float) -> Array:
     values, vectors = jnp.linalg.eigh(0.5 * (matrix + matrix.T))
     size = jnp.abs(values)
     size = jnp.maximum(size, jnp.finfo(size.dtype).eps ** (2 / 3) * jnp.max(size))
-    root: Array = jnp.matmul(vectors * size[None, :] ** power, vectors.T, precision=EXACT)
-    return root
+    return jnp.matmul(vectors * size[None, :] ** power, vectors.T, precision=EXACT)
 
 
 def in_coordinates(

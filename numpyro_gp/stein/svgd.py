@@ -18,13 +18,8 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_shared, fail, known
-from numpyro_gp.guides.internals import (
-    NumPyroOptimiser,
-    SteinHooks,
-    declared_parameters,
-    key_of_stein_step,
-)
-from numpyro_gp.guides.setup import in_one_program, is_traced
+from numpyro_gp.guides.internals import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
+from numpyro_gp.guides.setup import in_one_program
 from numpyro_gp.stein.direction import average, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
@@ -129,10 +124,7 @@ class SVGD(SteinHooks):
 
     def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
-        if is_traced():
-            return self._init(rng_key, args, kwargs)
-        state: SteinVIState = in_one_program(lambda: self._init(rng_key, args, kwargs), self)
-        return state
+        return in_one_program(lambda: self._init(rng_key, args, kwargs), self)
 
     def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
@@ -179,21 +171,20 @@ class SVGD(SteinHooks):
     def _pulled(self, state: SteinVIState, args: tuple, kwargs: dict) -> tuple[SteinVIState, Array, dict]:
         """The state in the coordinates of the step, the norm of the direction there, and minus it as a gradient."""
         kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
-        density = self._target().log_density
+        target = self._target()
+        density = lambda one, shared: target.log_density(one, shared, key, args, kwargs)  # noqa: E731
         if self.metric is not None:
-            target = lambda one, shared: density(one, shared, key, args, kwargs)  # noqa: E731
-            state = state._replace(optim_state=self.optim.measured(state.optim_state, target))
+            state = state._replace(optim_state=self.optim.measured(state.optim_state, density))
         free, shared = self._parted(copied(self.optim.get_params(state.optim_state), self.sharding))
-        slopes, shared_slopes = self._scores(key, free, shared, args, kwargs)
+        slopes, shared_slopes = scores(target, key, free, shared, args, kwargs)
         slopes = jax.tree.map(lambda slope: _times(state.loss_temperature, slope), slopes)
         root = None if self.metric is None else state.optim_state.root
         places, turned = in_coordinates(root, free, slopes)
         if isinstance(self.kernel_fn, SteinKernel):
-            target = lambda one: density(one, shared, key, args, kwargs)  # noqa: E731
-            both = numpyro_forces(self, key, free, slopes, target)
+            both = numpyro_forces(self, key, free, slopes, lambda one: density(one, shared))
         else:
             both = forces(self._by_site(places), self._by_site(turned), self.kernel_fn)
-            both = jax.tree.map(lambda named: {name: named[self._site(name)] for name in free}, both, is_leaf=_is_dict)
+            both = [{name: named[self._site(name)] for name in free} for named in both]
         phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
@@ -207,11 +198,8 @@ class SVGD(SteinHooks):
         return free, {name: value for name, value in unconstrained.items() if name not in free}
 
     def _target(self) -> Target:
-        return Target(self.model, self.guide, self.constrain_fn, self.particle_transforms)
-
-    def _scores(self, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
-        placed = {"evaluation": self.evaluation, "sharding": self.sharding}
-        return scores(self._target(), rng_key, free, shared, args, kwargs, **placed)
+        parts = self.model, self.guide, self.constrain_fn, self.particle_transforms
+        return Target(*parts, self.evaluation, self.sharding)
 
     # ---------------------------------------------------------------------------- the run
 
@@ -264,15 +252,15 @@ class SVGD(SteinHooks):
 
     def particles(self, params_or_state: Any) -> dict[str, Array]:
         """Constrained particles by site, each with the particle axis first."""
-        params = self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
-        self._check_ready()
-        return self._by_site(self._parted(params)[0])
+        return self._by_site(self._constrained(params_or_state)[0])
 
     def shared(self, params_or_state: Any) -> dict[str, Array]:
         """The model's own ``numpyro.param`` values, which all particles share."""
-        params = self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
+        return self._constrained(params_or_state)[1]
+
+    def _constrained(self, given: Any) -> tuple[dict, dict]:
         self._check_ready()
-        return self._parted(params)[1]
+        return self._parted(self.get_params(given) if isinstance(given, SteinVIState) else given)
 
     def unconstrained(self, state: SteinVIState) -> dict[str, Array]:
         """Unconstrained particles by site: the coordinates in which they move."""
@@ -283,8 +271,8 @@ class SVGD(SteinHooks):
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
         self._check_ready()
         free, shared = self._parted(self.optim.get_params(state.optim_state))
-        found, _ = self._scores(key_of_stein_step(state), free, shared, args, {**kwargs, **self.static_kwargs})
-        return self._by_site(found)
+        kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
+        return self._by_site(scores(self._target(), key, free, shared, args, kwargs)[0])
 
     def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
         """Particles and sites whose position or score is not finite, as ``(particle, site)``.
@@ -303,10 +291,6 @@ class SVGD(SteinHooks):
     def _check_ready(self) -> None:
         if self.guide_sites is None:
             fail("svgd", "initialised", "one that has seen no model arguments", "Call init or run first.", RuntimeError)
-
-
-def _is_dict(node: object) -> bool:
-    return isinstance(node, dict)
 
 
 def _times(temperature: object, value: Array) -> Array:

@@ -27,12 +27,17 @@ class Target(NamedTuple):
         From unconstrained to constrained parameters of both.
     transforms : dict
         Those of the particles' parameters, by name.
+    evaluation, sharding : str, NamedSharding or None
+        How scores are taken: with "map" one particle comes after the other, else side by side; with a sharding each
+        device has its own.
     """
 
     model: Callable[..., Any]
     guide: Callable[..., Any]
     constrained: Callable[[dict], dict]
     transforms: Mapping[str, Any]
+    evaluation: str
+    sharding: NamedSharding | None
 
     def log_density(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> Array:
         """``log p(data, T(x)) + log|det dT/dx|`` of one particle ``x``; ``shared`` are parameters of the model."""
@@ -42,28 +47,13 @@ class Target(NamedTuple):
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, _ = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
         # Whole arrays, never scaled: a site in a subsampled plate is still all there.
-        jacobians = (
-            jnp.sum(self.transforms[name].log_abs_det_jacobian(value, params[name])) for name, value in free.items()
-        )
+        jacobians = (jnp.sum(self.transforms[n].log_abs_det_jacobian(x, params[n])) for n, x in free.items())
         return density + sum(jacobians)
 
 
-def scores(
-    target: Target,
-    rng_key: Array,
-    free: dict,
-    shared: dict,
-    args: tuple,
-    kwargs: dict,
-    *,
-    evaluation: str,
-    sharding: NamedSharding | None,
-) -> tuple[dict, dict]:
-    """Gradients of the log density in each particle and, by particle, in what they share: one key, so one minibatch.
-
-    With "map" one particle comes after the other, else side by side; with a sharding each device has its own.
-    """
-    arrays, merge = split_arrays((rng_key, args, kwargs))
+def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
+    """Gradients of the log density in each particle and, by particle, in what they share: one key, so one minibatch."""
+    (arrays, merge), sharding = split_arrays((rng_key, args, kwargs)), target.sharding
 
     def of_all(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict]:
         key, args, kwargs = merge(arrays)
@@ -74,7 +64,7 @@ def scores(
             density, gradients = both(particle, shared)
             return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
 
-        return lax.map(score, free) if evaluation == "map" else jax.vmap(score)(free)
+        return lax.map(score, free) if target.evaluation == "map" else jax.vmap(score)(free)
 
     if sharding is None:
         return of_all(free, shared, arrays)
