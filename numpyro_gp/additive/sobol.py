@@ -20,11 +20,9 @@ from numpyro_gp.checks import check_count, check_key, check_level, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.sources import GuideDraws, StoredDraws
-from numpyro_gp.posterior.tracing import new_data_plates, trace_at
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import bind
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
@@ -219,19 +217,17 @@ def each_draw(
     site : str, optional
         Name of the additive site, where there are several.
     """
-    check_key("key", key)
     call = bind(posterior.model, args, kwargs)
     plates = new_data_plates(posterior, call)
     index = posterior.spread(num_draws, posterior.source.is_random)
 
-    def one(source: GuideDraws | StoredDraws, pair: tuple[Array, Array], arrays: list[Array]) -> Any:
-        key_model, key_function = jax.random.split(pair[0])
+    def one(own: Posterior, draw: Draw, arrays: list[Array]) -> Any:
+        key_model, key_function = jax.random.split(draw[0])
         with recorded_processes() as processes:
-            trace_at(posterior.at(source), (key_model, pair[1]), call.at(arrays), plates)
+            trace_at(own, (key_model, draw[1]), call.at(arrays), plates)
         return function(_additive(processes, site), key_function)
 
-    every = lambda source, pairs, arrays: jax.lax.map(lambda pair: one(source, pair, arrays), pairs)  # noqa: E731
-    return run(every, posterior.source, (jax.random.split(key, index.size), jnp.asarray(index)), call.arrays)
+    return at_each_draw(one, posterior, draws_of(key, index), call.arrays)
 
 
 def _additive(processes: Mapping[str, GaussianProcess], site: str | None) -> AdditiveGP:

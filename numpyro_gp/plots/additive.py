@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Truth = Callable[..., ArrayLike]
 LINE, BAND, MAP, RUG = "#0b4f7d", "#9fc5e0", "PuOr_r", "#444444"
 
 
@@ -35,7 +36,7 @@ def plot_effects(
     names: Sequence[str] | None = None,
     level: float = 0.9,
     indices: bool = True,
-    truth: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    truth: Mapping[str, Truth] | None = None,
     title: str = "",
     response: str = "effect",
     grid: int = 80,
@@ -99,7 +100,7 @@ def draw_effects(
     design: Design | None = None,
     names: Sequence[str] | None = None,
     level: float = 0.9,
-    truth: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    truth: Mapping[str, Truth] | None = None,
     title: str = "",
     response: str = "effect",
     columns: int = 4,
@@ -153,12 +154,7 @@ def _share_limits(found: dict[str, Effect], z: float) -> tuple[float, float]:
 
 
 def _draw_line(
-    axis: "Axes",
-    effect: Effect,
-    z: float,
-    data: np.ndarray,
-    design: Design | None,
-    truth: Callable[..., ArrayLike] | None,
+    axis: "Axes", effect: Effect, z: float, data: np.ndarray, design: Design | None, truth: Truth | None
 ) -> None:
     (column,), (at,) = effect.columns, effect.axes
     axis.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)

@@ -11,6 +11,7 @@ from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.posterior.staging import split
+from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.primitives.programs import as_function, kept, traced
 from numpyro_gp.training.placement import placement_of
 
@@ -51,7 +52,7 @@ class Programs(NamedTuple):
 
 
 def predict_chunks(
-    function: Callable[[Any, tuple[Array, Array], tuple[Any, Array]], Any],
+    function: Callable[[Any, Draw, tuple[Any, Array]], Any],
     fixed: object,
     draws: tuple[Array, np.ndarray],
     rows: Mapping[Any, Any],

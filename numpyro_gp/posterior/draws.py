@@ -14,11 +14,20 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise
-from numpyro_gp.posterior.tracing import Values, abstract_trace, is_same, run_model
-from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal
+from numpyro_gp.posterior.tracing import (
+    Draw,
+    Values,
+    at_each_draw,
+    check_source,
+    data_plates,
+    draws_of,
+    is_same,
+    run_model,
+)
+from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.programs import run
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call, is_data
@@ -48,7 +57,24 @@ def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
     return (np.arange(chains)[:, None] * length + each).ravel()
 
 
-def training_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> TrainingDraws:
+def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
+    """Indices of the draws that are asked for at the data of a fit; a guide makes as many as one wants."""
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
+    available = posterior.num_draws
+    if available is None:
+        return np.arange(num_samples or 1000)
+    return spread_draws(min(num_samples or available, available), available, posterior.num_chains)
+
+
+def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
+    """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
+    trace = call.sites(posterior.fitted_model)
+    check_source(posterior, call, trace, None if is_whole else data_plates(trace))
+    return draws_of(key, stored_index(posterior, num_samples))
+
+
+def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
     """Run the model at posterior draws and at the data of ``call``.
 
     Parameters
@@ -60,26 +86,22 @@ def training_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> Tr
     """
     sites: dict[str, Any] = {}
 
-    def trace_at(source: Any, draw: tuple[Array, Array], arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
-        sites.update(belief_trace(posterior.at(source), draw, call.at(arrays), drawn))
+    def trace_at(own: Any, draw: Draw, arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
+        sites.update(belief_trace(own, draw, call.at(arrays), drawn))
         return dict(sites)
 
-    def one(
-        source: Any, draw: tuple[Array, Array], arrays: list[Array], drawn: Container[str]
-    ) -> tuple[dict[str, Any], ...]:
-        trace = trace_at(source, draw, arrays, drawn)
+    def one(own: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+        trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
         seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
-        terms = {
-            name: log_likelihood(site["fn"], site["value"], None if is_point else key) for name, site in seen.items()
-        }
+        terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else key) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> tuple[dict[str, Any], ...]:
-        trace = trace_at(source, draw, arrays, ())
+    def data(source: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+        trace = trace_at(posterior.at(source), draw, arrays, ())
         seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
         values = {name: site["value"] for name, site in seen.items()}
         return values, {name: _seen(site["fn"], site["value"]) for name, site in seen.items()}, are_whitened(trace)
@@ -88,14 +110,10 @@ def training_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> Tr
     observed, seen, found = run(data, posterior.source, first, call.arrays)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     _check_full(sites)
-    every = lambda source, draws, arrays: jax.lax.map(lambda draw: one(source, draw, arrays, drawn), draws)  # noqa: E731
-    latent, terms, copies = run(every, posterior.source, draws, call.arrays)
+    latent, terms, copies = at_each_draw(one, posterior, draws, call.arrays)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
-    own = tuple(
-        name
-        for name, x in call.arguments.items()
-        if is_data(x) and any(is_same(x, value) for value in observed.values())
-    )
+    given = {name: x for name, x in call.arguments.items() if is_data(x)}
+    own = tuple(name for name, x in given.items() if any(is_same(x, value) for value in observed.values()))
     return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
 
 
@@ -127,16 +145,15 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
     return found
 
 
-def hyperparameter_draws(posterior: Any, draws: tuple[Array, Array], call: Call) -> dict[str, Array]:
+def hyperparameter_draws(posterior: Any, draws: Draw, call: Call) -> dict[str, Array]:
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
-    sites = abstract_trace(posterior.fitted_model, call.at(call.arrays))
+    sites = call.sites(posterior.fitted_model)
 
-    def one(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> dict[str, Array]:
-        found = source.training_values(*draw, call.at(arrays))
+    def one(own: Any, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
+        found = own.source.training_values(*draw, call.at(arrays))
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
-    every = lambda source, draws, arrays: jax.lax.map(lambda draw: one(source, draw, arrays), draws)  # noqa: E731
-    return run(every, posterior.source, draws, call.arrays)
+    return at_each_draw(one, posterior, draws, call.arrays)
 
 
 def is_hyperparameter(site: Site) -> bool:
@@ -145,7 +162,7 @@ def is_hyperparameter(site: Site) -> bool:
 
 
 def belief_trace(
-    posterior: Any, draw: tuple[Array, Array], call: inspect.BoundArguments, drawn: Container[str] = ()
+    posterior: Any, draw: Draw, call: inspect.BoundArguments, drawn: Container[str] = ()
 ) -> dict[str, Any]:
     """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others."""
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
@@ -230,7 +247,7 @@ def _is_value(site: Site) -> bool:
 
 def _has_copies(site: Site) -> bool:
     """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
-    return not isinstance(unwrap(site["fn"]), (ExactMarginal, CollapsedMarginal))
+    return not isinstance(unwrap(site["fn"]), Marginal)
 
 
 def _check_full(sites: Mapping[str, Any]) -> None:

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_count, check_key, check_points, fail, known
-from numpyro_gp.posterior.tracing import new_data_plates, process_at
+from numpyro_gp.checks import check_count, check_points, fail, known
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw
-from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.calls import Call
 
 # Numbers that the features of some functions at all rows may take together.
@@ -89,8 +88,8 @@ def posterior_functions(
     check_count("num_features", num_features)
     plates, index = new_data_plates(posterior, call), posterior.spread(num_samples, is_random=True)
 
-    def one(source: Any, draw: tuple[Array, Array], arrays: list[Array]) -> FunctionDraw | None:
-        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+    def one(own: Any, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
+        process = process_at(own, draw, call.at(arrays), plates, gp)
         key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
 
         def normal(name: str, shape: tuple[int, ...]) -> Array:
@@ -101,15 +100,15 @@ def posterior_functions(
         is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
         return jax.tree.map(lambda leaf: leaf.astype(process.basis.dtype) if is_number(leaf) else leaf, found)
 
-    draws = (jax.random.split(check_key("key", key), index.size), jnp.asarray(index))
-    found = run(_mapped(one), posterior.source, draws, call.arrays)
+    draws = draws_of(key, index)
+    found = at_each_draw(one, posterior, draws, call.arrays)
     if found is not None:
         return Functions(found)
 
     axis: set[int] = set()
 
-    def at(source: Any, draw: tuple[Array, Array], arrays: list[Array], rows: Array) -> Array:
-        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+    def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Array) -> Array:
+        process = process_at(posterior, draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
@@ -119,7 +118,7 @@ def posterior_functions(
         return jnp.moveaxis(values, -1, len(process.plates.lead))
 
     def every(rows: Array) -> tuple[int, Array]:
-        values = run(_mapped(at), posterior.source, draws, call.arrays, rows)
+        values = at_each_draw(at, posterior, draws, call.arrays, rows)
         return max(axis), values
 
     return AskedFunctions(every, index.size)
@@ -128,10 +127,6 @@ def posterior_functions(
 def _key_of(key: Array, name: str) -> Array:
     """A key for what has this name."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
-
-
-def _mapped(one: Any) -> Any:
-    return lambda source, draws, *rest: jax.lax.map(lambda draw: one(source, draw, *rest), draws)
 
 
 class AskedFunctions:

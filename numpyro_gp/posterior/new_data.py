@@ -12,15 +12,17 @@ from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.rows import find_rows, row_axes
 from numpyro_gp.posterior.tracing import (
-    abstract_trace,
+    Draw,
+    at_each_draw,
     conditioned_observation,
     data_site,
+    draws_of,
     has_local,
     new_data_plates,
     process_at,
     trace_at,
 )
-from numpyro_gp.primitives.programs import run, traced
+from numpyro_gp.primitives.programs import traced
 from numpyro_gp.sites import Observation, unwrap
 from numpyro_gp.training.batches import check_like_first, layout_of, with_batch
 from numpyro_gp.training.calls import Call, bind, row_arrays
@@ -48,7 +50,7 @@ def predict_rows(
     keep = keeper(posterior, call, str(key.dtype), site, rows, chunk_size, new)
 
     def look() -> tuple[str, frozenset[str], bool, tuple[int, ...]]:
-        trace = abstract_trace(posterior.fitted_model, call.at(call.arrays))
+        trace = call.sites(posterior.fitted_model)
         name, plates = data_site(trace, site), new_data_plates(posterior, call, trace, new)
         return name, plates, has_local(trace, plates), unwrap(trace[name]["fn"]).batch_shape
 
@@ -59,7 +61,7 @@ def predict_rows(
         cut, rows, chunk_size = frozenset(), (), total
     size = max(chunk_size, min(2, total - 1))
 
-    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[int, Array], Array]) -> Observation:
+    def one_draw(fixed: Any, draw: Draw, part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
         bound = call.at([arrays[number] for number in range(len(arrays))])
         return unwrap(trace_at(posterior.at(fixed[0]), draw, bound, plates, part[1])[name]["fn"])
@@ -85,13 +87,7 @@ def predict_rows(
 
 
 def predict_stream(
-    posterior: Any,
-    key: Array,
-    stream: Iterator[Any],
-    args: tuple,
-    kwargs: dict[str, Any],
-    chunk_size: int,
-    **options: Any,
+    posterior: Any, key: Array, stream: Iterator[Any], args: tuple, kwargs: dict, chunk_size: int, **options: Any
 ) -> Iterator[Prediction]:
     """Predict the rows of a stream, a chunk at a time, by one program and under the same draws of the posterior."""
     start, first = 0, None
@@ -102,9 +98,8 @@ def predict_stream(
         check_like_first(name, layout, first)
         call = bind(posterior.model, *with_batch(name, chunk, args, kwargs))
         rows = tuple(chunk) if isinstance(chunk, dict) else tuple(call.arguments)[: len(chunk)]
-        yield predict_rows(
-            posterior, key, call, rows, chunk_size=min(chunk_size, first.longest), first=start, **options
-        )
+        options["chunk_size"] = min(chunk_size, first.longest)
+        yield predict_rows(posterior, key, call, rows, first=start, **options)
         start += layout.longest
 
 
@@ -128,16 +123,13 @@ def predict_conditioned(
     plates = keep("plates", lambda: new_data_plates(posterior, call))
     index = posterior.spread(num_samples, posterior.source.is_random)
 
-    def observed(fixed: Any, draw: tuple[Array, Array], rows: dict[str, Array]) -> Observation:
+    def one_draw(fixed: Any, draw: Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
-        return conditioned_observation(process, **rows)
-
-    def one_draw(fixed: Any, draw: tuple[Array, Array], part: tuple[dict[str, Array], Array]) -> Observation:
-        return observed(fixed, draw, part[0])
+        return conditioned_observation(process, **part[0])
 
     def look() -> tuple[int, ...]:
         first = (key, jnp.asarray(0))
-        return jax.eval_shape(lambda: observed((posterior.source, call.arrays), first, rows)).batch_shape
+        return jax.eval_shape(lambda: one_draw((posterior.source, call.arrays), first, (rows, 0))).batch_shape
 
     axis, place = len(keep("batch", look)) - 1, rows["X"].ndim - 2
     fixed, draws, axes = (posterior.source, call.arrays), (key, index), dict.fromkeys(rows, place)
@@ -149,14 +141,12 @@ def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | N
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
     plates, index = new_data_plates(posterior, call), posterior.spread(num_samples, is_random=True)
 
-    def one(source: Any, draw: tuple[Array, Array], X: Array, arrays: list[Array]) -> Array:
-        process = process_at(posterior.at(source), draw, call.at(arrays), plates, gp)
+    def one(own: Any, draw: Draw, X: Array, arrays: list[Array]) -> Array:
+        process = process_at(own, draw, call.at(arrays), plates, gp)
         drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
-    every = lambda source, draws, *rest: jax.lax.map(lambda draw: one(source, draw, *rest), draws)  # noqa: E731
-    draws = (jax.random.split(check_key("key", key), index.size), jnp.asarray(index))
-    return run(every, posterior.source, draws, check_points("X", X, leading=True), call.arrays)
+    return at_each_draw(one, posterior, draws_of(key, index), check_points("X", X, leading=True), call.arrays)
 
 
 def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable[[], Any]], Any]:

@@ -5,23 +5,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.posterior.draws import TrainingDraws, hyperparameter_draws, spread_draws, training_draws
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows, predict_stream
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
-from numpyro_gp.posterior.tracing import abstract_trace, check_source, data_plates, is_conditioned
+from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.training.calls import Call, bind, is_data
+from numpyro_gp.training.calls import bind, is_data
 
 DEFAULT_DRAWS = 100
 
@@ -41,10 +38,8 @@ class Posterior:
         The engine: "svi", "mcmc" or "stein".
     source : GuideDraws or StoredDraws
         Where the draws come from: a guide at its parameters, or draws that are stored.
-    num_chains : int
-        Number of chains that stored draws come from, one after the other.
-    extra_fields : dict
-        What the sampler recorded beside the draws.
+    num_chains, extra_fields : int, dict
+        Number of chains that stored draws come from, one after the other; what the sampler recorded beside them.
     """
 
     model: Callable[..., Any]
@@ -178,7 +173,7 @@ class Posterior:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
         call = bind(self.model, args, kwargs)
         with recorded_processes() as found:
-            abstract_trace(self.fitted_model, call.at(call.arrays))
+            call.sites(self.fitted_model)
         return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
@@ -194,29 +189,15 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
-        return training_draws(self, *self._at_data(key, args, kwargs, num_samples))
+        call = bind(self.model, args, kwargs)
+        return training_draws(self, draws_at_data(self, key, call, num_samples), call)
 
     def hyperparameters(
         self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
     ) -> dict[str, Array]:
         """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
-        return hyperparameter_draws(self, *self._at_data(key, args, kwargs, num_samples, is_whole=False))
-
-    def _at_data(
-        self, key: Array, args: tuple, kwargs: dict, num_samples: int | None, is_whole: bool = True
-    ) -> tuple[Any, Call]:
-        """Keys and indices of draws, and the call of the model with the data of the fit; sites of single data too."""
-        call, index = bind(self.model, args, kwargs), self._spread_draws(num_samples)
-        trace = abstract_trace(self.fitted_model, call.at(call.arrays))
-        check_source(self, call, trace, None if is_whole else data_plates(trace))
-        return (jax.random.split(check_key("key", key), index.size), jnp.asarray(index)), call
-
-    def _spread_draws(self, num_samples: int | None) -> np.ndarray:
-        if num_samples is not None:
-            check_count("num_samples", num_samples)
-        if self.num_draws is None:
-            return np.arange(num_samples or 1000)
-        return spread_draws(min(num_samples or self.num_draws, self.num_draws), self.num_draws, self.num_chains)
+        call = bind(self.model, args, kwargs)
+        return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
 
     def to_arviz(
         self,
@@ -254,12 +235,8 @@ class Posterior:
 
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
         arguments = bind(self.model, args, kwargs).arguments
-        constant = {
-            name: np.asarray(value)
-            for name, value in arguments.items()
-            if is_data(value) and name not in found.arguments
-        }
-        stats = sample_stats(self.extra_fields, self._spread_draws(num_samples), self.num_chains)
+        constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
+        stats = sample_stats(self.extra_fields, stored_index(self, num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
 
     def function_draws(
@@ -349,14 +326,9 @@ class Posterior:
         if kind == "svi":
             if guide is None:
                 fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
-            if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
-                with handlers.block(), handlers.seed(rng_seed=0):
-                    guide(*args, **kwargs)
-            return cls.from_svi(model, guide, groups["params"])
+            return cls(model, kind, of_guide(guide, groups["params"], *args, **kwargs))
         source = stored(groups["samples"], groups.get("params", {}))
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}))
-
-    # ------------------------------------------------------------------------------- pieces
 
     def at(self, source: GuideDraws | StoredDraws) -> "Posterior":
         """Return this posterior over other arrays, those of a compiled function's arguments."""

@@ -28,6 +28,8 @@ class Prediction:
         Of new data ``y``: average of the draws' means, average of their variances plus variance of their means.
     function_mean, function_variance : Array, of the same shape
         The same of the latent function, without the observation noise.
+    num_draws : int
+        Number S of draws in the mixture.
     likelihood : Likelihood
         The likelihood, its parameters with the draws on the first axis.
     """
@@ -35,18 +37,13 @@ class Prediction:
     def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:
         self._chunks, self._sizes, self._key, self._axis = chunks, sizes, key, axis
         first = chunks[0]
-        self._num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
+        self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         self.likelihood = first.likelihood
         moments = self._reduce(_moments)
         self.mean, self.variance, self.function_mean, self.function_variance = moments
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
-
-    @property
-    def num_draws(self) -> int:
-        """Number S of draws in the mixture."""
-        return self._num_draws
 
     def _reduce(self, function: Callable[..., object], *rows: Array) -> Any:
         """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
@@ -107,10 +104,8 @@ class Prediction:
         count = check_count("num_samples", num_samples)
         key = jax.random.fold_in(self._key, 2)
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
-        parts = [
-            jnp.quantile(self._draws(number, order.size, key, order), probabilities, axis=0)
-            for number in range(len(self._sizes))
-        ]
+        every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
+        parts = [jnp.quantile(draws, probabilities, axis=0) for draws in every]
         return jnp.concatenate(parts, axis=1 + self._axis)
 
 

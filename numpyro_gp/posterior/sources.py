@@ -13,6 +13,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoSemiDAIS
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides.auto import AutoGP
+from numpyro_gp.guides.setup import abstract_trace
 
 
 @value_type(static=("guide",))
@@ -65,8 +66,11 @@ class StoredDraws:
     training_values = values
 
 
-def of_guide(guide: Callable[..., object], params: object) -> GuideDraws:
-    """Those of a guide that was fitted."""
+def of_guide(guide: Callable[..., object], params: object, *args: Any, **kwargs: Any) -> GuideDraws:
+    """Those of a guide that was fitted; one that was not run in this process is set up on arguments, if given."""
+    if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(*args, **kwargs)
     if not isinstance(params, Mapping):
         fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
@@ -145,12 +149,5 @@ def _run_autoguide(guide: AutoGuide) -> None:
 
 def _shapes(run: Callable[[], Any]) -> dict[str, Any]:
     """Shapes of the parameters that a program declares; nothing is computed."""
-    found: dict[str, Any] = {}
-
-    def trace() -> None:
-        with handlers.block(), handlers.seed(rng_seed=0):
-            sites = handlers.trace(run).get_trace()
-        found.update({n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"})
-
-    jax.eval_shape(trace)
-    return found
+    sites = abstract_trace(run, (), {})
+    return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}

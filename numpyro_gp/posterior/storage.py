@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.checks import fail
+from numpyro_gp.training.checkpoints import write_whole
 
 FORMAT = "numpyro_gp posterior 1"
 
@@ -30,13 +30,7 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
             description.append([list(keys), str(array.dtype)])
             entries[f"array_{len(entries)}"] = array
     header = json.dumps({"format": FORMAT, "kind": kind, "arrays": description, "notes": notes})
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, header=np.asarray(header), **entries)
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    write_whole(target, header=np.asarray(header), **entries)
 
 
 def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]], Any]:

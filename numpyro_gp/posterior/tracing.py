@@ -11,12 +11,16 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import MeanField
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_key, fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
 from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.programs import run
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 from numpyro_gp.training.calls import Call
+
+# The key and the number of a draw of a posterior, or of several, on the first axis of both.
+Draw = tuple[Array, Array]
 
 
 class Values:
@@ -31,7 +35,7 @@ class Values:
         self.values, self.plates = values, plates
 
     def __call__(self, site: Site) -> Any:
-        if not is_latent(site) or isinstance(unwrap(site["fn"]), Observation):
+        if not is_unknown(site):
             return None
         if is_local(site, self.plates):
             return _prior_belief(site) if role(site) == "gp" else None
@@ -49,6 +53,11 @@ def _prior_belief(site: Site) -> MeanField:
     return MeanField(jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
 
 
+def is_unknown(site: Site) -> bool:
+    """Whether a site is latent, and no data to predict."""
+    return is_latent(site) and not isinstance(unwrap(site["fn"]), Observation)
+
+
 def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     """Whether a site belongs to single new data; ``plates`` are those of the data, None at the data of the fit."""
     return plates is not None and (role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates))
@@ -56,10 +65,7 @@ def is_local(site: Site, plates: frozenset[str] | None) -> bool:
 
 def has_local(trace: Trace, plates: frozenset[str]) -> bool:
     """Whether some site of a model is drawn anew for single data."""
-    return any(
-        is_latent(site) and is_local(site, plates) and not isinstance(unwrap(site["fn"]), Observation)
-        for site in trace.values()
-    )
+    return any(is_unknown(site) and is_local(site, plates) for site in trace.values())
 
 
 def run_model(model: Callable[..., object], values: Values, key: Array, call: BoundArguments) -> dict[str, Any]:
@@ -69,7 +75,7 @@ def run_model(model: Callable[..., object], values: Values, key: Array, call: Bo
 
 
 def trace_at(
-    posterior: Any, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], offset: Any = None
+    posterior: Any, draw: Draw, call: BoundArguments, plates: frozenset[str], offset: Any = None
 ) -> dict[str, Any]:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
@@ -81,9 +87,7 @@ def trace_at(
     return run_model(posterior.fitted_model, Values(values, plates), key_model, call)
 
 
-def process_at(
-    posterior: object, draw: tuple[Array, Array], call: BoundArguments, plates: frozenset[str], name: str | None
-) -> Any:
+def process_at(posterior: object, draw: Draw, call: BoundArguments, plates: frozenset[str], name: str | None) -> Any:
     """The process of a name, or the only one, at one draw."""
     with recorded_processes() as found:
         trace_at(posterior, draw, call, plates)
@@ -94,11 +98,18 @@ def process_at(
     return found[name]
 
 
-def abstract_trace(model: Callable[..., Any], call: BoundArguments) -> dict[str, Any]:
-    """Sites of a model under its prior, with their shapes: nothing is computed."""
-    found: dict[str, Any] = {}
-    jax.eval_shape(lambda: found.update(run_model(model, Values({}), jax.random.key(0), call)))
-    return found
+def draws_of(key: Array, index: np.ndarray) -> Draw:
+    """Draws with these numbers, each with a key of its own."""
+    return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
+
+
+def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *rest: Any) -> Any:
+    """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
+
+    def every(source: Any, draws: Draw, *rest: Any) -> Any:
+        return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
+
+    return run(every, posterior.source, draws, *rest)
 
 
 def data_plates(trace: Trace) -> frozenset[str]:
@@ -110,7 +121,7 @@ def data_plates(trace: Trace) -> frozenset[str]:
 
 def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None, new: Sequence[str] = ()) -> frozenset[str]:
     """Refuse a posterior that is not of its model; return the plates of data and of new groups, for `trace_at`."""
-    trace = abstract_trace(posterior.fitted_model, call.at(call.arrays)) if trace is None else trace
+    trace = call.sites(posterior.fitted_model) if trace is None else trace
     known = sorted(name for name, site in trace.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
         fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")
@@ -137,8 +148,7 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
     latent = [
         name
         for name, site in trace.items()
-        if is_latent(site)
-        and not isinstance(unwrap(site["fn"]), Observation)
+        if is_unknown(site)
         and not is_local(site, plates)
         and not site["fn"].support.is_discrete
         and not (role(site) == "function" and posterior.guide is not None)
@@ -157,13 +167,11 @@ def data_site(trace: Trace, site: str | None) -> str:
     if site is None and len(latent) == 1:
         site = latent[0]
     if site not in latent:
-        fail(
-            "site",
-            f"one unobserved ngp.observe site of the model: {latent}",
-            repr(site),
+        cure = (
             "Call predict without the data (y=None), and name the site where there are several. A model with "
-            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new.",
+            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new."
         )
+        fail("site", f"one unobserved ngp.observe site of the model: {latent}", repr(site), cure)
     return site
 
 

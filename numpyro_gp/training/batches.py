@@ -1,17 +1,17 @@
 """What a fit calls its model with: the same data at every step, or the next batch of a stream."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
 
 from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.given_rows import GivenRows, refuse_own_parameters
+from numpyro_gp.guides.setup import abstract_trace
 from numpyro_gp.sites import Trace, in_plate, is_latent
 from numpyro_gp.training.placement import Placement
 from numpyro_gp.training.programs import fingerprint
@@ -227,18 +227,6 @@ def with_batch(name: str, batch: Any, args: tuple, kwargs: dict[str, Any]) -> tu
 
 
 # ------------------------------------------------------------------------------------- the plate of the data
-
-
-def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Trace:
-    """Sites of a model or guide with their shapes: nothing is computed."""
-    found: dict[str, Any] = {}
-
-    def run() -> None:
-        with handlers.block(), handlers.seed(rng_seed=0):
-            found.update(handlers.trace(function).get_trace(*args, **kwargs))
-
-    jax.eval_shape(run)
-    return found
 
 
 def with_static(engine: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.setup import abstract_trace
+from numpyro_gp.sites import Trace
 
 
 class Call(NamedTuple):
@@ -34,10 +36,23 @@ class Call(NamedTuple):
     at: Callable[[Sequence[Any]], inspect.BoundArguments]
     rest: Merge
 
+    def sites(self, model: Callable[..., Any]) -> Trace:
+        """Sites of the model under its prior, with their shapes: nothing is computed."""
+        bound = self.at(self.arrays)
+        return abstract_trace(model, bound.args, bound.kwargs)
+
 
 def is_data(value: object) -> bool:
     """Whether an argument is an array."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Names of the arguments of a callable, none where it has no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
 
 
 def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:

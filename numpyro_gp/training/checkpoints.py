@@ -87,14 +87,19 @@ def describe(engine: Any, state: Any) -> dict[str, list]:
 
 
 def write_checkpoint(path: Path, engine: object, position: Position) -> None:
-    """Write leaves, losses and their description to a temporary file, then rename it: never half a file."""
+    """Write leaves, losses and their description."""
     leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
     entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
     description = np.asarray(json.dumps(describe(engine, position.state)))
+    write_whole(path, description=description, losses=position.losses, **entries)
+
+
+def write_whole(path: Path, **arrays: np.ndarray) -> None:
+    """Write arrays by name to a temporary file, then rename it: never half a file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, description=description, losses=position.losses, **entries)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -105,15 +110,9 @@ def write_checkpoint(path: Path, engine: object, position: Position) -> None:
 def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
     """Refuse a state that belongs to another model, guide, optimiser or kind of key."""
     for kind in ("parameter", "state"):
-        old, new = ({name: (dtype, tuple(shape)) for name, dtype, shape in entry[kind]} for entry in (saved, here))
-        differences = [
-            f"{kind} {name} is {saved_as} there and {made_as} here"
-            for name in (*new, *(name for name in old if name not in new))
-            for saved_as, made_as in [
-                tuple("absent" if x is None else f"{x[0]}{x[1]}" for x in (old.get(name), new.get(name)))
-            ]
-            if saved_as != made_as
-        ]
+        old, new = ({name: f"{dtype}{tuple(shape)}" for name, dtype, shape in entry[kind]} for entry in (saved, here))
+        pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in (*new, *old)}
+        differences = [f"{kind} {n} is {a} there and {b} here" for n, (a, b) in pairs.items() if a != b]
         if differences:
             cure = "Resume with the same model, guide, optimiser, data sizes, precision and kind of key."
             fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)

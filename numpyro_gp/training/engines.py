@@ -1,6 +1,7 @@
 """What `fit` has to know about an engine beyond init, update and get_params: one row for each family of engines."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ from numpyro.contrib.einstein import ASVGD, SteinVI
 from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
 from numpyro_gp.guides.internals import SteinHooks, key_of_stein_step, keys_of_elbo_particles
+from numpyro_gp.training.calls import argument_names
 
 
 class Particle(NamedTuple):
@@ -32,6 +35,24 @@ class Family(NamedTuple):
     loss_is_gradient: bool
     particles: Callable[[Any, Any], list[Particle]] | None
     can_be_traced: bool = False
+
+
+def check_engine(engine: object, reserved: Sequence[str]) -> None:
+    """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow: those ``reserved``."""
+    methods = ("init", "update", "get_params")
+    if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
+        required = "an SVI, a SteinVI or another object with init, update and get_params"
+        cure = "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object."
+        fail("svi_or_stein", required, f"{engine!r:.80}", cure, TypeError)
+    for role in ("model", "guide"):
+        function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
+        while isinstance(function, functools.partial):
+            bound, function = bound | set(function.keywords), function.func
+        clash = [name for name in reserved if name in argument_names(function) and name not in bound]
+        if clash:
+            required = f"free of arguments named like those of fit ({', '.join(reserved)})"
+            cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
+            fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
 @singledispatch

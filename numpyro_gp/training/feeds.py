@@ -6,9 +6,8 @@ from numpyro_gp.arrays import Array, Merge
 from numpyro_gp.checks import fail
 from numpyro_gp.sites import Trace, is_latent
 from numpyro_gp.training.batches import Data, Stream, Whole, data_part, minibatch_of, model_trace, with_static
-from numpyro_gp.training.calls import bind, split_arguments
+from numpyro_gp.training.calls import argument_names, bind, split_arguments
 from numpyro_gp.training.placement import Drawn, Placement, placement_of
-from numpyro_gp.training.start import argument_names
 
 
 class Given(NamedTuple):

@@ -5,7 +5,7 @@ last one and the re-run up to the last good step are all the same program, so a 
 repeated run gives the same bits, and nothing compiles twice.
 """
 
-import functools
+import inspect
 import os
 import sys
 import time
@@ -24,31 +24,15 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.training.batches import Data, Stream, Whole, check_guide
-from numpyro_gp.training.checkpoints import (
-    FitResult,
-    Position,
-    check_checkpoint,
-    starting_position,
-    write_checkpoint,
-)
-from numpyro_gp.training.engines import family
+from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
+from numpyro_gp.training.engines import check_engine, family
 from numpyro_gp.training.faults import all_finite, explain, standstill
 from numpyro_gp.training.feeds import Given, feed_of
 from numpyro_gp.training.own_rows import without_own_rows
 from numpyro_gp.training.placement import Drawn
 from numpyro_gp.training.programs import fingerprint, keep_program
-from numpyro_gp.training.start import REMEDY, argument_names, initial_state, look_at_start, parts_of
+from numpyro_gp.training.start import REMEDY, initial_state, look_at_start, parts_of
 
-RESERVED_NAMES = (
-    "chunk_size",
-    "progress",
-    "checkpoint",
-    "checkpoint_every",
-    "resume",
-    "init_params",
-    "batches",
-    "sharding",
-)
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
 LONGEST_CHUNK = 1000
@@ -177,7 +161,8 @@ def fit(
     num_steps = check_count("num_steps", num_steps)
     size = LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size)
     key = check_key("key", key)
-    check_engine(svi_or_stein)
+    own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     check_nonnegative("checkpoint_every", checkpoint_every)
     path = check_checkpoint(checkpoint, resume)
     given = Given(args, kwargs, num_data, sharding)
@@ -294,27 +279,6 @@ def keep(job: Job, position: Position) -> FitResult:
         error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")
         raise
     return result
-
-
-# ---------------------------------------------------------------------------------------------- checks
-
-
-def check_engine(engine: object) -> None:
-    """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow."""
-    methods = ("init", "update", "get_params")
-    if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
-        required = "an SVI, a SteinVI or another object with init, update and get_params"
-        cure = "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object."
-        fail("svi_or_stein", required, f"{engine!r:.80}", cure, TypeError)
-    for role in ("model", "guide"):
-        function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
-        while isinstance(function, functools.partial):
-            bound, function = bound | set(function.keywords), function.func
-        clash = [name for name in RESERVED_NAMES if name in argument_names(function) and name not in bound]
-        if clash:
-            required = f"free of arguments named like those of fit ({', '.join(RESERVED_NAMES)})"
-            cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
-            fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
 # ----------------------------------------------------------------------------------------- the loop

@@ -19,12 +19,12 @@ import jax
 import numpy as np
 
 from numpyro_gp.guides.internals import active_handlers
+from numpyro_gp.guides.setup import PLAIN
 
 # Libraries whose functions hold no values of the user's.
 LIBRARIES = frozenset({"builtins", "jax", "jaxlib", "numpy", "numpyro", "numpyro_gp", "optax", "scipy", "functools"})
 # Programs kept for one object: more than a loop over a few problems needs, and no growth without end.
 PROGRAMS_KEPT = 16
-PLAIN = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic)
 
 
 class Identity:

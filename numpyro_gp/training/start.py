@@ -1,6 +1,5 @@
 """The state in which a fit starts: ``init`` of its engine as one program, kept for the next fit of the same engine."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides.setup import set_up, try_out
 from numpyro_gp.primitives.programs import run
 from numpyro_gp.training.batches import Data
+from numpyro_gp.training.calls import argument_names
 from numpyro_gp.training.checkpoints import is_key
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite
@@ -31,14 +31,6 @@ def parts_of(engine: object) -> dict[str, Any]:
     named = {name: getattr(engine, name) for name in PARTS if hasattr(engine, name)}
     # Without a dictionary of attributes (a named tuple, slots) nothing says what is built in: no program is used again.
     return named or getattr(engine, "__dict__", {"engine": object()})
-
-
-def argument_names(function: Any) -> tuple[str, ...]:
-    """Names of the arguments of a callable, none where it has no signature."""
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return ()
 
 
 def initial_state(
@@ -81,8 +73,7 @@ def kept_start(start: Callable[[], Any], engine: Any, inputs: list[Array], made_
 
     def store() -> dict[str, Any]:
         key = fingerprint(parts_of(engine), horizon, options), data.made_of, shapes
-        kept: dict[str, Any] = keep_program(engine, key, lambda _: {})
-        return kept
+        return keep_program(engine, key, lambda _: {})
 
     found = store()
     if "again" not in found:
