@@ -28,6 +28,7 @@ from examples.datasets import load, split_mask, standardise
 from examples.run_queue import Problem
 from examples.tables import save
 
+MANY = {"robustmax": ngp.likelihoods.RobustMax, "softmax": ngp.likelihoods.Softmax}
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 PUBLISHED = {
     ("regression", "log_density"): ("seed000_regression_test_loglik.csv", 1.0),
@@ -37,8 +38,11 @@ PUBLISHED = {
 }
 
 
-def model(X, y=None, *, inducing, classes=0, batch=None):
-    """Regression (``classes=0``) or classification with a kernel, noise and inducing inputs that are learnt."""
+def model(X, y=None, *, inducing, classes=0, many="robustmax", batch=None):
+    """Regression (``classes=0``) or classification with a kernel, noise and inducing inputs that are learnt.
+
+    ``many`` is the likelihood of more than two classes.
+    """
     columns = X.shape[-1]
     wide = dist.LogNormal(0.5 * math.log(columns), 1.0).expand([columns]).to_event(1)
     kernel = ngp.kernels.Matern52(
@@ -51,7 +55,7 @@ def model(X, y=None, *, inducing, classes=0, batch=None):
     if classes == 0:
         likelihood = ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.LogNormal(-1.0, 1.0)))
     else:
-        likelihood = ngp.likelihoods.RobustMax(classes) if classes > 2 else ngp.likelihoods.Bernoulli("probit")
+        likelihood = MANY[many](classes) if classes > 2 else ngp.likelihoods.Bernoulli("probit")
     with numpyro.plate("data", X.shape[0], subsample_size=batch) as index:
         ngp.observe("y", f(X[index]), likelihood, obs=None if y is None else y[index])
 
@@ -94,12 +98,13 @@ def problem(method, data, options, seed):
     if method.endswith("Nat"):
         step = ngp.optim.ramp(options.natural_step / 50, options.natural_step, 100, kind="linear")
         optimiser = ngp.optim.natural_gradient(optimiser, step)
-    keywords = {"inducing": beta, "classes": classes, "batch": min(options.batch, len(Xt))}
+    kind = {"classes": classes, "many": options.many}
+    keywords = {"inducing": beta, **kind, "batch": min(options.batch, len(Xt))}
 
     def score(params):
         posterior = ngp.Posterior.from_svi(model, guide, params)
         new, target = jnp.asarray(X[test], dtype), np.asarray(y[test])
-        prediction = posterior.predict(key_predict, new, inducing=params["inducing"], classes=classes)
+        prediction = posterior.predict(key_predict, new, inducing=params["inducing"], **kind)
         density = float(np.mean(np.asarray(prediction.log_density(jnp.asarray(target, yt.dtype)))))
         return {"log_density": density, **errors(np.asarray(prediction.mean), target, classes)}
 
@@ -107,12 +112,14 @@ def problem(method, data, options, seed):
 
 
 def errors(mean, target, classes):
-    """Mean absolute error and RMSE of a regression, the accuracy of a classification."""
+    """Mean absolute error and RMSE of a regression; accuracy and RMSE of the probabilities of a classification."""
     if classes == 0:
         residual = mean - target
         return {"error": float(np.mean(np.abs(residual))), "rmse": float(np.sqrt(np.mean(residual**2)))}
-    label = mean.argmax(-1) if classes > 2 else (mean > 0.5).astype(int)
-    return {"error": float(np.mean(label == target))}
+    probabilities = mean if classes > 2 else np.stack([1 - mean, mean], axis=-1)
+    squares = (probabilities - np.eye(max(classes, 2))[target]) ** 2
+    accuracy = np.mean(probabilities.argmax(-1) == target)
+    return {"error": float(accuracy), "rmse": float(np.sqrt(np.mean(squares)))}
 
 
 def run(method, data, options, seed):
@@ -195,6 +202,7 @@ def main():
     parser.add_argument("--columns", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--natural-step", type=float, default=5e-3)
+    parser.add_argument("--many", default="robustmax", choices=MANY, help="likelihood of more than two classes")
     parser.add_argument("--single", action="store_true", help="float32")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--out", default="examples/output")

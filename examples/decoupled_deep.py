@@ -21,6 +21,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.datasets import load, split_mask, standardise
+from examples.run_queue import Problem
 from examples.tables import save
 from numpyro_gp.starting.deep import initial_layers
 
@@ -61,8 +62,8 @@ def build(kind, X, depth, sizes):
     return model, ngp.AutoGP(model, {f"f_{number}": recipe(layer) for number, layer in enumerate(layers)})
 
 
-def run(kind, depth, data, split, args):
-    """Fit, then test log density and RMSE in raw units of the target."""
+def problem(kind, depth, data, split, args):
+    """One fit, ready for ``ngp.fit``, and its test log density and RMSE in raw units of the target."""
     inputs, y, masks = data
     test = split_mask(masks, split)
     X, unit, center = standardise(inputs), y[~test].std(), y[~test].mean()
@@ -71,8 +72,23 @@ def run(kind, depth, data, split, args):
     model, guide = build(kind, jnp.asarray(X[~test]), depth, sizes)
     svi = SVI(model, guide, optax.adam(args.rate), Trace_ELBO())
     arrays, batch = (jnp.asarray(X[~test]), jnp.asarray(target[~test])), min(args.batch, int(np.sum(~test)))
-    result = ngp.fit(jax.random.key(split), svi, args.steps, *arrays, batch=batch, progress=False)
-    update = jax.jit(lambda state: svi.update(state, *arrays, batch=batch))
+
+    def score(params):
+        posterior = ngp.Posterior.from_svi(model, guide, params)
+        draws = args.draws if depth else 1
+        prediction = posterior.predict(jax.random.key(1), jnp.asarray(X[test]), num_samples=draws)
+        density = float(jnp.mean(prediction.log_density(jnp.asarray(target[test])))) - np.log(unit)
+        rmse = float(np.sqrt(np.mean((np.asarray(prediction.mean) - target[test]) ** 2)) * unit)
+        return {"log_density": density, "rmse": rmse}
+
+    return Problem(svi, jax.random.key(split), arrays, {"batch": batch}, score)
+
+
+def run(kind, depth, data, split, args):
+    """Fit, score, and time some more steps."""
+    svi, key, arrays, keywords, score = problem(kind, depth, data, split, args)
+    result = ngp.fit(key, svi, args.steps, *arrays, **keywords, progress=False)
+    update = jax.jit(lambda state: svi.update(state, *arrays, **keywords))
     state, loss = update(result.state)
     jax.block_until_ready(loss)
     start = time.perf_counter()
@@ -80,12 +96,8 @@ def run(kind, depth, data, split, args):
         state, loss = update(state)
     jax.block_until_ready(loss)
     seconds = (time.perf_counter() - start) / args.timed
-    posterior = ngp.Posterior.from_svi(model, guide, result.params)
-    draws = args.draws if depth else 1
-    prediction = posterior.predict(jax.random.key(1), jnp.asarray(X[test]), num_samples=draws)
-    density = float(jnp.mean(prediction.log_density(jnp.asarray(target[test])))) - np.log(unit)
-    rmse = float(np.sqrt(np.mean((np.asarray(prediction.mean) - target[test]) ** 2)) * unit)
-    return {"test_loglik": density, "test_rmse": rmse, "ms_per_step": 1e3 * seconds}
+    scores = score(result.params)
+    return {"test_loglik": scores["log_density"], "test_rmse": scores["rmse"], "ms_per_step": 1e3 * seconds}
 
 
 def published(folder):

@@ -3,9 +3,10 @@
     python -m examples.long_runs --data ../shared/data --state /tmp/queue   # a worker; two may run; stop at any time
     python -m examples.long_runs --tables                                   # tables and figure from the rows so far
 
-Orthogonally decoupled posteriors (`decoupled`) and deep models with importance weights (`deep`), from 5000 and 4000
-steps on, doubled while twice the steps would still gain 0.01 nats a row. Schedules do not depend on the number of
-steps: Adam's rate is constant for `decoupled`, and falls by 2 % every 1000 steps for `deep`. "seconds" are processor
+Orthogonally decoupled posteriors (`decoupled`), deep models with importance weights (`deep`) and coupled beside
+decoupled inducing inputs by hidden layers (`depth`), from 5000, 4000 and 5000 steps on, doubled while twice the steps
+would still gain 0.01 nats a row. Schedules do not depend on the number of steps: Adam's rate is constant for
+`decoupled` and `depth`, and falls by 2 % every 1000 steps for `deep`. "seconds" are processor
 seconds of one process, tracing and compilation of every round included; other programs and pauses do not lengthen
 them. Give it one thread (OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false) to make them comparable.
 """
@@ -20,12 +21,22 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from examples import decoupled_comparison, deep_models, run_tables
+from examples import decoupled_comparison, decoupled_deep, deep_models, run_tables
 from examples.datasets import HERE, load, split_mask, standardise
 from examples.run_queue import Problem, Run, version, work
 
 DECOUPLED = {"beta": 64, "gamma": 128, "columns": 32, "batch": 256, "learning_rate": 0.005, "natural_step": 0.05}
 DEEP = {"inducing": 32, "batch": 128, "K": 5, "adam": 0.005, "draws": 500}
+DEPTH = {"coupled": 100, "mean": 250, "covariance": 50, "batch": 256, "rate": 0.005, "draws": 50}
+MODELS = {
+    "GP VI": 0.007,
+    "GP-GP VI": 0.01,
+    "LV-GP VI": 0.01,
+    "LV-GP IW": 0.015,
+    "LV-GP-GP VI": 0.012,
+    "LV-GP-GP IW": 0.02,
+}
+CLASSES = (("ringnorm", None), ("magic", None), ("waveform", "robustmax"), ("waveform", "softmax"))
 
 
 def written(settings):
@@ -43,21 +54,34 @@ def plan():
     runs = []
     for split in range(3):
         for name in ("bike", "kin40k", "protein"):
-            for method in ("CoupledNat", "OrthNat", "Coupled", "Orth"):
+            for method in ("CoupledNat", "OrthNat", "Coupled", "Orth", *(("Hybrid", "Decoupled") if split < 2 else ())):
                 runs.append(Run("decoupled", name, method, split, split, written(DECOUPLED), 5000, 20000, 0.01))
         for name in ("yacht", "energy", "housing"):
-            for method, cost in {"GP VI": 0.007, "GP-GP VI": 0.01, "LV-GP-GP VI": 0.012, "LV-GP-GP IW": 0.02}.items():
+            for method, cost in MODELS.items():
                 runs.append(Run("deep", name, method, split, split, written(DEEP), 4000, 32000, cost))
+    for split in range(2):
+        for name, many in CLASSES:
+            settings = written(DECOUPLED | ({"many": many} if many else {}))
+            for method in ("CoupledNat", "OrthNat", "Coupled", "Orth"):
+                runs.append(Run("classes", name, method, split, split, settings, 5000, 20000, 0.01))
+        for name in ("kin8nm", "protein_raw"):
+            for depth in range(3):
+                for kind, cost in {"coupled": 0.01, "decoupled": 0.015}.items():
+                    settings, cost = written(DEPTH), cost * (1 + depth)
+                    runs.append(Run("depth", name, f"{kind} {depth}", split, split, settings, 5000, 20000, cost))
     return runs
 
 
 def tiny_plan():
-    """Two runs of two rounds, to see that it works."""
+    """A run of two rounds of each experiment, to see that it works."""
     decoupled = written(DECOUPLED | {"beta": 6, "gamma": 8, "columns": 4, "batch": 32})
     deep = written(DEEP | {"inducing": 4, "draws": 5})
+    depth = written(DEPTH | {"coupled": 4, "mean": 6, "covariance": 3, "batch": 16, "draws": 5})
     return [
         Run("decoupled", "energy", "OrthNat", 0, 0, decoupled, 10, 20, 0.01),
         Run("deep", "challenger", "GP VI", 0, 0, deep, 10, 20, 0.01),
+        Run("classes", "blood", "CoupledNat", 0, 0, decoupled, 10, 20, 0.01),
+        Run("depth", "energy", "coupled 1", 0, 0, depth, 10, 20, 0.01),
     ]
 
 
@@ -68,15 +92,24 @@ def data(name, folder):
     return standardise(inputs), standardise(targets[:, None])[:, 0], masks
 
 
+prepared = functools.lru_cache(decoupled_comparison.prepare)
+
+
 def problem(run, folder):
-    """What a run fits: decoupled in single precision, deep in double."""
-    jax.config.update("jax_enable_x64", run.experiment == "deep")
-    X, y, masks = data(run.set, folder)
-    test, settings = split_mask(masks, run.split), read(run.settings)
-    if run.experiment == "decoupled":
-        options = argparse.Namespace(single=True, **settings)
-        return decoupled_comparison.problem(run.method, (X, y, test, 0), options, run.seed)
+    """What a run fits: decoupled and classes in single precision, deep and depth in double."""
+    jax.config.update("jax_enable_x64", run.experiment in ("deep", "depth"))
+    settings = read(run.settings)
+    if run.experiment in ("decoupled", "classes"):
+        X, y, masks, classes = prepared(run.set, folder)
+        options = argparse.Namespace(single=True, **{"many": "robustmax"} | settings)
+        return decoupled_comparison.problem(
+            run.method, (X, y, split_mask(masks, run.split), classes), options, run.seed
+        )
     name, kind = run.method.split()
+    if run.experiment == "depth":
+        return decoupled_deep.problem(name, int(kind), load(run.set, folder), run.split, argparse.Namespace(**settings))
+    X, y, masks = data(run.set, folder)
+    test = split_mask(masks, run.split)
     Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
     model, guide = deep_models.build(name, Xt, settings["inducing"], seed=run.seed)
     rate = optax.exponential_decay(settings["adam"], 1000, 0.98)
@@ -103,7 +136,7 @@ def main():
     parser.add_argument("--data", type=Path, default=HERE)
     parser.add_argument("--state", type=Path, help="folder of checkpoints (OUT/queue)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the rows")
-    parser.add_argument("--experiments", nargs="+", default=["decoupled", "deep"])
+    parser.add_argument("--experiments", nargs="+", default=["decoupled", "deep", "classes", "depth"])
     parser.add_argument("--tables", action="store_true", help="no runs: tables and figure from the rows")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()

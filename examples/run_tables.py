@@ -9,9 +9,21 @@ from examples.tables import of_mean
 __all__ = ["groups", "last_rounds", "markdown", "paired", "plot", "read"]
 
 # Differences that the papers' claims are about, first minus second.
+BASES = [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")]
 PAIRS = {
-    "decoupled": [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")],
-    "deep": [("GP-GP VI", "GP VI"), ("LV-GP-GP VI", "GP-GP VI"), ("LV-GP-GP IW", "LV-GP-GP VI")],
+    "decoupled": [*BASES, ("Orth", "Hybrid"), ("Hybrid", "Decoupled")],
+    "classes": BASES,
+    "deep": [
+        ("GP-GP VI", "GP VI"),
+        ("LV-GP VI", "GP VI"),
+        ("LV-GP-GP VI", "GP-GP VI"),
+        ("LV-GP IW", "LV-GP VI"),
+        ("LV-GP-GP IW", "LV-GP-GP VI"),
+    ],
+    "depth": [
+        *((f"decoupled {depth}", f"coupled {depth}") for depth in range(3)),
+        *((f"{kind} {depth + 1}", f"{kind} {depth}") for kind in ("coupled", "decoupled") for depth in range(2)),
+    ],
 }
 HEADING = """# Long runs
 
@@ -19,7 +31,8 @@ Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± st
 not flat, twice the steps may lower the loss by 0.01 nats a row. Each run counts by its last row; a difference is taken
 at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
 """
-METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "GP VI", "GP-GP VI", "LV-GP-GP VI", "LV-GP-GP IW")
+METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
+METHODS += ("GP VI", "GP-GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
 NUMBERS = ("log_density", "rmse", "bound", "seconds")
 
 

@@ -5,11 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
 SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables", "run_queue", "run_tables"}
+KEPT = {
+    "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED)
 
 
@@ -21,8 +27,8 @@ def test_shared_modules_have_no_main():
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path):
-    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    environment = {**os.environ, "MPLBACKEND": "Agg", "XLA_FLAGS": flags, "PYTHONWARNINGS": "default"}
+    # XLA_FLAGS come from conftest.py: quick compilation; what one example compiled the others read.
+    environment = {**os.environ, **KEPT, "MPLBACKEND": "Agg", "PYTHONWARNINGS": "default"}
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}", "--smoke", "--out", str(tmp_path)],
         capture_output=True,
