@@ -12,6 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
@@ -62,9 +63,7 @@ def solve_lower(
     factor: Float[Array, "M M"], right: Float[Array, " M *columns"], transpose: bool = False
 ) -> Float[Array, " M *columns"]:
     """``L^-1 B`` or ``L^-T B`` for one factor and right sides ``(M,)`` or ``(M, R)``."""
-    columns = right[:, None] if right.ndim == 1 else right
-    solved = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=transpose)
-    return solved[:, 0] if right.ndim == 1 else solved
+    return solve_triangular(factor, right, trans=int(transpose), lower=True)
 
 
 @jax.custom_jvp

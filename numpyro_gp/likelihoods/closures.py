@@ -28,13 +28,18 @@ def _contents(function: Callable[..., object]) -> list[Any]:
         return [function.__self__]
     if not isinstance(function, types.FunctionType):
         return []
-    cells = []
+    return [list(map(_wrap, closed_over(function))), function.__defaults__, function.__kwdefaults__]
+
+
+def closed_over(function: types.FunctionType) -> list[Any]:
+    """What the cells of a function hold; `EMPTY` for a name that is assigned later, as in a recursive function."""
+    found = []
     for cell in function.__closure__ or ():
         try:
-            cells.append(_wrap(cell.cell_contents))
-        except ValueError:  # a name that is assigned later, as in a recursive function
-            cells.append(EMPTY)
-    return [cells, function.__defaults__, function.__kwdefaults__]
+            found.append(cell.cell_contents)
+        except ValueError:
+            found.append(EMPTY)
+    return found
 
 
 def _wrap(value: object) -> Any:

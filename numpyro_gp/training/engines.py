@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import jax
@@ -55,32 +54,6 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
-@singledispatch
-def family(engine: object) -> Family:  # noqa: ARG001
-    """The family of an engine by its class; one that nobody registered has a loss, and sites that cannot be named."""
-    return Family("loss", False, None)
-
-
-@family.register
-def _(engine: SVI) -> Family:  # noqa: ARG001
-    return Family("loss", False, _elbo_particles, can_be_traced=True)
-
-
-@family.register
-def _(engine: SteinVI) -> Family:  # noqa: ARG001
-    return Family("Stein force", True, _stein_particles)
-
-
-@family.register
-def _(engine: SteinHooks) -> Family:  # noqa: ARG001
-    return Family("Stein force", True, _stein_particles, can_be_traced=True)
-
-
-@family.register
-def _(engine: ASVGD) -> Family:  # noqa: ARG001
-    return Family("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state))
-
-
 def _elbo_particles(engine: SVI, state: Any) -> list[Particle]:
     """Those of the ELBO, which share all parameters."""
     free = engine.optim.get_params(state.optim_state)
@@ -96,3 +69,16 @@ def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
         return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
 
     return [Particle(pick(number), {}, key) for number in range(engine.num_stein_particles)]
+
+
+FAMILIES: dict[type, Family] = {
+    SVI: Family("loss", False, _elbo_particles, can_be_traced=True),
+    SteinVI: Family("Stein force", True, _stein_particles),
+    SteinHooks: Family("Stein force", True, _stein_particles, can_be_traced=True),
+    ASVGD: Family("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state)),
+}
+
+
+def family(engine: object) -> Family:
+    """The family of an engine by its class; one that is in no row has a loss, and sites that cannot be named."""
+    return next((FAMILIES[kind] for kind in type(engine).__mro__ if kind in FAMILIES), Family("loss", False, None))

@@ -20,6 +20,7 @@ import numpy as np
 
 from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.guides.setup import PLAIN
+from numpyro_gp.likelihoods.closures import closed_over
 
 # Libraries whose functions hold no values of the user's.
 LIBRARIES = frozenset({"builtins", "jax", "jaxlib", "numpy", "numpyro", "numpyro_gp", "optax", "scipy", "functools"})
@@ -74,20 +75,10 @@ def _describe(value: Any, above: frozenset[int]) -> Hashable:
 
 def _describe_function(function: types.FunctionType, above: frozenset[int]) -> Hashable:
     if (function.__module__ or "").partition(".")[0] in LIBRARIES:
-        return Identity(function.__code__), _describe(_cells(function), above)
+        return Identity(function.__code__), _describe(closed_over(function), above)
     named = [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
-    contents = (_cells(function), function.__defaults__, function.__kwdefaults__, named)
+    contents = (closed_over(function), function.__defaults__, function.__kwdefaults__, named)
     return Identity(function.__code__), _describe(contents, above)
-
-
-def _cells(function: types.FunctionType) -> list[Any]:
-    filled = []
-    for cell in function.__closure__ or ():
-        try:
-            filled.append(cell.cell_contents)
-        except ValueError:  # a name that is assigned later, as in a recursive function
-            filled.append(None)
-    return filled
 
 
 def _names(code: types.CodeType) -> list[str]:
