@@ -165,16 +165,14 @@ def fit(
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     check_nonnegative("checkpoint_every", checkpoint_every)
     path = check_checkpoint(checkpoint, resume)
-    given = Given(args, kwargs, num_data, sharding)
-    feed, data = feed_of(svi_or_stein, batches, key, given)
+    feed, data = feed_of(svi_or_stein, batches, key, Given(args, kwargs, num_data, sharding))
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed.arrays(), data)
     check_guide(svi_or_stein, data, feed.arrays())
     position = starting_position(svi_or_stein, state, path, resume)
     position = Position(data.placed(position.state, position.steps), position.chunks)
     feed.start(position.steps)
-    start, is_finite = look_at_start(svi_or_stein, position.state)
+    start, watch = look_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
-    watch = is_finite
     size = size if isinstance(feed, Whole) else 1
     job = Job(svi_or_stein, feed, data, kept_loop(svi_or_stein, data, size, watch), path, num_steps)
     # Processes must do the same steps in a chunk, and their clocks differ.
