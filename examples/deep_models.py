@@ -21,10 +21,12 @@ from numpyro_gp.starting.deep import INNER_SCALE, latent_columns, mix, principal
 INNER_WIDTH = 5
 
 
-def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, noise=0.3):
+def build(name, X, num_inducing, *, seed=0, latent=None, inner=INNER_SCALE, carry_latent=False, noise=0.3):
     """Model and guide of a chain of layers, for data inputs ``X`` ``(N, D)``.
 
-    ``carry_latent`` lets inner layers pass latent inputs on beside the data's; otherwise their mean cuts them off.
+    ``latent`` is the recipe of latent inputs (None: an encoder), ``inner`` the standard deviation of inner layers'
+    whitened values at the start. ``carry_latent`` lets inner layers pass latent inputs on beside the data's;
+    otherwise their mean cuts them off.
     """
     kinds = name.split("-")
     key = jax.random.key(seed)
@@ -65,10 +67,10 @@ def build(name, X, num_inducing, *, seed=0, encoder=None, carry_latent=False, no
                     number += 1
             ngp.observe("y", layers[-1](h), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
-    recipes = {f"f_{number}": ngp.guides.coupled(scale=INNER_SCALE) for number in range(len(starts) - 1)}
+    recipes = {f"f_{number}": ngp.guides.coupled(scale=inner) for number in range(len(starts) - 1)}
     recipes[f"f_{len(starts) - 1}"] = ngp.guides.coupled(natural=True)
-    network = encoder or ngp.guides.encoder()
-    recipes |= {f"w_{i}": ngp.guides.amortised(network) for i, kind in enumerate(kinds) if kind == "LV"}
+    latent = latent or ngp.guides.amortised(ngp.guides.encoder())
+    recipes |= {f"w_{i}": latent for i, kind in enumerate(kinds) if kind == "LV"}
     return model, ngp.AutoGP(model, recipes)
 
 
@@ -86,8 +88,11 @@ def engine(model, guide, *, samples=1, adam=5e-3, natural=0.1, ramp=1000):
 
 
 def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
-    """Fit with natural gradients on the last layer and decaying Adam elsewhere; returns result and seconds."""
-    rate = optax.cosine_decay_schedule(adam, steps, alpha=0.05)
+    """Fit with natural gradients on the last layer and Adam elsewhere; returns result and seconds.
+
+    The rate of Adam decays by a cosine, where ``adam`` is not a schedule.
+    """
+    rate = adam if callable(adam) else optax.cosine_decay_schedule(adam, steps, alpha=0.05)
     ramp = min(ramp, max(1, steps // 2))
     svi = engine(model, guide, samples=samples, adam=rate, natural=natural, ramp=ramp)
     start = time.perf_counter()
