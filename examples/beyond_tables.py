@@ -66,8 +66,8 @@ def table(rows, folder):
         texts = [f"{own[kind][0]:.2f}, {own[kind][1]}" if kind in own else "-" for kind in ("GP", "CVAE")]
         other = f"{own['GP'][0] - own['linear'][0]:.2f}" if "linear" in own else "-"
         said = verdict(mean, error, own["GP"][0]) if "GP" in own else "-"
-        ours = f"{mean:.3f} ± {error:.3f}"
-        lines.append([name, str(len(best)), models, ours, *texts, said, f"{gain[0]:.3f} ± {gain[1]:.3f}", other])
+        ours, more = (f"{m:.3f}" + ("" if np.isnan(e) else f" ± {e:.3f}") for m, e in ((mean, error), gain))
+        lines.append([name, str(len(best)), models, ours, *texts, said, more, other])
     return "\n".join("| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines])
 
 
