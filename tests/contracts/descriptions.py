@@ -1,6 +1,7 @@
 """What a model of the net is made of: a value of choices from finite sets, and hypothesis' way to draw many of them."""
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -103,10 +104,11 @@ class Description:
         """Names of the sites of processes that a likelihood sees."""
         return tuple(f"func_{letter}" for letter in "abc"[: SITES.get(self.process, 0)])
 
-    @property
+    @functools.cached_property
     def features(self) -> frozenset[tuple[str, Any]]:
         """Everything it is made of but the seed of its values."""
-        return frozenset((name, value) for name, value in dataclasses.asdict(self).items() if name != "seed")
+        names = [field.name for field in dataclasses.fields(self) if field.name != "seed"]
+        return frozenset((name, getattr(self, name)) for name in names)
 
 
 def kernels_are_shared(process: str, chosen: dict[str, str]) -> bool:
