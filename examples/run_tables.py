@@ -140,21 +140,28 @@ def scores(rows, name, methods, metric):
     return line
 
 
+def place(row):
+    """Which panel a row stands in."""
+    return row["experiment"], row["set"], row["settings"]
+
+
 def plot(rows, path):
-    """Bounds a row against steps, a panel for each experiment and set, of the version of the last row."""
+    """Bounds a row against steps, a panel for each experiment, set and settings, each of its latest version."""
     import matplotlib.pyplot as plt
 
-    own = [row for row in last_rounds(rows) if row["version"] == rows[-1]["version"]]
-    methods = in_order({row["method"] for row in own})
-    places = list(dict.fromkeys((row["experiment"], row["set"]) for row in own))
+    latest = {place(row): row["version"] for row in rows}
+    own = [row for row in last_rounds(rows) if row["version"] == latest[place(row)]]
+    methods, places = in_order({row["method"] for row in own}), list(latest)
     width = min(3, len(places))
     figure, axes = plt.subplots(
         -(-len(places) // width), width, figsize=(4.4 * width, 3.2 * -(-len(places) // width)), squeeze=False
     )
     for axis in axes.flat[len(places) :]:
         axis.remove()
-    for axis, (experiment, name) in zip(axes.flat, places, strict=False):
-        here = [row for row in own if (row["experiment"], row["set"]) == (experiment, name)]
+    for axis, (experiment, name, settings) in zip(axes.flat, places, strict=False):
+        here = [row for row in own if place(row) == (experiment, name, settings)]
+        others = {other for *same, other in places if same == [experiment, name]}
+        differing = [word for word in settings.split() if not all(word in other.split() for other in others)]
         named = set()
         for row in sorted(here, key=lambda row: methods.index(row["method"])):
             curve = -np.asarray(row["curve"])
@@ -164,7 +171,8 @@ def plot(rows, path):
             axis.plot(at, curve, color=f"C{methods.index(row['method']) % 10}", lw=1, alpha=0.8, label=label)
         late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 10 :] for row in here])
         room = 0.05 * np.ptp(late) + 1e-6
-        axis.set(title=f"{experiment}: {name}", xlabel="steps", ylim=(late.min() - room, late.max() + room))
+        title = " ".join([f"{experiment}: {name}", *differing])
+        axis.set(title=title, xlabel="steps", ylim=(late.min() - room, late.max() + room))
         axis.legend(fontsize=7, loc="lower right")
         axis.set_xscale("log")
     for line in axes[:, 0]:
