@@ -40,7 +40,7 @@ PLAN = {
     "concreteslump": (10, [("Matern + linear", "normal", EXACT), ("Matern + linear", "Student", SPARSE)]),
     "servo": (10, [("Matern", "Student", SPARSE)]),
     "machine": (10, [("Matern + linear", "normal", EXACT)]),
-    "naval": (2, [("RBF + linear", "normal", {"inducing": 300, "steps": 200})]),
+    "naval": (3, [("RBF + linear", "normal", {"inducing": 300, "steps": 200})]),
     "stock": (10, [("Matern + linear", "normal", EXACT)]),
 }
 CONTROL = ("linear", "normal", EXACT)
