@@ -6,8 +6,7 @@ LV-GP-GP of `examples.deep_models` on one split of three sets, importance-weight
 layers near their mean, lets an encoder give the latent inputs, raises the natural step of the last layer from 0.001
 to 0.1 over 1000 steps and lets Adam's rate fall by a cosine. Every other row changes one of these. Compared is the
 log density of the same test rows: difference to the default, with its standard error over these rows (not over splits
-or keys).
-"flat" is the plateau test of `examples.run_queue`.
+or keys). "flat" is the plateau test of `examples.run_queue`.
 """
 
 import argparse
