@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.tables import of_mean
+from examples.tables import markdown, of_mean
 
 __all__ = ["LINEAR", "figure", "published", "read", "table"]
 
@@ -68,7 +68,7 @@ def table(rows, folder):
         said = verdict(mean, error, own["GP"][0]) if "GP" in own else "-"
         ours, more = (f"{m:.3f}" + ("" if np.isnan(e) else f" ± {e:.3f}") for m, e in ((mean, error), gain))
         lines.append([name, str(len(best)), models, ours, *texts, said, more, other])
-    return "\n".join("| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines])
+    return markdown(columns, lines)
 
 
 def figure(rows, folder, path):

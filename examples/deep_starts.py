@@ -22,7 +22,7 @@ import numpyro_gp as ngp
 from examples import deep_models
 from examples.datasets import load, split_mask, standardise
 from examples.run_queue import is_flat, version
-from examples.tables import of_mean, save
+from examples.tables import markdown, of_mean, save
 
 HERE = Path(__file__).parent
 ADAM = 0.005
@@ -63,7 +63,7 @@ def table(rows):
     """Markdown: bound and test log density of the default, differences of the others."""
     by = {(row["set"], row["start"]): row for row in rows}
     sets = list(dict.fromkeys(row["set"] for row in rows))
-    lines = [["start", *sets], ["---"] * (1 + len(sets))]
+    lines = []
     for start in dict.fromkeys(row["start"] for row in rows):
         cells = []
         for name in sets:
@@ -76,7 +76,7 @@ def table(rows):
             star = "" if row["flat"] == "True" else "*"
             cells.append(f"{own.mean():.3f}{star}" if start == "default" else f"{mean:+.3f} ± {error:.3f}{star}")
         lines.append([start, *cells])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(["start", *sets], lines)
 
 
 def main():

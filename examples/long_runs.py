@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from examples import decoupled_comparison, decoupled_deep, deep_models, run_tables
-from examples.datasets import HERE, load, split_mask, standardise
+from examples.datasets import HERE, load, split_mask
 from examples.run_queue import Problem, Run, version, work
 
 DECOUPLED = {"beta": 64, "gamma": 128, "columns": 32, "batch": 256, "learning_rate": 0.005, "natural_step": 0.05}
@@ -85,14 +85,8 @@ def tiny_plan():
     ]
 
 
-@functools.lru_cache
-def data(name, folder):
-    """Inputs and targets, standardised over the whole set as in the papers, and the masks of the splits."""
-    inputs, targets, masks = load(name, folder)
-    return standardise(inputs), standardise(targets[:, None])[:, 0], masks
-
-
-prepared = functools.lru_cache(decoupled_comparison.prepare)
+# Every set is read once in a process.
+raw, prepared = functools.lru_cache(load), functools.lru_cache(decoupled_comparison.prepare)
 
 
 def problem(run, folder):
@@ -107,8 +101,8 @@ def problem(run, folder):
         )
     name, kind = run.method.split()
     if run.experiment == "depth":
-        return decoupled_deep.problem(name, int(kind), load(run.set, folder), run.split, argparse.Namespace(**settings))
-    X, y, masks = data(run.set, folder)
+        return decoupled_deep.problem(name, int(kind), raw(run.set, folder), run.split, argparse.Namespace(**settings))
+    X, y, masks, _ = prepared(run.set, folder)
     test = split_mask(masks, run.split)
     Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
     model, guide = deep_models.build(name, Xt, settings["inducing"], seed=run.seed)

@@ -140,7 +140,7 @@ def scores(rows, name, methods, metric):
     return line
 
 
-def place(row):
+def panel(row):
     """Which panel a row stands in."""
     return row["experiment"], row["set"], row["settings"]
 
@@ -149,8 +149,8 @@ def plot(rows, path):
     """Bounds a row against steps, a panel for each experiment, set and settings, each of its latest version."""
     import matplotlib.pyplot as plt
 
-    latest = {place(row): row["version"] for row in rows}
-    own = [row for row in last_rounds(rows) if row["version"] == latest[place(row)]]
+    latest = {panel(row): row["version"] for row in rows}
+    own = [row for row in last_rounds(rows) if row["version"] == latest[panel(row)]]
     methods, places = in_order({row["method"] for row in own}), list(latest)
     width = min(3, len(places))
     figure, axes = plt.subplots(
@@ -159,7 +159,7 @@ def plot(rows, path):
     for axis in axes.flat[len(places) :]:
         axis.remove()
     for axis, (experiment, name, settings) in zip(axes.flat, places, strict=False):
-        here = [row for row in own if place(row) == (experiment, name, settings)]
+        here = [row for row in own if panel(row) == (experiment, name, settings)]
         others = {other for *same, other in places if same == [experiment, name]}
         differing = [word for word in settings.split() if not all(word in other.split() for other in others)]
         named = set()

@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-__all__ = ["mean_and_error", "of_mean", "save"]
+__all__ = ["markdown", "mean_and_error", "of_mean", "save"]
 
 
 def save(path, rows):
@@ -31,3 +31,8 @@ def of_mean(values):
     values = np.asarray(values, float)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return float(values.mean()), float(error)
+
+
+def markdown(head, lines):
+    """A table of markdown: the texts of its head, and of the lines below it."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])

@@ -123,10 +123,20 @@ class ImportanceWeightedELBO(ELBO):
         **kwargs: object,
     ) -> dict[str, Any]:
         """Minus the bound, estimated with one draw for each particle."""
-        options = {name: getattr(self, name) for name in ("num_samples", "plate", "doubly_reparametrised", "sharding")}
 
         def one(key: Array) -> Array:
-            drawn = weighted_samples(key, param_map, model, guide, args, kwargs, **options)
+            drawn = weighted_samples(
+                key,
+                param_map,
+                model,
+                guide,
+                args,
+                kwargs,
+                num_samples=self.num_samples,
+                plate=self.plate,
+                doubly_reparametrised=self.doubly_reparametrised,
+                sharding=self.sharding,
+            )
             terms = drawn.log_weights
             terms = importance_weighted_bound(terms) if terms.ndim == 2 else terms
             return drawn.scale * jnp.sum(terms) + drawn.remainder

@@ -68,14 +68,14 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
 
 
 def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    _basis(name, prior)
+    basis = _basis(name, prior)
     center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
-    return BlockDiagonal(center, _factors(name, prior, "scale_tril", scale))
+    return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
 
 
-def _factors(name: str, prior: InducingPrior, kind: str, scale: float) -> dict[str, Array]:
+def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, scale: float) -> dict[str, Array]:
     """A lower factor for each component, which starts at ``scale * I``."""
-    basis, factors = _basis(name, prior), {}
+    factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
         start = identity_factor((*prior.batch_shape, size), scale, prior.dtype)
         site = f"{name}/{component}/{kind}"
@@ -207,8 +207,8 @@ def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool,
 def _block_low_rank(
     name: str, prior: InducingPrior, *, start: Start, natural: bool, scale: float, mean: ArrayLike | None
 ) -> BlockLowRank:
-    _basis(name, prior)
+    basis = _basis(name, prior)
     center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
-    factors = _factors(name, prior, "precision_tril", 1 / scale)
+    factors = _factors(name, prior, basis, "precision_tril", 1 / scale)
     belief = BlockLowRank(center, factors, W)
     return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W) if natural else belief

@@ -60,6 +60,11 @@ class ExactMarginal(Marginal):
         return self.each(lambda loc, covariance, y: gaussian_log_density(y - loc, covariance), value)
 
     @property
+    def covariance(self) -> Array:
+        """``k(X, X) + noise``."""
+        return self.spread
+
+    @property
     def variance(self) -> Array:
         variance: Array = jnp.diagonal(self.spread, axis1=-2, axis2=-1)
         return variance
@@ -90,6 +95,11 @@ class CollapsedMarginal(Marginal):
             return loc + data.scale * (v @ data.features + spread * noise)
 
         return self.each(one, v, jax.random.normal(key_e, shape, dtype))
+
+    @property
+    def data(self) -> GaussianData:
+        """What the data say of the inducing values."""
+        return self.spread
 
     @property
     def variance(self) -> Array:
