@@ -70,6 +70,10 @@ class AbstractBelief(abc.ABC):
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         """The array this value looks like: mean of the whitened values, ``(M,)`` or ``(P, M)``."""
+        if not hasattr(self, "mean"):
+            cure = "Add one of the two: models/own_belief.py shows how."
+            required = "of a class with a field mean or a property whitened_mean"
+            fail("the belief", required, f"a {type(self).__name__} with neither", cure, TypeError)
         mean: Array = self.mean
         return mean
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import Basis, Coupled, Point
+from numpyro_gp.beliefs import AbstractBelief, Basis, Coupled, Point
 from numpyro_gp.beliefs.base import check_belief, positive
 from numpyro_gp.kernels import RBF, Matern32
 from tests.oracles.build import basis_of
@@ -56,6 +56,13 @@ def test_positive_keeps_nan_and_lifts_rounding():
     assert lifted[0] > 0
     assert jnp.isnan(lifted[1])
     assert lifted[2] == 0.5
+
+
+def test_a_belief_without_a_mean_is_refused_where_it_is_asked_for_its_shape():
+    methods = dict.fromkeys(["marginals", "joint", "kl"], lambda *_: None)
+    belief = type("Own", (AbstractBelief,), methods)()
+    with pytest.raises(TypeError, match="field mean or a property whitened_mean, but got a Own with neither"):
+        _ = belief.shape
 
 
 def test_a_belief_looks_like_the_array_of_its_whitened_mean():
