@@ -29,7 +29,8 @@ class Posterior:
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
-    (mathematics.md section 11.1). It pickles where its model and its guide do.
+    (mathematics.md section 11.1). It pickles where its model and its guide do; a guide does not
+    where the model makes a kernel by a function inside it: `save` and `load` serve there.
 
     Attributes
     ----------

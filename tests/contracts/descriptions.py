@@ -1,14 +1,15 @@
-"""What a model of the net is made of: a value of choices from finite sets, and hypothesis' way to draw many of them."""
+"""What a model of the net is made of: a value of choices from finite sets, and a way to draw many of them.
+
+The draws depend on the seed alone. Hypothesis is not asked: it mixes in constants of the modules that a process has
+imported, so that its draws differ between machines, and between the workers of one run.
+"""
 
 import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable
+from random import Random
 from typing import Any
-
-import hypothesis
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 # Which processes a likelihood can see, and which beliefs can stand at their sites.
 ONE = (
@@ -116,12 +117,11 @@ def kernels_are_shared(process: str, chosen: dict[str, str]) -> bool:
     return chosen["kernel"] == "callable" or not (process == "outputs" or chosen["plates"] == "groups")
 
 
-@st.composite
-def descriptions(draw: Any) -> Description:
+def description(random: Random) -> Description:
     """A model that the library claims to serve."""
 
     def one_of(*choices: Any) -> Any:
-        return draw(st.sampled_from(choices))
+        return choices[int(random.random() * len(choices))]
 
     process = one_of(*LIKELIHOODS)
     chosen = {name: one_of(*values) for name, values in CHOICES.items()}
@@ -140,28 +140,14 @@ def descriptions(draw: Any) -> Description:
         inducing=one_of("Z", *INDUCING) if process == "one" else "Z",
         noise_last=one_of(False, True),
         mean=not outputs and one_of(False, True),
-        seed=draw(st.integers(0, 10**6)),
+        seed=int(random.random() * 10**6),
     )
 
 
 def drawn(count: int, seed: int) -> list[Description]:
-    """Different models drawn by hypothesis, at most ``count``."""
-    found: dict[Description, None] = {}
-
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(description=descriptions())
-    def collect(description: Description) -> None:
-        found[description] = None
-
-    collect()
-    return list(found)
+    """``count`` models: the same of a seed in every process."""
+    random = Random(seed)
+    return [description(random) for _ in range(count)]
 
 
 def spread(models: Iterable[Description], count: int) -> list[Description]:
