@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
 SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables", "run_queue", "run_tables"}
-SHARED |= {"beyond_tables"}
+SHARED |= {"beyond_tables", "gam_interactions_tables"}
 KEPT = {
     "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -1,0 +1,64 @@
+"""Table and figure of `examples.gam_interactions`: models beside the GP with chosen pairs, and what chose them."""
+
+import csv
+
+import numpy as np
+
+from examples.tables import markdown, of_mean
+
+__all__ = ["ALL", "CHOSEN", "compare", "figure", "parse", "read"]
+
+ALL, CHOSEN = "GP, all pairs", "GP, chosen pairs"
+
+
+def compare(rows):
+    """Markdown: means over splits, and differences of log density to the GP with chosen pairs, paired by split."""
+    lines, ours = [], {row["split"]: row["log_density"] for row in rows if row["model"] == CHOSEN}
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        gaps = [row["log_density"] - ours[row["split"]] for row in own if row["split"] in ours]
+        found = [of_mean([row[key] for row in own]) for key in ("log_density", "rmse", "coverage")]
+        text = [f"{mean:.3f} ± {error:.3f}" for mean, error in [*found, of_mean(gaps or [np.nan])]]
+        pairs = of_mean([len(row["pairs"].split()) for row in own])[0]
+        lines.append([model, str(len(own)), f"{pairs:.1f}", *text, f"{np.mean([row['seconds'] for row in own]):.0f}"])
+    head = ["model", "splits", "pairs", "log density", "RMSE", "in the 90 % band", "log density above chosen", "CPU s"]
+    return markdown(head, lines)
+
+
+def figure(rows, surface, path):
+    """Sobol indices of the fit with all pairs, every split a dot; and the strongest interaction as a map."""
+    import matplotlib.pyplot as plt
+
+    own = [parse(row["indices"]) for row in rows if row["model"] == ALL]
+    kept = [name for row in rows if row["model"] == CHOSEN for name in row["pairs"].split()]
+    means = {name: np.mean([found[name] for found in own]) for name in own[0]}
+    names = sorted(means, key=means.get)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    colours = ["0.6" if ":" not in name else "#0072B2" if name in kept else "#E69F00" for name in names]
+    left.barh(range(len(names)), [means[name] for name in names], color=colours)
+    for height, name in enumerate(names):
+        left.plot([found[name] for found in own], [height] * len(own), "k.", markersize=4)
+    labels = [name if ":" not in name else f"{name} ({kept.count(name)}/{len(own)})" for name in names]
+    left.set(yticks=range(len(names)), yticklabels=labels, xlabel="Sobol index in the fit with all pairs")
+    left.set_title("grey: main effects; blue: pairs kept (on so many splits); orange: never", fontsize=9)
+    a, b, mean, _ = np.loadtxt(surface, delimiter=",", skiprows=1).T
+    size, limit = (len(np.unique(a)), -1), np.abs(mean).max()
+    levels = np.linspace(-limit, limit, 21)
+    shown = right.contourf(*(part.reshape(size) for part in (a, b, mean)), levels, cmap="PuOr_r")
+    first, second = surface.read_text().split("\n")[0].split(",")[:2]
+    right.set(xlabel=first, ylabel=second, title="the strongest interaction, split 0")
+    fig.colorbar(shown, ax=right, label="effect, in deviations of the target")
+    fig.savefig(path, dpi=120)
+    plt.close(fig)
+
+
+def parse(text):
+    """Sobol indices from their column of the table."""
+    return {name: float(value) for name, value in (part.rsplit(" ", 1) for part in text.split("; "))}
+
+
+def read(path):
+    """Rows of the table so far, numbers as numbers."""
+    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else []
+    floats = ("log_density", "rmse", "coverage", "seconds")
+    return [row | {key: float(row[key]) for key in floats} | {"split": int(row["split"])} for row in rows]
