@@ -71,8 +71,8 @@ class Fits:
     @functools.lru_cache  # noqa: B019
     def engine(self, pairs, grid):
         """Layout, model, guide and engine: the structured posterior, natural steps on its mean, Adam elsewhere."""
-        names, grids = NAMES[: self.X.shape[1]], (4, 3) if self.options.smoke else (10, grid)
-        layout = ngp.anova.design(self.X, names=names, pairs=pairs, num_inducing=grids[0], pair_inducing=grids[1])
+        names, main = NAMES[: self.X.shape[1]], 4 if self.options.smoke else 10
+        layout = ngp.anova.design(self.X, names=names, pairs=pairs, num_inducing=main, pair_inducing=grid)
         model = layout.model(seen, scale=1.0)
         inputs = layout.map(self.X[::3])
         rank = min(self.options.rank, len(inputs), sum(map(len, layout.inducing().values())))
@@ -137,7 +137,7 @@ def scores(y, mean, density, low, high):
 def peer(name, pairs, train, test):
     """One row of a peer: a normal predictive density of its own mean and deviation."""
     begun = time.process_time()
-    own = numbers([] if name.endswith("main effects") else pairs)
+    own = numbers(pairs)
     mean, scale = spline(own, *train, test[0]) if name.startswith("pyGAM") else boosted(name, own, *train, test[0])
     half = stats.norm.ppf(0.95) * scale
     row = scores(test[1], mean, stats.norm(mean, scale).logpdf(test[1]), mean - half, mean + half)
@@ -178,13 +178,13 @@ def one(model, split, rows, fits, y, masks, surface):
     y = standardise(y[:, None], ~test)[:, 0]
     train, test = (fits.X[~test], y[~test]), (fits.X[test], y[test])
     every = [f"{NAMES[a]}:{NAMES[b]}" for a, b in itertools.combinations(range(fits.X.shape[1]), 2)]
-    pairs = [] if model == MAIN else every
-    if model not in (MAIN, ALL):
+    pairs = every if model == ALL else []
+    if model != ALL and not model.endswith("main effects"):
         known = next(row for row in rows if (row["model"], row["split"]) == (ALL, split))
         pairs = choose(parse(known["indices"]))
     if model in PEERS:
         return peer(model, pairs, train, test), pairs
-    grid = ALL_GRID if model == ALL else CHOSEN_GRID
+    grid = 3 if fits.options.smoke else ALL_GRID if model == ALL else CHOSEN_GRID
     return gp(fits, pairs, grid, train, test, surface if (model, split) == (CHOSEN, 0) else None), pairs
 
 
