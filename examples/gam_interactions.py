@@ -178,8 +178,8 @@ def one(model, split, rows, fits, y, masks, surface):
     y = standardise(y[:, None], ~test)[:, 0]
     train, test = (fits.X[~test], y[~test]), (fits.X[test], y[test])
     every = [f"{NAMES[a]}:{NAMES[b]}" for a, b in itertools.combinations(range(fits.X.shape[1]), 2)]
-    pairs = every if model == ALL else []
-    if model != ALL and not model.endswith("main effects"):
+    pairs = every if model in (ALL, "EBM, its own pairs") else []  # EBM takes three a column by default: all
+    if not pairs and not model.endswith("main effects"):
         known = next(row for row in rows if (row["model"], row["split"]) == (ALL, split))
         pairs = choose(parse(known["indices"]))
     if model in PEERS:

@@ -18,7 +18,8 @@ def compare(rows):
         own = [row for row in rows if row["model"] == model]
         gaps = [row["log_density"] - ours[row["split"]] for row in own if row["split"] in ours]
         found = [of_mean([row[key] for row in own]) for key in ("log_density", "rmse", "coverage")]
-        text = [f"{mean:.3f} ± {error:.3f}" for mean, error in [*found, of_mean(gaps or [np.nan])]]
+        found.append(of_mean(gaps or [np.nan]))
+        text = [f"{mean:.3f}" + ("" if np.isnan(error) else f" ± {error:.3f}") for mean, error in found]
         pairs = of_mean([len(row["pairs"].split()) for row in own])[0]
         lines.append([model, str(len(own)), f"{pairs:.1f}", *text, f"{np.mean([row['seconds'] for row in own]):.0f}"])
     head = ["model", "splits", "pairs", "log density", "RMSE", "in the 90 % band", "log density above chosen", "CPU s"]
