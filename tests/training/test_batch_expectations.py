@@ -1,0 +1,149 @@
+"""Streams of batches against the whole data: the mean of a step over a partition, and optima in closed form."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal
+
+import numpyro_gp as ngp
+from tests.oracles.engines import key
+
+KEY = key()
+RNG = np.random.default_rng(1)
+X, Z = RNG.normal(size=(12, 2)), RNG.normal(size=(3, 2))
+Y = np.sin(X[:, 0]) + X[:, 1]
+PARTS = [slice(0, 5), slice(5, 10), slice(10, 12)]  # the last is shorter
+WEIGHTS = np.array([5, 5, 2]) / 12
+NOISE = 0.3
+
+
+def rows_model(X, y=None, *, Z):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(NOISE), obs=y)
+
+
+def all_model(X, y=None, *, Z, num_data=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
+    with numpyro.plate("data", num_data or len(X), subsample_size=len(X)) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(NOISE), obs=None if y is None else y[rows])
+
+
+def indexed_model(X, y=None, *, Z, batch=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(NOISE), obs=y[rows])
+
+
+def tuples(start=0):
+    return ((X[part], Y[part]) for part in PARTS[start:])
+
+
+def dictionaries(start=0):
+    return ({"X": X[part], "y": Y[part]} for part in PARTS[start:])
+
+
+def run(svi, steps, batches, **options):
+    return ngp.fit(KEY, svi, steps, **{"batches": batches, "num_data": 12, "Z": Z, "progress": False, **options})
+
+
+def still(model, loss=None):
+    """SVI that stays where it starts and remembers its last gradient."""
+    optimiser = optax.chain(optax.trace(decay=0.0), optax.scale(0.0))
+    return SVI(model, ngp.AutoGP(model), optimiser, loss or Trace_ELBO())
+
+
+def gradient(result):
+    return optax.tree_utils.tree_get(result.state.optim_state, "trace")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "model, source",
+    [(rows_model, tuples), (all_model, dictionaries), (indexed_model, tuples)],
+    ids=["rows", "all", "idx"],
+)
+def test_the_mean_over_a_partition_is_the_loss_and_gradient_of_the_whole_data(model, source):
+    """A batch that is not scaled is wrong by half, a copy that is not masked by a tenth."""
+    svi = still(model)
+    results = [run(svi, 1, source)]
+    for steps in (2, 3):
+        results.append(run(svi, steps, source, resume=results[-1]))
+    whole = ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
+    np.testing.assert_allclose(WEIGHTS @ results[-1].losses, whole.losses[0], rtol=1e-12)
+    for name, wanted in gradient(whole).items():
+        found = sum(weight * gradient(result)[name] for weight, result in zip(WEIGHTS, results, strict=True))
+        np.testing.assert_allclose(found, wanted, atol=1e-12 * np.abs(wanted).max())
+
+
+def fixed_model(X, y=None, *, Z):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.8), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(NOISE), obs=y)
+
+
+@pytest.mark.long
+def test_natural_steps_reach_the_optimum_of_each_batch():
+    """Of size one: the optimum of data whose noise variance is ``B / N`` of the true one, by its closed form."""
+    optimiser = ngp.optim.natural_gradient(optax.sgd(0.0), 1.0)
+    guide = ngp.AutoGP(fixed_model, {"f": ngp.guides.coupled(natural=True)})
+    svi, result = SVI(fixed_model, guide, optimiser, Trace_ELBO()), False
+    for steps, part in enumerate(PARTS, 1):
+        result = run(svi, steps, tuples, resume=result)
+        belief, share = guide.beliefs(result.params)["f"], (part.stop - part.start) / 12
+        noise = NOISE**2 * share
+        wanted, _ = ngp.beliefs.coupled_optimum(ngp.kernels.RBF(1.0, 0.8), Z, X[part], Y[part], noise)
+        np.testing.assert_allclose(belief.mean, wanted.mean, atol=1e-8)
+        covariances = [b.scale_tril @ b.scale_tril.T for b in (belief, wanted)]
+        np.testing.assert_allclose(*covariances, atol=1e-8)
+
+
+@pytest.mark.long
+def test_importance_weights_without_latent_inputs_have_the_usual_bound():
+    losses = [run(still(fixed_model, loss), 3, tuples).losses for loss in (None, ngp.ImportanceWeightedELBO(3))]
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+
+
+@pytest.mark.long
+def test_steins_one_particle_climbs_the_same_slope_on_average():
+    """Particles never move, and the force on one particle alone is the score of its target."""
+    optimiser = optax.chain(optax.trace(decay=0.0), optax.scale(0.0))
+    svgd, results = ngp.stein.SVGD(all_model, optimiser, num_stein_particles=1), [False]
+    for steps in (1, 2, 3):
+        results.append(run(svgd, steps, tuples, resume=results[-1]))
+    whole = ngp.fit(KEY, svgd, 1, X, Y, Z=Z, progress=False)
+    for name, wanted in gradient(whole).items():
+        found = sum(weight * gradient(result)[name] for weight, result in zip(WEIGHTS, results[1:], strict=True))
+        np.testing.assert_allclose(found, wanted, atol=1e-12 * np.abs(wanted).max())
+
+
+def test_arrays_of_a_batch_have_the_same_rows():
+    with pytest.raises(ValueError, match=r"batches\[0\] must be arrays with the same number of rows"):
+        run(still(rows_model), 3, [(X[:3], Y[:4])])
+
+
+def latent_model(X, y=None, *, Z):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(ngp.latent_inputs("w", X[:, :1])), ngp.likelihoods.Gaussian(NOISE), obs=y)
+
+
+@pytest.mark.long
+def test_latent_inputs_need_a_guide_that_reads_them_off_the_batch():
+    def svi(guide):
+        return SVI(latent_model, guide, optax.adam(0.01), Trace_ELBO())
+
+    network = ngp.guides.amortised(ngp.guides.encoder((2,)))
+    assert np.isfinite(run(svi(ngp.AutoGP(latent_model, {"w": network})), 3, tuples).losses).all()
+    with pytest.raises(
+        ValueError, match=r"the parameter 'w/loc' must be without an entry for each row of plate 'data'"
+    ):
+        run(svi(ngp.AutoGP(latent_model)), 3, tuples)
+    with pytest.raises(ValueError, match=r"the guide at site 'w' must be without an entry for each row"):
+        run(svi(AutoMultivariateNormal(latent_model)), 3, tuples)
