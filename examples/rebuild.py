@@ -1,0 +1,262 @@
+"""Rebuilds the tables of ``results/README.md``, and the figures that need no more, from the rows beside it.
+
+    python -m examples.rebuild [--data DATA] [--out FOLDER]
+
+A table stands below a comment that names its rows, ``<!-- rows: stein_regression -->``, and is replaced as a whole;
+words around it are a person's. ``--data`` is wanted by what compares with printed values. A test sees that the README's
+tables are those of the rows.
+"""
+
+import argparse
+import csv
+import functools
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+
+from examples import beyond_tables, deep_starts, long_runs, stein_classification, stein_regression
+from examples.tables import markdown, mean_and_error
+
+RESULTS = Path(__file__).parent / "results"
+TABLE = re.compile(r"(<!-- rows: (\S+?)(?:, (.+?))? -->\n)((?:\|.*\n)*)")
+REGRESSION = ("kin40k", "bike", "protein", "keggdirected")
+
+
+def read(path):
+    """Rows of a file, as text; of several tables one below the other the first."""
+    first = re.split(r"\n(?=component,)", path.read_text())[0]
+    return list(csv.DictReader(io.StringIO(first)))
+
+
+def number(text, digits=3):
+    """A number as it stands in a table; nothing for none."""
+    return f"{float(text):.{digits}f}" if text not in ("", None) else ""
+
+
+def with_error(mean, error, digits=3):
+    return number(mean, digits) + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
+
+
+def values_of(rows, key):
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def plain(rows, columns):
+    """A line for each row; ``columns`` are ``{head: text of a row}``."""
+    return markdown(list(columns), [[text(row) for text in columns.values()] for row in rows])
+
+
+def means(rows, by, metrics):
+    """A line for each group of rows: means of some columns, ``{name: digits}``, and their standard errors."""
+    lines = [
+        [*place, *(with_error(*own[metric], digits) for metric, digits in metrics.items())]
+        for place, own in mean_and_error(rows, by, metrics).items()
+    ]
+    return markdown([*by, *(metric.replace("_", " ") for metric in metrics)], lines)
+
+
+def pivot(rows, line, column, metric, *, best=max, digits=3, ranked=()):
+    """Means by ``line`` and ``column``, the best of a line in bold; below the mean ranks over ``ranked`` lines."""
+    found = {place: own[metric] for place, own in mean_and_error(rows, (line, column), [metric]).items()}
+    columns, lines, ranks = values_of(rows, column), [], []
+    for name in values_of(rows, line):
+        own = {c: found[name, c] for c in columns if (name, c) in found}
+        wanted = best(own, key=lambda c: own[c][0]) if best else None
+        cells = {c: with_error(*cell, digits) for c, cell in own.items()}
+        lines.append([name, *(f"**{cells[c]}**" if c == wanted else cells.get(c, "") for c in columns)])
+        if name in ranked:
+            order = sorted(own, key=lambda c: own[c][0], reverse=best is max)
+            ranks.append([order.index(c) + 1 for c in columns])
+    if ranks:
+        lines.append([f"mean rank of {len(ranks)}", *(f"{rank:.2f}" for rank in np.mean(ranks, axis=0))])
+    return markdown([line, *columns], lines)
+
+
+def one_beside_another(rows, line, column, metrics):
+    """Of each line the columns side by side for one metric after the other; ``metrics`` are ``{metric: digits}``."""
+    columns = values_of(rows, column)
+    own = {(*(row[key] for key in line), row[column]): row for row in rows}
+    places = list(dict.fromkeys(tuple(row[key] for key in line) for row in rows))
+    head = [*line, *(f"{metric.replace('_', ' ')}, {c}" for metric in metrics for c in columns)]
+    lines = []
+    for place in places:
+        cells = [
+            number(own[(*place, c)][m], d) if (*place, c) in own else "" for m, d in metrics.items() for c in columns
+        ]
+        lines.append([*place, *cells])
+    return markdown(head, lines)
+
+
+def convergence(rows):
+    columns, own = values_of(rows, "method"), {(row["task"], row["method"]): row for row in rows}
+    lines = [
+        [task, *(own[task, c]["iterations_to_1_percent"] or f"not in {own[task, c]['steps']}" for c in columns)]
+        for task in values_of(rows, "task")
+    ]
+    return markdown(["task", *columns], lines)
+
+
+def starts(rows):
+    return plain(rows, {
+        "D": lambda row: row["columns"],
+        "median lengthscale at the start": lambda row: "default, of order √D" if "prior" in row["prior"] else "1",
+        "1 %": lambda row: row["steps"],
+        "99 % of the way": lambda row: row["way"],
+        "loss a row": lambda row: number(row["loss_a_row"]),
+        "test log density": lambda row: with_error(float(row["log_density"]), float(row["log_density_se"])),
+    })  # fmt: skip
+
+
+def gam(rows):
+    density, error = "held-out log density", "standard error"
+    return plain(rows, {
+        "model": lambda row: row["model"],
+        density: lambda row: with_error(float(row[density]), float(row[error])),
+        "seconds": lambda row: number(row["seconds"], 0),
+    })  # fmt: skip
+
+
+def air_quality(rows):
+    return plain(rows, {
+        "engine": lambda row: row["engine"].replace("_", ", "),
+        "RMSE": lambda row: number(row["rmse"]),
+        "log density": lambda row: with_error(float(row["log_density"]), float(row["log_density_se"])),
+        "90 % coverage": lambda row: number(row["coverage_90"], 2),
+        "seconds": lambda row: number(row["seconds"], 0),
+    })  # fmt: skip
+
+
+def geometry(rows):
+    return plain(rows, {
+        "target": lambda row: row["target"],
+        "recipe": lambda row: row["recipe"],
+        "bias": lambda row: number(row["bias"], 2),
+        "sd": lambda row: number(row["sd"], 2),
+        "correlations": lambda row: number(row["correlations"]),
+    })  # fmt: skip
+
+
+def regret(rows):
+    cells = {(row["function"], row["method"]): f"{float(row['median']):.3f}, {float(row['worst']):.3f}" for row in rows}
+    methods = values_of(rows, "method")
+    lines = [[name, *(cells[name, method] for method in methods)] for name in values_of(rows, "function")]
+    return markdown(["median, worst regret", *methods], lines)
+
+
+def letters(rows):
+    shown = [row for row in rows if row["metric"] in ("log_density", "normality")]
+    return pivot(shown, line="metric", column="model", metric="value", best=None)
+
+
+def devices(rows):
+    cells = {
+        (row["inducing"], row["devices"]): [float(row[key]) for key in row if key.startswith("ms")] for row in rows
+    }
+    columns = values_of(rows, "devices")
+    lines = [
+        [
+            name,
+            *(
+                ", ".join(
+                    f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+                    for value in dict.fromkeys(cells[name, c])
+                )
+                for c in columns
+            ),
+        ]
+        for name in values_of(rows, "inducing")
+    ]
+    return markdown(["inducing points", *(f"{c} device{'s' if c != '1' else ''}" for c in columns)], lines)
+
+
+def here(rows):
+    return plain(rows, {
+        "inducing points": lambda row: row["inducing"],
+        "cores": lambda row: row["devices"],
+        "predicted, ms": lambda row: number(1000 * float(row["predicted"]), 0),
+        "measured, ms": lambda row: number(1000 * float(row["measured"]), 0),
+    })  # fmt: skip
+
+
+# The tables: rows, or rows and what is shown of them.
+TABLES = {
+    "bayesian_optimisation": regret,
+    "conditional_density": functools.partial(
+        pivot, line="set", column="method", metric="log_density",
+        ranked=("challenger", "fertility", "yacht", "autompg", "housing"),
+    ),
+    "decoupled_comparison": functools.partial(
+        pivot, line="set", column="method", metric="log_density", ranked=REGRESSION
+    ),
+    "decoupled_comparison, error": functools.partial(pivot, line="set", column="method", metric="error", best=None),
+    "decoupled_convergence": convergence,
+    "decoupled_deep": functools.partial(
+        one_beside_another, line=("set", "depth"), column="method",
+        metrics={"test_loglik": 3, "test_rmse": 4, "ms_per_step": 1},
+    ),
+    "deep_starts": deep_starts.table,
+    "dgp_letters": letters,
+    "gam_binary": gam,
+    "gam_counts": gam,
+    "lengthscale_starts": starts,
+    "scale": devices,
+    "scale_here": here,
+    "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
+    "stein_air_quality": air_quality,
+    "stein_air_quality_800": air_quality,
+    "stein_classification": functools.partial(
+        means, by=("dataset", "engine"),
+        metrics={"accuracy": 3, "log_density": 3, "calibration_error": 3, "seconds": 0},
+    ),
+    "stein_geometry": geometry,
+    "stein_regression": functools.partial(pivot, line="dataset", column="method", metric="log_density"),
+}  # fmt: skip
+
+
+def rebuilt(text, folder, data=None):
+    """The text with its tables made anew; those of other data's printed values stay without ``data``."""
+
+    def table(match):
+        name, view = match[2], match[3]
+        if name == "beyond":
+            rows = beyond_tables.read(folder / "beyond.csv") if data else None
+            return match[1] + beyond_tables.table(rows, data) + "\n" if data else match[0]
+        make = TABLES[name if view is None else f"{name}, {view}"]
+        return match[1] + make(read(folder / f"{name}.csv")) + "\n"
+
+    return TABLE.sub(table, text)
+
+
+def figures(folder, data):
+    """The figures that rows alone make, by name."""
+    for module, column in ((stein_regression, "method"), (stein_classification, "engine")):
+        name = module.__name__.split(".")[-1]
+        metrics = ("log_density",) if module is stein_regression else stein_classification.METRICS
+        table = mean_and_error(read(folder / f"{name}.csv"), ("dataset", column), metrics)
+        module.figure(table, folder / f"{name}.png")
+        yield f"{name}.png"
+    if data:
+        beyond_tables.figure(beyond_tables.read(folder / "beyond.csv"), data, folder / "beyond.png")
+        yield "beyond.png"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of data sets with the papers' printed values")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows and the README")
+    options = parser.parse_args()
+    page = options.out / "README.md"
+    before = page.read_text()
+    page.write_text(rebuilt(before, options.out, options.data))
+    long_runs.rebuild(options.out)
+    changed = "changed" if page.read_text() != before else "unchanged"
+    print(
+        f"{page}: {len(TABLE.findall(before))} tables, {changed}; figures",
+        ", ".join(figures(options.out, options.data)),
+    )
+
+
+if __name__ == "__main__":
+    main()

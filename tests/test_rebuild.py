@@ -1,0 +1,53 @@
+"""The tables of the results are those of the rows beside them, and one command makes them again."""
+
+import csv
+import shutil
+
+import pytest
+
+from examples import rebuild
+from examples.tables import save
+
+
+def test_tables_of_the_readme_are_those_of_the_rows():
+    text = (rebuild.RESULTS / "README.md").read_text()
+    assert rebuild.rebuilt(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
+    shown = {match[2] for match in rebuild.TABLE.finditer(text)}
+    assert shown >= {name.split(",")[0] for name in rebuild.TABLES}
+    assert all(match[4].count("\n") > 2 for match in rebuild.TABLE.finditer(text))
+
+
+def test_a_changed_row_changes_its_table(tmp_path):
+    for path in rebuild.RESULTS.glob("*.csv"):
+        shutil.copy(path, tmp_path)
+    text = (rebuild.RESULTS / "README.md").read_text()
+    rows = list(csv.DictReader((tmp_path / "gam_binary.csv").read_text().split("\ncomponent")[0].splitlines()))
+    rows[0]["held-out log density"] = "-0.25"
+    save(tmp_path / "gam_binary.csv", rows)
+    found = rebuild.rebuilt(text, tmp_path)
+    assert found == text.replace("| numpyro_gp additive | -0.455", "| numpyro_gp additive | -0.250") != text
+
+
+def test_means_errors_ranks_and_the_best():
+    values = {("a", "x"): (1.0, 3.0), ("a", "y"): (4.0, 4.0), ("b", "x"): (0.0, 0.0), ("b", "y"): (-1.0, -2.0)}
+    rows = [{"set": s, "method": m, "score": str(v)} for (s, m), own in values.items() for v in own]
+    lines = rebuild.pivot(rows, "set", "method", "score", digits=1, ranked=("a", "b")).splitlines()
+    assert lines[2:] == [
+        "| a | 2.0 ± 1.0 | **4.0 ± 0.0** |",
+        "| b | **0.0 ± 0.0** | -1.5 ± 0.5 |",
+        "| mean rank of 2 | 1.50 | 1.50 |",
+    ]
+    lines = rebuild.means(rows, ("method",), {"score": 2}).splitlines()
+    assert lines[0] == "| method | score |"
+    assert lines[2:] == ["| x | 1.00 ± 0.71 |", "| y | 1.25 ± 1.60 |"]
+
+
+@pytest.mark.long
+def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
+    for path in [*rebuild.RESULTS.glob("*.csv"), rebuild.RESULTS / "README.md"]:
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr("sys.argv", ["rebuild", "--out", str(tmp_path)])
+    rebuild.main()
+    assert "unchanged; figures stein_regression.png, stein_classification.png" in capsys.readouterr().out
+    assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
+    assert (tmp_path / "stein_classification.png").stat().st_size > 10_000
