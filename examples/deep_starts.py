@@ -60,23 +60,27 @@ def one(name, start, options):
 
 
 def table(rows):
-    """Markdown: bound and test log density of the default, differences of the others."""
+    """Markdown: bound a row and test log density of the default, and what the others add to both."""
     by = {(row["set"], row["start"]): row for row in rows}
-    sets = list(dict.fromkeys(row["set"] for row in rows))
+    sets, starts = (list(dict.fromkeys(row[key] for row in rows)) for key in ("set", "start"))
+    head = ["start", *(f"{name}: {what}" for name in sets for what in ("bound", "test log density"))]
     lines = []
-    for start in dict.fromkeys(row["start"] for row in rows):
-        cells = []
+    for start in starts:
+        cells = [start]
         for name in sets:
             row, default = by.get((name, start)), by.get((name, "default"))
             if row is None or default is None:
-                cells.append("")
+                cells += ["", ""]
                 continue
             own, base = (np.array(one["rows"].split(), float) for one in (row, default))
             mean, error = of_mean(own - base)
-            star = "" if row["flat"] == "True" else "*"
-            cells.append(f"{own.mean():.3f}{star}" if start == "default" else f"{mean:+.3f} ± {error:.3f}{star}")
-        lines.append([start, *cells])
-    return markdown(["start", *sets], lines)
+            star, gain = "" if row["flat"] == "True" else "*", float(row["bound"]) - float(default["bound"])
+            if start == "default":
+                cells += [f"{float(row['bound']):.3f}{star}", f"{own.mean():.3f}"]
+            else:
+                cells += [f"{gain:+.3f}{star}", f"{mean:+.3f} ± {error:.3f}"]
+        lines.append(cells)
+    return markdown(head, lines)
 
 
 def main():
