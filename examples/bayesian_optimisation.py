@@ -31,12 +31,12 @@ def model(X, y, noise):
 
 def propose(kind, engine, key, X, y, count):
     """The next input, from ``count`` evaluations; rows still empty have a noise that hides them, so shapes stay."""
-    seen, keys = np.arange(len(y)) < count, jax.random.split(key, 3)
+    seen, keys = np.arange(len(y)) < count, jax.random.split(key, 4)
     scaled = np.where(seen, (y - y[:count].mean()) / y[:count].std(), 0.0)
     data = (X, scaled, np.where(seen, 1e-4, 1e8))
     result = ngp.fit(keys[0], engine, 100, *data, progress=False)
     posterior = ngp.Posterior.from_svi(model, engine.guide, result.params)
-    near = X[np.argmax(y[:count])] + 0.1 * jax.random.normal(keys[0], (1000, X.shape[1]))
+    near = X[np.argmax(y[:count])] + 0.1 * jax.random.normal(keys[3], (1000, X.shape[1]))
     x = jnp.concatenate([jax.random.uniform(keys[1], near.shape), jnp.clip(near, 0, 1)])
     if kind == "expected improvement":
         found = posterior.predict_at(keys[2], x, *data, noise=1e-12)
