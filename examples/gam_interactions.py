@@ -6,7 +6,7 @@
 Data: UCI airfoil self-noise (1503 rows, CC BY 4.0); frequency and thickness enter by their logarithms. On each split an
 additive GP with all pairs is fitted by minibatches; the fewest pairs are kept such that those left out carry less than
 a hundredth of the variance of f, by the median Sobol indices of that fit to training rows; and these alone are fitted
-anew. Test rows choose nothing. pyGAM gets the same pairs, as tensor splines, with smoothing by GCV; EBM as many pairs,
+anew. Test rows choose nothing; split 0, whose scores were seen while sizes were chosen, is left out. pyGAM gets the same pairs, as tensor splines, with smoothing by GCV; EBM as many pairs,
 or as many as it takes by default. EBM has no predictive density: it gets a normal one, with the deviation of its errors
 on a fifth of the training rows, left out of a fit made for that.
 """
@@ -38,6 +38,7 @@ NAMES = ["frequency", "angle", "chord", "velocity", "thickness"]
 # The file is centred: the least values of the UCI set, in Hz and m, bring the two columns back.
 LEAST = {0: 200.0, 4: 0.000400682}
 ALL_GRID, CHOSEN_GRID = 4, 7  # inducing inputs of a pair, on each axis: few pairs can have finer grids
+FIRST = 1  # split: sizes and rates were chosen with the scores of split 0 in view
 LEFT_OUT = 0.01  # share of the variance of f that the pairs left out may carry
 MAIN = "GP, main effects"
 PEERS = ["pyGAM, main effects", "pyGAM, the same pairs", "EBM, as many pairs", "EBM, its own pairs"]
@@ -185,7 +186,7 @@ def one(model, split, rows, fits, y, masks, surface):
     if model in PEERS:
         return peer(model, pairs, train, test), pairs
     grid = 3 if fits.options.smoke else ALL_GRID if model == ALL else CHOSEN_GRID
-    return gp(fits, pairs, grid, train, test, surface if (model, split) == (CHOSEN, 0) else None), pairs
+    return gp(fits, pairs, grid, train, test, surface if (model, split) == (CHOSEN, FIRST) else None), pairs
 
 
 def main():
@@ -206,7 +207,7 @@ def main():
     there = {} if options.tables or options.smoke else {"pyGAM": optional("pygam"), "EBM": optional("interpret")}
     peers = [name for name in PEERS if there.get(name.split(",")[0])]
     models = [] if options.tables else [ALL, CHOSEN] if options.smoke else [MAIN, ALL, CHOSEN, *peers]
-    tasks = list(itertools.product(range(1 if options.smoke else options.splits), models))
+    tasks = list(itertools.product(range(FIRST, FIRST + (1 if options.smoke else options.splits)), models))
     for split, model in sorted(tasks, key=lambda task: task[1].startswith("EBM")):  # the slowest peer comes last
         if (model, split) not in {(row["model"], row["split"]) for row in rows}:
             found, pairs = one(model, split, rows, fits, y, masks, surface)

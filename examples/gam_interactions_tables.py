@@ -47,7 +47,7 @@ def figure(rows, surface, path):
     levels = np.linspace(-limit, limit, 21)
     shown = right.contourf(*(part.reshape(size) for part in (a, b, mean)), levels, cmap="PuOr_r")
     first, second = surface.read_text().split("\n")[0].split(",")[:2]
-    right.set(xlabel=first, ylabel=second, title="the strongest interaction, split 0")
+    right.set(xlabel=first, ylabel=second, title="the strongest interaction, first split")
     fig.colorbar(shown, ax=right, label="effect, in deviations of the target")
     fig.savefig(path, dpi=120)
     plt.close(fig)

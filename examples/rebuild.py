@@ -16,7 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from examples import beyond_tables, deep_starts, long_runs, stein_classification, stein_regression
+from examples import (
+    beyond_tables,
+    deep_starts,
+    gam_interactions_tables,
+    long_runs,
+    stein_classification,
+    stein_regression,
+)
 from examples.tables import markdown, mean_and_error
 
 RESULTS = Path(__file__).parent / "results"
@@ -180,6 +187,8 @@ def here(rows):
     })  # fmt: skip
 
 
+# Tables that take numbers as numbers.
+READERS = {"gam_interactions": gam_interactions_tables.read}
 # The tables: rows, or rows and what is shown of them.
 TABLES = {
     "bayesian_optimisation": regret,
@@ -200,6 +209,7 @@ TABLES = {
     "dgp_letters": letters,
     "gam_binary": gam,
     "gam_counts": gam,
+    "gam_interactions": gam_interactions_tables.compare,
     "lengthscale_starts": starts,
     "scale": devices,
     "scale_here": here,
@@ -224,7 +234,8 @@ def rebuilt(text, folder, data=None):
             rows = beyond_tables.read(folder / "beyond.csv") if data else None
             return match[1] + beyond_tables.table(rows, data) + "\n" if data else match[0]
         make = TABLES[name if view is None else f"{name}, {view}"]
-        return match[1] + make(read(folder / f"{name}.csv")) + "\n"
+        rows = READERS.get(name, read)(folder / f"{name}.csv")
+        return match[1] + make(rows) + "\n"
 
     return TABLE.sub(table, text)
 
