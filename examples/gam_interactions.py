@@ -6,9 +6,10 @@
 Data: UCI airfoil self-noise (1503 rows, CC BY 4.0); frequency and thickness enter by their logarithms. On each split an
 additive GP with all pairs is fitted by minibatches; the fewest pairs are kept such that those left out carry less than
 a hundredth of the variance of f, by the median Sobol indices of that fit to training rows; and these alone are fitted
-anew. Test rows choose nothing; split 0, whose scores were seen while sizes were chosen, is left out. pyGAM gets the same pairs, as tensor splines, with smoothing by GCV; EBM as many pairs,
-or as many as it takes by default. EBM has no predictive density: it gets a normal one, with the deviation of its errors
-on a fifth of the training rows, left out of a fit made for that.
+anew. Test rows choose nothing; split 0, whose scores were seen while sizes were chosen, is left out. pyGAM has the same
+pairs, as tensor splines, with smoothing by GCV; EBM as many pairs, or as many as it takes by default. EBM has no
+predictive density: it gets a normal one, with the deviation of its errors on a fifth of the training rows, left out of
+a fit made for that.
 """
 
 import argparse
