@@ -188,7 +188,7 @@ def here(rows):
 
 
 # Tables that take numbers as numbers.
-READERS = {"gam_interactions": gam_interactions_tables.read}
+READERS = {"gam_interactions": gam_interactions_tables.read, "beyond": beyond_tables.read}
 # The tables: rows, or rows and what is shown of them.
 TABLES = {
     "bayesian_optimisation": regret,
@@ -230,12 +230,11 @@ def rebuilt(text, folder, data=None):
 
     def table(match):
         name, view = match[2], match[3]
-        if name == "beyond":
-            rows = beyond_tables.read(folder / "beyond.csv") if data else None
-            return match[1] + beyond_tables.table(rows, data) + "\n" if data else match[0]
-        make = TABLES[name if view is None else f"{name}, {view}"]
         rows = READERS.get(name, read)(folder / f"{name}.csv")
-        return match[1] + make(rows) + "\n"
+        if name == "beyond":
+            return match[0] if data is None else f"{match[1]}{beyond_tables.table(rows, data)}\n"
+        make = TABLES[name if view is None else f"{name}, {view}"]
+        return f"{match[1]}{make(rows)}\n"
 
     return TABLE.sub(table, text)
 
@@ -248,6 +247,12 @@ def figures(folder, data):
         table = mean_and_error(read(folder / f"{name}.csv"), ("dataset", column), metrics)
         module.figure(table, folder / f"{name}.png")
         yield f"{name}.png"
+    rows, surface = (
+        READERS["gam_interactions"](folder / "gam_interactions.csv"),
+        folder / "gam_interactions_surface.csv",
+    )
+    gam_interactions_tables.figure(rows, surface, folder / "gam_interactions.png")
+    yield "gam_interactions.png"
     if data:
         beyond_tables.figure(beyond_tables.read(folder / "beyond.csv"), data, folder / "beyond.png")
         yield "beyond.png"
