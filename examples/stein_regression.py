@@ -127,6 +127,8 @@ def figure(table, path):
     fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
     for ax, name in zip(axes.flat, names, strict=False):
         for height, method in enumerate(methods):
+            if (name, method) not in table:  # sets may have other numbers of particles
+                continue
             value, error = table[name, method]["log_density"]
             ours = method.startswith("stein")
             look = {"fmt": "o" if ours else "s", "color": "#0072B2" if ours else "#D55E00"}
