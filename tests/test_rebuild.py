@@ -48,6 +48,9 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
         shutil.copy(path, tmp_path)
     monkeypatch.setattr("sys.argv", ["rebuild", "--out", str(tmp_path)])
     rebuild.main()
-    assert "unchanged; figures stein_regression.png, stein_classification.png, gam_interactions.png" in capsys.readouterr().out
+    assert (
+        "unchanged; figures stein_regression.png, stein_classification.png, gam_interactions.png"
+        in capsys.readouterr().out
+    )
     assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000
