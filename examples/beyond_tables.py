@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.tables import markdown, of_mean
+from examples import tables
+from examples.tables import markdown, of_mean, with_error
 
 __all__ = ["LINEAR", "figure", "published", "read", "table"]
 
@@ -15,8 +16,7 @@ LINEAR = "linear, normal"  # the control
 
 def read(path):
     """Rows of the table so far, numbers as numbers."""
-    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else []
-    return [row | {key: float(row[key]) for key in NUMBERS} | {"split": int(row["split"])} for row in rows]
+    return tables.read(path, NUMBERS)
 
 
 def published(folder):
@@ -66,7 +66,7 @@ def table(rows, folder):
         texts = [f"{own[kind][0]:.2f}, {own[kind][1]}" if kind in own else "-" for kind in ("GP", "CVAE")]
         other = f"{own['GP'][0] - own['linear'][0]:.2f}" if "linear" in own else "-"
         said = verdict(mean, error, own["GP"][0]) if "GP" in own else "-"
-        ours, more = (f"{m:.3f}" + ("" if np.isnan(e) else f" ± {e:.3f}") for m, e in ((mean, error), gain))
+        ours, more = (with_error(*one) for one in ((mean, error), gain))
         lines.append([name, str(len(best)), models, ours, *texts, said, more, other])
     return markdown(columns, lines)
 

@@ -10,7 +10,6 @@ or keys). "flat" is the plateau test of `examples.run_queue`.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import jax
@@ -22,7 +21,7 @@ import numpyro_gp as ngp
 from examples import deep_models
 from examples.datasets import load, split_mask, standardise
 from examples.run_queue import is_flat, version
-from examples.tables import markdown, of_mean, save
+from examples.tables import markdown, of_mean, read, save
 
 HERE = Path(__file__).parent
 ADAM = 0.005
@@ -100,7 +99,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "deep_starts.csv"
-    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    rows = read(path)
     for name in options.sets:
         for start in starts:
             if not any((row["set"], row["start"], int(row["steps"])) == (name, start, options.steps) for row in rows):

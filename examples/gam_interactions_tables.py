@@ -1,10 +1,9 @@
 """Table and figure of `examples.gam_interactions`: models beside the GP with chosen pairs, and what chose them."""
 
-import csv
-
 import numpy as np
 
-from examples.tables import markdown, of_mean
+from examples import tables
+from examples.tables import markdown, of_mean, with_error
 
 __all__ = ["ALL", "CHOSEN", "compare", "figure", "parse", "read"]
 
@@ -19,7 +18,7 @@ def compare(rows):
         gaps = [row["log_density"] - ours[row["split"]] for row in own if row["split"] in ours]
         found = [of_mean([row[key] for row in own]) for key in ("log_density", "rmse", "coverage")]
         found.append(of_mean(gaps or [np.nan]))
-        text = [f"{mean:.3f}" + ("" if np.isnan(error) else f" ± {error:.3f}") for mean, error in found]
+        text = [with_error(*one) for one in found]
         pairs = of_mean([len(row["pairs"].split()) for row in own])[0]
         lines.append([model, str(len(own)), f"{pairs:.1f}", *text, f"{np.mean([row['seconds'] for row in own]):.0f}"])
     head = ["model", "splits", "pairs", "log density", "RMSE", "in the 90 % band", "log density above chosen", "CPU s"]
@@ -60,6 +59,4 @@ def parse(text):
 
 def read(path):
     """Rows of the table so far, numbers as numbers."""
-    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else []
-    floats = ("log_density", "rmse", "coverage", "seconds")
-    return [row | {key: float(row[key]) for key in floats} | {"split": int(row["split"])} for row in rows]
+    return tables.read(path, ("log_density", "rmse", "coverage", "seconds"))

@@ -24,7 +24,7 @@ from examples import (
     stein_classification,
     stein_regression,
 )
-from examples.tables import markdown, mean_and_error
+from examples.tables import markdown, mean_and_error, with_error
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = re.compile(r"(<!-- rows: (\S+?)(?:, (.+?))? -->\n)((?:\|.*\n)*)")
@@ -40,10 +40,6 @@ def read(path):
 def number(text, digits=3):
     """A number as it stands in a table; nothing for none."""
     return f"{float(text):.{digits}f}" if text not in ("", None) else ""
-
-
-def with_error(mean, error, digits=3):
-    return number(mean, digits) + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
 
 
 def values_of(rows, key):

@@ -15,7 +15,6 @@ take by far the longest in 100 dimensions, and come last.
 """
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
@@ -28,7 +27,7 @@ import optax
 from numpyro.infer import MCMC, NUTS
 
 import numpyro_gp as ngp
-from examples.tables import save
+from examples.tables import read, save
 from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Curvature, Moments
 
 RECIPES = {
@@ -141,7 +140,7 @@ def main(arguments=None):
     names = ["draws", *(["RBF", "Moments, curvature"] if small else RECIPES)]
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "stein_geometry.csv"
-    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    rows = read(path)
     done = {
         (row["target"], row["recipe"])
         for row in rows

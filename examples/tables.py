@@ -4,7 +4,14 @@ import csv
 
 import numpy as np
 
-__all__ = ["markdown", "mean_and_error", "of_mean", "save"]
+__all__ = ["markdown", "mean_and_error", "of_mean", "read", "save", "with_error"]
+
+
+def read(path, floats=()):
+    """Rows of a table so far, none where there is no file: splits and columns ``floats`` as numbers, others as text."""
+    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else []
+    kinds = {"split": int, **dict.fromkeys(floats, float)}
+    return [row | {key: kind(row[key]) for key, kind in kinds.items() if key in row} for row in rows]
 
 
 def save(path, rows):
@@ -31,6 +38,11 @@ def of_mean(values):
     values = np.asarray(values, float)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return float(values.mean()), float(error)
+
+
+def with_error(mean, error, digits=3):
+    """``mean ± error``; the mean alone where there is no error."""
+    return f"{mean:.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
 
 
 def markdown(head, lines):

@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-from examples.tables import mean_and_error, save
+from examples.tables import mean_and_error, read, save, with_error
 
 ROWS = [{"set": "a", "score": 1.0}, {"set": "a", "score": 3.0}, {"set": "b", "score": 5.0}]
 
@@ -21,3 +21,10 @@ def test_standard_error_of_the_mean():
     np.testing.assert_allclose(found["a",]["score"], (2.0, 1.0))
     assert found["b",]["score"][0] == 5.0
     assert np.isnan(found["b",]["score"][1])
+
+
+def test_numbers_are_read_as_numbers_and_no_file_as_no_rows(tmp_path):
+    assert read(tmp_path / "t.csv") == []
+    save(tmp_path / "t.csv", [{"set": "a", "split": 1, "score": 0.5, "steps": 3}])
+    assert read(tmp_path / "t.csv", ("score",)) == [{"set": "a", "split": 1, "score": 0.5, "steps": "3"}]
+    assert (with_error(1.0, 0.25), with_error(1.0, np.nan, 1)) == ("1.000 ± 0.250", "1.0")

@@ -18,6 +18,7 @@ from tests.oracles.engines import Countdown, engine, key, same
 
 fit_module = importlib.import_module("numpyro_gp.training.fit")
 KEY = key()
+
 # --- positions of the source, with an engine that compiles quickly
 
 DATA = np.random.default_rng(2).normal(size=20)
