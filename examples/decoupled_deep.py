@@ -123,12 +123,13 @@ def main():
     parser.add_argument("--draws", type=int, default=50)
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--out", type=Path, default=HERE / "output")
+    parser.add_argument("--single", action="store_true", help="float32")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     if args.smoke:
         args.sets, args.depths, args.steps, args.timed, args.draws = ["yacht"], [0, 1], 3, 2, 3
         args.coupled, args.mean, args.covariance = 8, 12, 6
-    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_x64", not args.single)
     args.out.mkdir(parents=True, exist_ok=True)
     printed, rows = published(args.data), []
     print(f"{args.steps} steps of {args.batch}; printed values of the paper in brackets")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from examples import decoupled_comparison, decoupled_deep, deep_models, run_tables
@@ -89,20 +90,29 @@ def tiny_plan():
 raw, prepared = functools.lru_cache(load), functools.lru_cache(decoupled_comparison.prepare)
 
 
-def problem(run, folder):
-    """What a run fits: decoupled and classes in single precision, deep and depth in double."""
+def fewer(X, y, masks, split, rows):
+    """Data without the last training rows of a split, so that ``rows`` are left (None: all)."""
+    training = np.flatnonzero(~split_mask(masks, split))
+    left_out = training[len(training) if rows is None else rows :]
+    return tuple(np.delete(array, left_out, axis=0) for array in (X, y, masks))
+
+
+def problem(run, folder, rows=None):
+    """What a run fits: decoupled and classes in single precision, deep and depth in double; ``rows`` to train on."""
     jax.config.update("jax_enable_x64", run.experiment in ("deep", "depth"))
     settings = read(run.settings)
     if run.experiment in ("decoupled", "classes"):
-        X, y, masks, classes = prepared(run.set, folder)
+        *data, classes = prepared(run.set, folder)
+        X, y, masks = fewer(*data, run.split, rows)
         options = argparse.Namespace(single=True, **{"many": "robustmax"} | settings)
         return decoupled_comparison.problem(
             run.method, (X, y, split_mask(masks, run.split), classes), options, run.seed
         )
     name, kind = run.method.split()
     if run.experiment == "depth":
-        return decoupled_deep.problem(name, int(kind), raw(run.set, folder), run.split, argparse.Namespace(**settings))
-    X, y, masks, _ = prepared(run.set, folder)
+        data = fewer(*raw(run.set, folder), run.split, rows)
+        return decoupled_deep.problem(name, int(kind), data, run.split, argparse.Namespace(**settings))
+    X, y, masks = fewer(*prepared(run.set, folder)[:3], run.split, rows)
     test = split_mask(masks, run.split)
     Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
     model, guide = deep_models.build(name, Xt, settings["inducing"], seed=run.seed)

@@ -28,9 +28,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, dataclass_transform
 
 import jax
-import jax.numpy as jnp
+import jax.extend.core
 import numpy as np
 from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
+
+# What traces now, to be compared for equality. Its place is jax.core before jax 0.10, jax.extend.core from there on.
+_places = [place for place in (jax.extend.core, jax.core) if hasattr(place, "get_opaque_trace_state")]
+current_trace: Callable[[], object] = _places[0].get_opaque_trace_state
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -128,6 +132,11 @@ def is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
 
 
+def on_device(array: np.ndarray | Array) -> Array:
+    """What ``jnp.asarray`` makes of an array; from jax 0.11 on that compiles a program for every shape it meets."""
+    return array if isinstance(array, jax.Array) else jax.device_put(array)
+
+
 ARRAY = object()
 
 
@@ -145,6 +154,5 @@ class Merge(NamedTuple):
 def split_arrays(tree: object) -> tuple[list[Array], Merge]:
     """The arrays of a tree, and the function that puts them back among the rest, which stays fixed."""
     leaves, structure = jax.tree.flatten(tree)
-    return [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)], Merge(
-        structure, tuple(ARRAY if is_array(leaf) else leaf for leaf in leaves)
-    )
+    arrays = [on_device(leaf) for leaf in leaves if is_array(leaf)]
+    return arrays, Merge(structure, tuple(ARRAY if is_array(leaf) else leaf for leaf in leaves))

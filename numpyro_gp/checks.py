@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, current_trace
 
 # A check of values that waits for a program: the check, and the values that it looks at.
 Waiting = tuple[Callable[..., None], tuple[Any, ...]]
@@ -50,7 +50,7 @@ def when_known(check: Callable[..., None], *values: object) -> None:
         check(*map(np.asarray, values))
         return
     waiting = _waiting.get()
-    if waiting is not None and waiting[1] == jax.core.get_opaque_trace_state():
+    if waiting is not None and waiting[1] == current_trace():
         waiting[0].append((check, values))
 
 
@@ -58,7 +58,7 @@ def when_known(check: Callable[..., None], *values: object) -> None:
 def waiting_checks() -> Iterator[list[Waiting]]:
     """Collect the checks of values traced in this block itself, not in a ``grad`` or a loop inside it."""
     found: list[Waiting] = []
-    token = _waiting.set((found, jax.core.get_opaque_trace_state()))
+    token = _waiting.set((found, current_trace()))
     try:
         yield found
     finally:

@@ -3,17 +3,17 @@
 import gc
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 # Tests compile thousands of small programs that run for microseconds: optimise them as little as possible, by the older
 # code generator (half of the time of the emitters) and in one piece, not in 32. Benchmarks (pytest -m benchmark) time
 # what users get.
 if "benchmark" not in sys.argv:
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-    )
+    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    if int(version("jaxlib").split(".")[1]) < 10:  # XLA stops at flags that it does not know
+        quick += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ.setdefault("XLA_FLAGS", quick)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # XLA names tuning preferences of this very machine as missing features whenever it reads a kept program.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

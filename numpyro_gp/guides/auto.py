@@ -189,7 +189,7 @@ class AutoGP(AutoGuide):
         """The statements of this guide about its GP sites alone: the parameters that predictions need."""
         for name, site in self._mine().items():
             if role(site) == "gp":
-                self._distribution(name, site, (), {})
+                self._distribution(name, {**site, "fn": jax.tree.map(_of_shape, site["fn"])}, (), {})
 
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
@@ -291,6 +291,11 @@ class _Fitted(dict[str, Any]):
 def _without_tracer(leaf: Any) -> Any:
     """A value, or its shape if it is being traced: a guide that keeps tracers fails after the trace."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
+
+
+def _of_shape(leaf: Any) -> Any:
+    """A value, zeros for one of which a set-up inside the user's own ``jit`` has kept the shape alone."""
+    return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 
 def _is_shapes(tree: object) -> bool:

@@ -19,7 +19,7 @@ import numpyro
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, current_trace
 from numpyro_gp.checks import is_known, waiting_checks
 from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.guides.validation import Validated
@@ -34,7 +34,7 @@ NEEDS_VALUES = (
 )
 PLAIN = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic)
 ATOMS = (*PLAIN, type, types.ModuleType, np.ndarray, jax.Array)
-EAGER = jax.core.get_opaque_trace_state()  # where nothing is traced, as when this file is imported
+EAGER = current_trace()  # where nothing is traced, as when this file is imported
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
 
@@ -44,12 +44,12 @@ class UnfitStart(Exception):
 
 def is_traced() -> bool:
     """Whether operations are traced now, and not carried out."""
-    return bool(jax.core.get_opaque_trace_state() != EAGER)
+    return bool(current_trace() != EAGER)
 
 
 def is_set_up_here() -> bool:
     """Whether `in_one_program` will make values of the tracers that are made now."""
-    return _set_up.get() == jax.core.get_opaque_trace_state()
+    return _set_up.get() == current_trace()
 
 
 class SetUp(NamedTuple):
@@ -114,7 +114,7 @@ def _compiled(function: Callable[[], Any], inputs: Sequence[Array], watched: tup
     left: list[Any] = []
 
     def traced() -> list[Any]:
-        token = _set_up.set(jax.core.get_opaque_trace_state())
+        token = _set_up.set(current_trace())
         try:
             with waiting_checks() as waiting, Validated():
                 result = function()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp, ndtr
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_key, fail, known
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.chunks import padded
@@ -147,7 +147,7 @@ def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> Any:
         jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
         for part, size in zip(parts, sizes, strict=True)
     ]
-    return jax.tree.map(lambda *own: jnp.asarray(package.concatenate(own, axis=axis)), *cut)
+    return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
 
 def _first(values: Any, size: int, axis: int) -> Any:

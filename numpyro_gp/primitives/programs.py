@@ -77,6 +77,11 @@ def run(function: Callable[..., object], *arguments: object) -> Any:
     return jax.tree.unflatten(structure, compiled(*constants, *jax.tree.leaves(arguments)))
 
 
+def same_program(first: Jaxpr, second: Jaxpr) -> bool:
+    """Whether two traced programs compute the same from the same inputs."""
+    return _signature(first) == _signature(second)
+
+
 def replaced(program: Any, **parts: object) -> Jaxpr:
     """A program with other parts."""
     new: Jaxpr = program.replace(**parts)

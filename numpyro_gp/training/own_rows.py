@@ -54,17 +54,20 @@ def _evaluate(program: Jaxpr, constants: Any, inputs: Any, known: dict[int, str]
         elif name == "gather" and before[1] == COUNTING and _takes_all_rows(params, inputs):
             results = [read(inputs[0])]
         else:
-            equation = equation.replace(params=_body(params, before)) if name == "scan" else equation
+            equation = equation.replace(params=_body(equation, before)) if name == "scan" else equation
             results = carried_out(program, equation, read)
         values.update(zip(equation.outvars, results, strict=True))
         facts.update((var, fact) for var, fact in zip(equation.outvars, after, strict=True) if fact)
     return [read(atom) for atom in program.outvars], [fact_of(atom) for atom in program.outvars]
 
 
-def _body(params: dict[str, Any], before: list[Any]) -> dict[str, Any]:
+def _body(equation: Any, before: list[Any]) -> dict[str, Any]:
     """Parameters of a loop whose body knows what is known of its constants."""
-    body = params["jaxpr"]
-    known = {number: fact for number, fact in enumerate(before[: params["num_consts"]]) if fact}
+    params, body = equation.params, equation.params["jaxpr"]
+    # What each turn has a piece of has one axis less inside. Constants come first, then what is carried.
+    inside = [len(a.shape) == len(b.aval.shape) for a, b in zip(body.in_avals, equation.invars, strict=True)]
+    carried = [len(a.shape) == len(b.aval.shape) for a, b in zip(body.out_avals, equation.outvars, strict=True)]
+    known = {number: fact for number, fact in enumerate(before[: sum(inside) - sum(carried)]) if fact}
     empty = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in body.in_avals]
     run = lambda *inputs: _evaluate(body.jaxpr, body.consts, inputs, known)[0]  # noqa: E731
     return {**params, "jaxpr": jax.make_jaxpr(run)(*empty)}

@@ -71,12 +71,14 @@ def in_turn(parties: Iterable[Party], repeats: int) -> dict[str, tuple[float, fl
 
 def rates(dtype: str) -> tuple[float, float]:
     """Floating point operations of a square product, and bytes of a copy, a second."""
+    import jax
     import jax.numpy as jnp
     import numpy as np
 
-    square = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), dtype)
-    long = jnp.ones(2**24, dtype)
+    size = 8192 if jax.default_backend() == "gpu" else 1024
+    square = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), dtype)
+    long = jnp.ones(2**28 if jax.default_backend() == "gpu" else 2**24, dtype)
     product = compiled("product", lambda a: a @ a, square)
     copy = compiled("copy", lambda a: a + 1, long)
     found = in_turn([product, copy], 7)
-    return 2 * 1024**3 / found["product"][1], 2 * long.nbytes / found["copy"][1]
+    return 2 * size**3 / found["product"][1], 2 * long.nbytes / found["copy"][1]

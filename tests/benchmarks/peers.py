@@ -88,7 +88,7 @@ def _gpytorch(size, dtype, natural, mean_points=0):
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, dtype))
     kind = "NaturalVariationalDistribution" if natural else "CholeskyVariationalDistribution"
-    X, y = map(torch.as_tensor, work.regression(dtype))
+    X, y = (torch.as_tensor(array, device=device()) for array in work.regression(dtype))
 
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self):
@@ -105,12 +105,23 @@ def _gpytorch(size, dtype, natural, mean_points=0):
         def forward(self, x):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    return gpytorch, torch, Model(), X, y
+    return gpytorch, torch, Model().to(device()), X, y
+
+
+def device():
+    """PyTorch's name of the device that JAX has taken."""
+    return "cuda" if jax.default_backend() == "gpu" else "cpu"
+
+
+def finished(torch):
+    """Wait for what PyTorch has been asked to do."""
+    if device() == "cuda":
+        torch.cuda.synchronize()
 
 
 def step_gpytorch(size, dtype, natural, mean_points=0):
     gpytorch, torch, model, X, y = _gpytorch(size, dtype, natural, mean_points)
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(device())
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, work.ROWS)
     own = [p for name, p in model.named_parameters() if "variational_distribution" in name] if natural else []
     rest = [p for p in [*model.parameters(), *likelihood.parameters()] if not any(p is q for q in own)]
@@ -119,12 +130,13 @@ def step_gpytorch(size, dtype, natural, mean_points=0):
         optimisers.append(gpytorch.optim.NGD(own, num_data=work.ROWS, lr=0.1))
 
     def call():
-        rows = torch.randperm(work.ROWS)[: work.BATCH]
+        rows = torch.randperm(work.ROWS, device=device())[: work.BATCH]
         for optimiser in optimisers:
             optimiser.zero_grad()
         (-bound(model(X[rows]), y[rows])).backward()
         for optimiser in optimisers:
             optimiser.step()
+        finished(torch)
 
     return Party("GPyTorch", call)
 
@@ -132,13 +144,15 @@ def step_gpytorch(size, dtype, natural, mean_points=0):
 def prediction_gpytorch(size, dtype, rows=100_000):
     _, torch, model, _, _ = _gpytorch(size, dtype, False)
     model.eval()
-    new = torch.as_tensor(np.random.default_rng(1).normal(size=(rows, work.COLUMNS)).astype(dtype))
+    new = np.random.default_rng(1).normal(size=(rows, work.COLUMNS)).astype(dtype)
+    new = torch.as_tensor(new, device=device())
 
     def call():
         with torch.no_grad():
             for part in new.split(8192):
                 found = model(part)
                 found.mean, found.variance  # noqa: B018
+        finished(torch)
 
     return Party("GPyTorch", call)
 

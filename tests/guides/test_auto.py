@@ -307,6 +307,10 @@ def test_a_compiled_first_call_leaves_no_tracer_behind():
         np.testing.assert_array_equal(again[name], value)
         np.testing.assert_allclose(eager[name], value, rtol=1e-12)
     assert guide.median(first)["f"].shape == (3,)
+    own = ngp.AutoGP(process_alone, {"f": ngp.guides.orthogonal(X[3:5])})
+    alone = SVI(process_alone, own, optax.adam(0.01), Trace_ELBO())
+    jax.jit(lambda key, X: alone.get_params(alone.init(key, X)))(jax.random.key(0), X)
+    ngp.Posterior.from_svi(process_alone, own, first)  # whose check of the parameters has nothing but shapes
 
 
 def process_alone(X):

@@ -222,16 +222,16 @@ def test_replicates_have_a_term_each():
         with numpyro.plate("data", X.shape[0]), numpyro.plate("replicates", 2, dim=-2):
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y)
 
-    values = {"f": jnp.asarray(np.random.default_rng(2).normal(size=(3, len(SPARSE))))}
+    values = {"f": jnp.asarray(np.random.default_rng(2).normal(size=(25, len(SPARSE))))}
     y = jnp.stack([PROBLEM.y, 0.5 - PROBLEM.y])
     posterior = ngp.Posterior.from_mcmc(replicated, values)
     found = posterior.draws(jax.random.key(0), PROBLEM.X, y)
-    single = ngp.Posterior.from_mcmc(model, values | {"noise": jnp.full(3, 0.4)})
+    single = ngp.Posterior.from_mcmc(model, values | {"noise": jnp.full(25, 0.4)})
     for row in range(2):
         wanted = single.draws(jax.random.key(0), PROBLEM.X, y[row]).log_likelihood["y"]
         np.testing.assert_allclose(found.log_likelihood["y"][:, row], wanted, rtol=1e-10)
     assert found.dims["y"] == ["replicates", "data"]
-    assert found.replicated["y"].shape == (3, 2, len(PROBLEM.y))
+    assert found.replicated["y"].shape == (25, 2, len(PROBLEM.y))
     container = posterior.to_arviz(jax.random.key(0), PROBLEM.X, y)
     assert loo(container).pointwise.shape == (2 * len(PROBLEM.y),)
 

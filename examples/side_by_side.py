@@ -1,0 +1,191 @@
+"""Fits of one model on many splits of a set, side by side in one program: what a GPU is for.
+
+A step of a sparse GP is hundreds of small operations, and a GPU takes as long for ten copies of them as for one. Here
+the programs of one step, traced for each split, are compared: where they differ in nothing but arrays (data, starting
+points, initial values), the arrays are stacked and the program is mapped over them.
+
+    python -m examples.side_by_side --data ../shared/data --out /tmp/rows --jobs "deep yacht GP-GP_VI" [...]
+
+A job names an experiment, a set and a method of `examples.long_runs`; its splits are fitted together, scored when 5000,
+10 000 ... steps are done, and each gives a row of the queue's table. Splits of a set may differ by one training row:
+the last of the longer ones is left out.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from examples import long_runs
+from examples.datasets import HERE
+from examples.run_queue import COLUMNS, Problem, Run, append, gain_of_doubling, is_flat, thinned, version
+from numpyro_gp.primitives.programs import as_function, same_program, traced
+
+
+class Together(NamedTuple):
+    """Fits in one program.
+
+    Attributes
+    ----------
+    states : Any
+        States of the engines, with an axis of fits in front.
+    advance : callable
+        ``(states, steps) -> (states, losses)``, ``losses`` of shape ``(steps, fits)``.
+    """
+
+    states: Any
+    advance: Callable[[Any, int], tuple[Any, jax.Array]]
+
+
+def together(problems: list[Problem]) -> Together:
+    """Stack problems whose steps are the same program but for the arrays in it; refuse others.
+
+    Raises
+    ------
+    ValueError
+        Where a step of a problem is another program than that of the first: another shape, or a number that the
+        model computed in Python.
+    """
+    states, steps = [], []
+    for own in problems:
+        state = jax.jit(lambda key, own=own: own.svi.init(key, *own.arguments, **own.keywords))(own.key)
+        leaves, structure = jax.tree.flatten(state)
+
+        def step(*leaves, own=own, structure=structure):
+            return own.svi.update(jax.tree.unflatten(structure, leaves), *own.arguments, **own.keywords)
+
+        states.append(leaves)
+        steps.append(traced(step, *leaves))
+    program, _, result = steps[0]
+    for place, (other, _, _) in enumerate(steps):
+        if not same_program(program, other):
+            raise ValueError(
+                f"problems must take steps of one program, but that of problem {place} differs from the first's. Give "
+                "all the same number of rows and the same settings."
+            )
+    stack = lambda lists: [jnp.stack(values) for values in zip(*lists, strict=True)]  # noqa: E731
+    constants, run = stack([held for _, held, _ in steps]), jax.vmap(as_function(program))
+
+    def one(states, constants):
+        leaves, loss = jax.tree.unflatten(result, run(*constants, *states))
+        return jax.tree.leaves(leaves), loss
+
+    @jax.jit
+    def many(states, constants, numbers):
+        return jax.lax.scan(lambda states, _: one(states, constants), states, numbers)
+
+    def advance(states, steps):
+        return many(states, constants, jnp.arange(steps))
+
+    return Together(stack(states), advance)
+
+
+def alone(problems: list[Problem], states: Any, place: int) -> dict[str, jax.Array]:
+    """Parameters of one fit."""
+    own = problems[place]
+    shapes = jax.eval_shape(lambda key: own.svi.init(key, *own.arguments, **own.keywords), own.key)
+    leaves = [leaf[place] for leaf in states]
+    return own.svi.get_params(jax.tree.unflatten(jax.tree.structure(shapes), leaves))
+
+
+def problems_of(job: list[Run], folder: Path) -> list[Problem]:
+    """What the runs of a job fit, all with as many training rows as the shortest split has."""
+    masks = long_runs.raw(job[0].set, folder)[2]
+    fewest = min(int(np.sum(~masks[:, run.split])) for run in job)
+    return [long_runs.problem(run, folder, fewest) for run in job]
+
+
+def rows_of(job: list[Run], folder: Path, marks: list[int], chunk: int, table: Path, code: str, tell=print) -> None:
+    """Fit the splits of a job together and append a row for each of them at every mark."""
+    started = time.perf_counter()
+    problems = problems_of(job, folder)
+    fits = together(problems)
+    states, losses = fits.states, np.zeros((0, len(job)))
+    ready = time.perf_counter()
+    for mark in marks:
+        while len(losses) < mark:
+            states, new = fits.advance(states, min(chunk, mark - len(losses)))
+            losses = np.concatenate([losses, np.asarray(new, float) / len(problems[0].arguments[0])])
+        seconds = time.perf_counter() - ready
+        for place, run in enumerate(job):
+            failed = not np.isfinite(losses[-1, place])
+            scores = {"log_density": np.nan, "rmse": np.nan}
+            if not failed:
+                scores = problems[place].score(alone(problems, states, place))
+            append(table, row_of(run, code, losses[:, place], scores, failed, seconds / len(job)))
+        took = f"{1e3 * seconds / mark:.2f} ms a step of {len(job)} fits, {ready - started:.0f} s to start"
+        tell(f"{job[0].experiment} {job[0].set} {job[0].method}: {mark} steps, {took}")
+
+
+def row_of(run: Run, code: str, losses: np.ndarray, scores: dict, failed: bool, seconds: float) -> dict:
+    """A row of the queue's table; seconds are the share of one fit of those on the clock."""
+    gain, error = gain_of_doubling(losses)
+    return dict(zip(COLUMNS[:6], run[:6], strict=True)) | {
+        "version": code,
+        "steps": len(losses),
+        "flattened": "failed" if failed else "yes" if is_flat(losses) else "no",
+        "gain": f"{gain:.5f}",
+        "gain_se": f"{error:.5f}",
+        "log_density": scores["log_density"],
+        "rmse": scores["rmse"],
+        "bound": -float(losses[-max(1, len(losses) // 4) :].mean()),
+        "seconds": round(seconds, 2),
+        "curve": " ".join(f"{value:.4f}" for value in thinned(losses)),
+    }
+
+
+# ------------------------------------------------------------------------------------------- the jobs
+
+SETTINGS = {"deep": long_runs.DEEP, "depth": long_runs.DEPTH}
+
+
+def job_of(text: str, splits: int) -> list[Run]:
+    """Runs of "experiment set method name=value ...", underscores for spaces in the method, one for each split."""
+    experiment, name, method, *words = text.split()
+    settings = SETTINGS.get(experiment, long_runs.DECOUPLED) | long_runs.read(" ".join(words))
+    written = long_runs.written(settings)
+    return [
+        Run(experiment, name, method.replace("_", " "), split, split, written, 0, 0, 0.0) for split in range(splits)
+    ]
+
+
+def taken(folder: Path, number: int) -> bool:
+    """Whether this process is the first that asks for a job."""
+    try:
+        (folder / f"job{number}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output", help="folder of rows and marks")
+    parser.add_argument("--jobs", nargs="+", default=["deep yacht GP_VI"], help="texts, or one file with a job a line")
+    parser.add_argument("--splits", type=int, default=10, help="fits side by side")
+    parser.add_argument("--marks", type=int, nargs="+", default=[5000, 10_000], help="steps at which rows are made")
+    parser.add_argument("--chunk", type=int, default=500, help="steps of one call")
+    parser.add_argument("--until", type=float, default=float("inf"), help="seconds after which no job is begun")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    options = parser.parse_args()
+    start, jobs = time.perf_counter(), options.jobs
+    if len(jobs) == 1 and Path(jobs[0]).is_file():
+        jobs = [line for line in Path(jobs[0]).read_text().splitlines() if line.strip()]
+    if options.smoke:
+        jobs, options.splits, options.marks, options.chunk = ["deep challenger GP_VI inducing=4 draws=5"], 3, [10], 5
+    options.out.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(jobs):
+        if time.perf_counter() - start > options.until or not taken(options.out, number):
+            continue
+        runs, table = job_of(text, options.splits), options.out / "long_runs.csv"
+        rows_of(runs, options.data, options.marks, options.chunk, table, version())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""A GPU beside the CPU of the same machine: losses, parameters, predictions and densities, in both precisions.
+
+    python -m tests.gpu
+
+For each engine: the same start and the same keys on both devices, three steps; the largest difference of a loss and
+of the parameters, each relative to its own size. A line for each, and at the end the worst. In single precision a
+GPU may multiply with ten bits, which shows here as errors of 1e-3 and more where the CPU has 1e-6.
+"""
+
+import argparse
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.util import initialize_model
+
+import numpyro_gp as ngp
+
+ROWS, COLUMNS, POINTS, STEPS = 400, 3, 50, 3
+# What a step in single precision may differ by: sums of a thousand terms in another order. Ten bits would give 1e-3.
+ALLOWED = {"float64": 1e-9, "float32": 2e-4}
+
+
+def lengthscale():
+    return numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5).expand([COLUMNS]).to_event(1))
+
+
+def noise():
+    return numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+
+
+def observe(f, y, rows):
+    ngp.observe("y", f, ngp.likelihoods.Gaussian(noise()), obs=None if y is None else y[rows])
+
+
+def sparse(X, y=None, *, Z, batch=None):
+    f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale()), numpyro.param("Z", Z))
+    scale = noise()
+    with numpyro.plate("data", len(X), subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[rows])
+
+
+def labels(X, y=None, *, Z):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale()), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=None if y is None else (y > 0).astype(int))
+
+
+def additive(X, y=None, *, Z):
+    kernels = {name: ngp.kernels.RBF(1.0, 1.0).on([at]) for at, name in enumerate("abc")}
+    f = ngp.additive_gp("f", kernels, dict.fromkeys(kernels, Z))
+    scale = noise()
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(scale), obs=y)
+
+
+def deep(X, y=None, *, Z):
+    inner = ngp.gp("g", ngp.kernels.RBF(1.0, lengthscale()), Z, outputs=2)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z[:, :2])
+    scale = noise()
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(inner.draw("h", X)), ngp.likelihoods.Gaussian(scale), obs=y)
+
+
+def exact(X, y=None, *, Z):
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, noise=noise(), obs=y)
+
+
+def collapsed(X, y=None, *, Z):
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, inducing=Z, noise=noise(), obs=y)
+
+
+def svi(model, recipe=None, loss=None, natural=False):
+    optimiser = ngp.optim.natural_gradient(optax.adam(0.01), 0.1) if natural else optax.adam(0.01)
+    return SVI(model, ngp.AutoGP(model, {"f": recipe} if recipe else None), optimiser, loss or Trace_ELBO())
+
+
+def problem(dtype):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(ROWS, COLUMNS))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=ROWS)
+    return X.astype(dtype), y.astype(dtype), X[:POINTS].astype(dtype)
+
+
+def engines(Z):
+    return {
+        "Adam": (svi(sparse), {}),
+        "minibatch": (svi(sparse), {"batch": 100}),
+        "natural": (svi(sparse, ngp.guides.coupled(natural=True), natural=True), {}),
+        "orthogonal": (svi(sparse, ngp.guides.orthogonal(Z + 0.1, columns=8, natural=True), natural=True), {}),
+        "labels": (svi(labels), {}),
+        "additive": (svi(additive), {}),
+        "deep": (svi(deep), {}),
+        "importance weighted": (svi(deep, loss=ngp.ImportanceWeightedELBO(3)), {}),
+        "exact": (svi(exact), {}),
+        "collapsed": (svi(collapsed), {}),
+        "particles": (ngp.stein.SVGD(labels, optax.adam(0.01), num_stein_particles=5), {}),
+    }
+
+
+def away(found, wanted):
+    """Norm of the difference over that of what is wanted."""
+    found, wanted = (
+        np.concatenate([np.ravel(np.asarray(x, float)) for x in jax.tree.leaves(t)]) for t in (found, wanted)
+    )
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted)) if np.isfinite(found).all() else np.inf
+
+
+def trained(device, start, engine, data, options):
+    """Losses and parameters after some steps on one device."""
+    with jax.default_device(device):
+        step = jax.jit(lambda state, X, y, Z: engine.update(state, X, y, Z=Z, **options))
+        state, losses = jax.device_put(start, device), []
+        arrays = jax.device_put(data, device)
+        for _ in range(STEPS):
+            state, loss = step(state, *arrays)
+            losses.append(loss)
+        return np.asarray(losses), jax.device_get(engine.get_params(state))
+
+
+def predicted(device, engine, params, data, Z):
+    with jax.default_device(device):
+        posterior = ngp.Posterior.from_svi(engine.model, engine.guide, jax.device_put(params, device))
+        found = posterior.predict(jax.random.key(1), data[0] + 0.05, Z=Z)
+        return np.asarray(found.mean), np.asarray(found.variance)
+
+
+def potential(device, model, data, Z):
+    """The density that NUTS sees, and its gradient."""
+    with jax.default_device(device):
+        found = initialize_model(jax.random.key(0), model, model_args=data, model_kwargs={"Z": Z})
+        point = jax.tree.map(lambda leaf: 0.1 * jnp.ones_like(leaf), found.param_info.z)
+        return jax.device_get(jax.value_and_grad(found.potential_fn)(point))
+
+
+def compare(device, dtype):
+    X, y, Z = problem(dtype)
+    cpu, worst = jax.devices("cpu")[0], {}
+    for name, (engine, options) in engines(Z).items():
+        with jax.default_device(cpu):
+            start = jax.device_get(engine.init(jax.random.key(0), X, y, Z=Z, **options))
+        (wanted, params), (losses, own) = (trained(one, start, engine, (X, y, Z), options) for one in (cpu, device))
+        found = {"losses": away(losses, wanted), "parameters": away(own, params)}
+        if name in ("Adam", "orthogonal", "deep"):
+            found["predictions"] = away(*(predicted(one, engine, params, (X, y), Z) for one in (device, cpu)))
+        worst[name] = max(found.values())
+        print(f"{dtype} {name:20s}" + "".join(f"  {part} {error:.1e}" for part, error in found.items()), flush=True)
+    for model in (sparse, exact):
+        worst[model.__name__] = away(*(potential(one, model, (X, y), Z) for one in (device, cpu)))
+        print(f"{dtype} density and gradient of {model.__name__}: {worst[model.__name__]:.1e}", flush=True)
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu")
+    parser.add_argument("--dtypes", nargs="+", default=list(ALLOWED), choices=ALLOWED)
+    options, device, failed = parser.parse_args(), jax.devices()[0], []
+    print(f"{device.device_kind} ({device.platform}), jax {jax.__version__}, numpyro {numpyro.__version__}")
+    for dtype in options.dtypes:
+        with jax.enable_x64(dtype == "float64"):
+            worst = compare(device, dtype)
+        failed += [f"{name} in {dtype}: {error:.1e}" for name, error in worst.items() if not error < ALLOWED[dtype]]
+    print("\nAll agree." if not failed else "\nNot within what is allowed: " + "; ".join(failed))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
