@@ -12,7 +12,9 @@ the last of the longer ones is left out.
 """
 
 import argparse
+import functools
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ import numpy as np
 from examples import long_runs
 from examples.datasets import HERE
 from examples.run_queue import COLUMNS, Problem, Run, append, gain_of_doubling, is_flat, thinned, version
-from numpyro_gp.primitives.programs import as_function, same_program, traced
+from numpyro_gp.primitives.programs import as_function, run, same_program, traced
 
 
 class Together(NamedTuple):
@@ -53,7 +55,7 @@ def together(problems: list[Problem]) -> Together:
     """
     states, steps = [], []
     for own in problems:
-        state = jax.jit(lambda key, own=own: own.svi.init(key, *own.arguments, **own.keywords))(own.key)
+        state = run(lambda key, own=own: own.svi.init(key, *own.arguments, **own.keywords), own.key)
         leaves, structure = jax.tree.flatten(state)
 
         def step(*leaves, own=own, structure=structure):
@@ -69,10 +71,10 @@ def together(problems: list[Problem]) -> Together:
                 "all the same number of rows and the same settings."
             )
     stack = lambda lists: [jnp.stack(values) for values in zip(*lists, strict=True)]  # noqa: E731
-    constants, run = stack([held for _, held, _ in steps]), jax.vmap(as_function(program))
+    constants, step = stack([held for _, held, _ in steps]), jax.vmap(as_function(program))
 
     def one(states, constants):
-        leaves, loss = jax.tree.unflatten(result, run(*constants, *states))
+        leaves, loss = jax.tree.unflatten(result, step(*constants, *states))
         return jax.tree.leaves(leaves), loss
 
     @jax.jit
@@ -105,20 +107,21 @@ def rows_of(job: list[Run], folder: Path, marks: list[int], chunk: int, table: P
     started = time.perf_counter()
     problems = problems_of(job, folder)
     fits = together(problems)
-    states, losses = fits.states, np.zeros((0, len(job)))
-    ready = time.perf_counter()
+    states, losses, seconds = fits.states, np.zeros((0, len(job))), 0.0
+    start = time.perf_counter() - started
     for mark in marks:
         while len(losses) < mark:
+            began = time.perf_counter()
             states, new = fits.advance(states, min(chunk, mark - len(losses)))
             losses = np.concatenate([losses, np.asarray(new, float) / len(problems[0].arguments[0])])
-        seconds = time.perf_counter() - ready
-        for place, run in enumerate(job):
+            seconds += time.perf_counter() - began
+        for place, one in enumerate(job):
             failed = not np.isfinite(losses[-1, place])
             scores = {"log_density": np.nan, "rmse": np.nan}
             if not failed:
                 scores = problems[place].score(alone(problems, states, place))
-            append(table, row_of(run, code, losses[:, place], scores, failed, seconds / len(job)))
-        took = f"{1e3 * seconds / mark:.2f} ms a step of {len(job)} fits, {ready - started:.0f} s to start"
+            append(table, row_of(one, code, losses[:, place], scores, failed, seconds / len(job)))
+        took = f"{1e3 * seconds / mark:.2f} ms a step of {len(job)} fits with compilation, {start:.0f} s to start"
         tell(f"{job[0].experiment} {job[0].set} {job[0].method}: {mark} steps, {took}")
 
 
@@ -145,8 +148,10 @@ SETTINGS = {"deep": long_runs.DEEP, "depth": long_runs.DEPTH}
 
 
 def job_of(text: str, splits: int) -> list[Run]:
-    """Runs of "experiment set method name=value ...", underscores for spaces in the method, one for each split."""
+    """Runs of "experiment set method [splits=5] name=value ...", underscores for spaces in the method, one a split."""
     experiment, name, method, *words = text.split()
+    if words and words[0].startswith("splits="):
+        splits = int(words.pop(0).removeprefix("splits="))
     settings = SETTINGS.get(experiment, long_runs.DECOUPLED) | long_runs.read(" ".join(words))
     written = long_runs.written(settings)
     return [
@@ -172,9 +177,11 @@ def main():
     parser.add_argument("--marks", type=int, nargs="+", default=[5000, 10_000], help="steps at which rows are made")
     parser.add_argument("--chunk", type=int, default=500, help="steps of one call")
     parser.add_argument("--until", type=float, default=float("inf"), help="seconds after which no job is begun")
+    parser.add_argument("--code", default=version(), help="version that the rows name")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     start, jobs = time.perf_counter(), options.jobs
+    tell = functools.partial(print, flush=True)
     if len(jobs) == 1 and Path(jobs[0]).is_file():
         jobs = [line for line in Path(jobs[0]).read_text().splitlines() if line.strip()]
     if options.smoke:
@@ -184,7 +191,11 @@ def main():
         if time.perf_counter() - start > options.until or not taken(options.out, number):
             continue
         runs, table = job_of(text, options.splits), options.out / "long_runs.csv"
-        rows_of(runs, options.data, options.marks, options.chunk, table, version())
+        tell(f"{time.perf_counter() - start:.0f} s: {text}")
+        try:
+            rows_of(runs, options.data, options.marks, options.chunk, table, options.code, tell)
+        except Exception:  # the other jobs are worth having
+            traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,16 @@ SUMMED_SIZE = 32
 UNROLLED_SIZE = 16
 
 
+def matmul(left: Array, right: Array) -> Array:
+    """``A B`` in the precision of its operands: of float32 a GPU would take ten bits by default, a TPU seven."""
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
+def einsum(subscripts: str, *operands: Array) -> Array:
+    """``jnp.einsum`` in the precision of its operands, as `matmul`."""
+    return jnp.einsum(subscripts, *operands, precision=lax.Precision.HIGHEST)
+
+
 def default_jitter(dtype: jnp.dtype) -> float:
     """Relative jitter by precision: 1e-6 in float64, 1e-4 in float32 (mathematics.md section 1.3)."""
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
@@ -83,7 +93,7 @@ def factorise(matrix: Float[Array, "*batch M M"]) -> tuple[Float[Array, "*batch 
 def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     factor, inverse = factorise(*primals)
     lower = half_diagonal(congruence(inverse, tangents[0]))
-    return (factor, inverse), (moved(factor, lower), -lower @ inverse)
+    return (factor, inverse), (moved(factor, lower), matmul(-lower, inverse))
 
 
 def inverse_lower(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
@@ -97,7 +107,7 @@ def inverse_lower(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch M 
         return lax.linalg.triangular_solve(factor, identity_like(factor), left_side=True, lower=True)
     half = (size + 31) // 32 * 16
     upper, lower = inverse_lower(factor[..., :half, :half]), inverse_lower(factor[..., half:, half:])
-    corner = -lower @ (factor[..., half:, :half] @ upper)
+    corner = matmul(-lower, matmul(factor[..., half:, :half], upper))
     zeros = jnp.zeros((*factor.shape[:-2], half, size - half), factor.dtype)
     return jnp.block([[upper, zeros], [corner, lower]])
 
@@ -125,30 +135,30 @@ def materialised(values: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 @materialised.defjvp
 def _materialised_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (change,) = tangents
-    pair = jnp.matmul(change[..., None], jnp.ones((1, 2), change.dtype), precision=lax.Precision.HIGHEST)
+    pair = matmul(change[..., None], jnp.ones((1, 2), change.dtype))
     return primals[0], pair[..., 0]
 
 
 def moved(left: Float[Array, "*#batch K M"], change: Float[Array, "*#batch M N"]) -> Float[Array, "*#batch K N"]:
     """``A dB`` in a derivative, written ``(dB^T flipped(A))^T`` so that its transpose is ``flipped(A) G``."""
-    return jnp.swapaxes(jnp.swapaxes(change, -1, -2) @ flipped(left), -1, -2)
+    return jnp.swapaxes(matmul(jnp.swapaxes(change, -1, -2), flipped(left)), -1, -2)
 
 
 @jax.custom_jvp
 def product(left: Float[Array, "*batch K M"], right: Float[Array, "*batch M N"]) -> Float[Array, "*batch K N"]:
     """``A B``, with derivatives whose transposes are products in their fast form."""
-    return left @ right
+    return matmul(left, right)
 
 
 @product.defjvp
 def _product_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     left, right = primals
-    return left @ right, tangents[0] @ right + moved(left, tangents[1])
+    return matmul(left, right), matmul(tangents[0], right) + moved(left, tangents[1])
 
 
 def congruence(outer: Float[Array, "*batch K M"], inner: Float[Array, "*batch M M"]) -> Float[Array, "*batch K K"]:
     """``W (X + X^T)/2 W^T``; the transpose is ``W^T G W`` with both products in their fast form."""
-    right = 0.5 * (inner + jnp.swapaxes(inner, -1, -2)) @ flipped(outer)
+    right = matmul(0.5 * (inner + jnp.swapaxes(inner, -1, -2)), flipped(outer))
     return moved(outer, right)
 
 
@@ -165,12 +175,12 @@ def identity_like(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M 
 @jax.custom_jvp
 def outer_square(factor: Float[Array, "*batch M K"]) -> Float[Array, "*batch M M"]:
     """``C C^T``, with a derivative whose transpose is one product, ``(G + G^T) C``, and not two."""
-    return factor @ jnp.swapaxes(factor, -1, -2)
+    return matmul(factor, jnp.swapaxes(factor, -1, -2))
 
 
 @outer_square.defjvp
 def _outer_square_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    half = tangents[0] @ jnp.swapaxes(primals[0], -1, -2)
+    half = matmul(tangents[0], jnp.swapaxes(primals[0], -1, -2))
     return outer_square(*primals), half + jnp.swapaxes(half, -1, -2)
 
 
@@ -187,7 +197,7 @@ def lower_product(
     the last term halved, where through the factor it costs three products. ``W`` and ``C`` are lower triangular, so
     that the first half of the rows needs a quarter of ``K`` alone. ``W`` is used by the derivative alone.
     """
-    return factor @ values
+    return matmul(factor, values)
 
 
 @lower_product.defjvp
@@ -198,7 +208,7 @@ def _lower_product_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) 
     half = _first_half(len(values))
     upper = jnp.sum(moved(inverse[:half, :half], change[:half, :half]) * sums[:half, :half], axis=1)
     lower = jnp.sum(moved(inverse[half:], change) * sums[half:], axis=1)
-    return factor @ values, factor @ (values_dot + jnp.concatenate([upper, lower]))
+    return matmul(factor, values), matmul(factor, values_dot + jnp.concatenate([upper, lower]))
 
 
 def _first_half(size: int) -> int:
@@ -211,8 +221,8 @@ def running_rows(matrix: Float[Array, "N M"]) -> Float[Array, "N M"]:
     rows, columns = matrix.shape
     count = -(-rows // SUMMED_SIZE)
     blocks = jnp.pad(matrix, ((0, count * SUMMED_SIZE - rows), (0, 0))).reshape(count, SUMMED_SIZE, columns)
-    within = half_diagonal(jnp.ones((SUMMED_SIZE, SUMMED_SIZE), matrix.dtype)) @ blocks
-    before = jnp.tril(jnp.ones((count, count), matrix.dtype), -1) @ jnp.sum(blocks, axis=1)
+    within = matmul(half_diagonal(jnp.ones((SUMMED_SIZE, SUMMED_SIZE), matrix.dtype)), blocks)
+    before = matmul(jnp.tril(jnp.ones((count, count), matrix.dtype), -1), jnp.sum(blocks, axis=1))
     return (within + before[:, None]).reshape(-1, columns)[:rows]
 
 
@@ -220,8 +230,8 @@ def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """``W^T W`` of a lower triangle, by halves: half of the operations of a product."""
     half = _first_half(factor.shape[-1])
     upper, corner, lower = factor[:half, :half], factor[half:, :half], factor[half:, half:]
-    first, second = flipped(upper) @ upper + flipped(corner) @ corner, flipped(lower) @ lower
-    beside = flipped(lower) @ corner
+    first, second = matmul(flipped(upper), upper) + matmul(flipped(corner), corner), matmul(flipped(lower), lower)
+    beside = matmul(flipped(lower), corner)
     return jnp.block([[first, beside.T], [beside, second]])
 
 
@@ -260,15 +270,15 @@ def gaussian_log_density(residual: Float[Array, " N"], covariance: Float[Array, 
     """
     factor = cholesky(covariance)
     half = solve_lower(factor, residual)
-    return -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+    return matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
 
 
 @gaussian_log_density.defjvp
 def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     residual, covariance = primals
     factor, inverse = factorise(covariance)
-    half = inverse @ residual
-    weights = inverse.T @ half
-    value = -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+    half = matmul(inverse, residual)
+    weights = matmul(inverse.T, half)
+    value = matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
     slope = 0.5 * (jnp.outer(weights, weights) - lower_square(inverse))
-    return value, jnp.sum(slope * tangents[1]) - weights @ tangents[0]
+    return value, jnp.sum(slope * tangents[1]) - matmul(weights, tangents[0])

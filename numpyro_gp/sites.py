@@ -26,6 +26,7 @@ from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
+from numpyro_gp.linalg import einsum
 
 # What NumPyro records of one statement of a model, and of all by their names.
 Site = Mapping[str, Any]
@@ -332,5 +333,5 @@ class Observation(dist.Distribution):
             spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
         else:
             factor = jnp.broadcast_to(latent_factor(self.latent), shape + shape[-1:])
-            spread = jnp.einsum("...ij,...j->...i", factor, noise)
+            spread = einsum("...ij,...j->...i", factor, noise)
         return jnp.broadcast_to(self.mean_latent, shape) + spread

@@ -1,4 +1,7 @@
-"""Steps and predictions lowered for GPUs and TPUs, where none is at hand: nothing in them needs a CPU or its precision."""
+"""Steps and predictions lowered for GPUs and TPUs, where none is at hand.
+
+Nothing in them needs a CPU or double precision, and products keep the precision that they are given.
+"""
 
 import importlib
 import re
@@ -93,6 +96,8 @@ def calls_of(function, *arguments):
     assert "f64" not in text
     calls = set(re.findall(r"custom_call @([\w.$]+)", text))
     assert not [name for name in calls if re.search("lapack|cpu|callback|host", name)], calls
+    products = re.findall(r"stablehlo.dot_general.*", text)
+    assert not [line for line in products if "precision = [HIGHEST, HIGHEST]" not in line], products
     return calls
 
 
@@ -122,3 +127,5 @@ def test_a_host_callback_and_double_precision_would_be_seen():
         calls_of(jax.jit(called), X)
     with jax.enable_x64(True), pytest.raises(AssertionError):
         calls_of(jax.jit(lambda x: x + np.zeros((1, 2))), X)
+    with pytest.raises(AssertionError):  # a product that a GPU would take in ten bits
+        calls_of(jax.jit(lambda x: x @ x.T), X)

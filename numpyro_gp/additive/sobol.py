@@ -19,6 +19,7 @@ from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, fail
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
+from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
@@ -94,7 +95,7 @@ def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
         nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
     nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
     cross = kernel.matrix(points[:, None], nodes)
-    return (cross * weights[None, :]) @ cross.T, weights @ kernel.diagonal(nodes)
+    return matmul(cross * weights[None, :], cross.T), matmul(weights, kernel.diagonal(nodes))
 
 
 def squares(basis: AdditiveBasis) -> Squares:
@@ -111,7 +112,7 @@ def squares(basis: AdditiveBasis) -> Squares:
         for column, kernel in factors:
             squared, trace = _one_integral(kernel, part.inducing[:, column])
             integral, diagonal = integral * squared, diagonal * trace
-        gram[name] = part.inverse @ integral @ part.inverse.T
+        gram[name] = matmul(matmul(part.inverse, integral), part.inverse.T)
         prior[name] = jnp.asarray(diagonal)
     if not gram:
         fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
@@ -137,7 +138,7 @@ def plug_in(f: AdditiveGP) -> Indices:
     integrals, process = _squares_of(f), f.process
     mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
     parts = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
-    return _indices({name: parts[name] @ gram @ parts[name] for name, gram in integrals.gram.items()})
+    return _indices({name: matmul(matmul(parts[name], gram), parts[name]) for name, gram in integrals.gram.items()})
 
 
 def expected(f: AdditiveGP) -> Indices:
@@ -169,7 +170,7 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
     for name, gram in integrals.gram.items():
         part = values[:, f.basis.slices[f.basis.component(name)]]
         rest = integrals.prior[name] - jnp.trace(gram)
-        variance[name] = jnp.sum((part @ gram) * part, axis=1) + jnp.maximum(rest, 0)
+        variance[name] = jnp.sum(matmul(part, gram) * part, axis=1) + jnp.maximum(rest, 0)
     return _indices(variance)
 
 

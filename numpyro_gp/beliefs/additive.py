@@ -17,7 +17,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.stacks import Stacks
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
-from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower
+from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower, matmul
 
 Blocks = tuple[Array, ...]
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
@@ -101,7 +101,7 @@ class BlockDiagonal(AbstractBelief):
         """``C_c^T A_c``, in stacks of components of one size."""
         stacks = Stacks.of(self.scale_trils)
         pairs = zip(stacks.stacked(self.scale_trils), stacks.apart(features), strict=True)
-        return [flipped(factor) @ A for factor, A in pairs]
+        return [matmul(flipped(factor), A) for factor, A in pairs]
 
     def change(self, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
         """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component."""
@@ -112,12 +112,14 @@ class BlockDiagonal(AbstractBelief):
         """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         variance = prior + jnp.sum(self.change(features), axis=0)
-        return Marginals(self.mean @ features, positive(variance, prior))
+        return Marginals(matmul(self.mean, features), positive(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
         rooted = _rows(self.rooted(features))
-        return Joint(self.mean @ features, basis.matrix(X) - features.T @ features + rooted.T @ rooted)
+        return Joint(
+            matmul(self.mean, features), basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
+        )
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``|m|^2/2 + sum_c kl(C_c)``."""
@@ -135,7 +137,7 @@ def _check_columns(W: ArrayLike, mean: Array) -> Array:
 
 def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
     """``L_H = chol(I + W^T W)`` and ``L_H^-1``."""
-    return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + W.T @ W)
+    return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + matmul(W.T, W))
 
 
 @value_type()
@@ -167,18 +169,18 @@ class Structured(AbstractBelief):
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array) -> Array:
-            return inverse_factor(jnp.eye(W.shape[0], dtype=W.dtype) + W @ W.T)
+            return inverse_factor(jnp.eye(W.shape[0], dtype=W.dtype) + matmul(W, W.T))
 
         return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W))
 
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
-        return _half(self.W)[1] @ self.W.T
+        return matmul(_half(self.W)[1], self.W.T)
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``, at ``O(M r)``."""
         root = self.root()
-        return x - (x @ root.T) @ root
+        return x - matmul(matmul(x, root.T), root)
 
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
@@ -187,19 +189,19 @@ class Structured(AbstractBelief):
         key_own, key_shared = jax.random.split(key)
         own = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + matmul(shared, self.W.T))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - |E_n|^2`` with ``E = L_H^-1 W^T A``: nothing cancels next to inducing points."""
         features, prior = basis.features(X), basis.diagonal(X)
-        explained = jnp.sum((self.root() @ features) ** 2, axis=0)
-        return Marginals(self.mean @ features, positive(prior - explained, prior))
+        explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
+        return Marginals(matmul(self.mean, features), positive(prior - explained, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - E^T E``."""
         features = basis.features(X)
-        explained = self.root() @ features
-        return Joint(self.mean @ features, basis.matrix(X) - explained.T @ explained)
+        explained = matmul(self.root(), features)
+        return Joint(matmul(self.mean, features), basis.matrix(X) - matmul(explained.T, explained))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
@@ -243,14 +245,17 @@ class BlockLowRank(AbstractBelief):
         """
         stacks = Stacks.of(self.precision_trils)
         inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
-        scaled = [inverse @ rows for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
+        scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
         factor, inner = _half(_rows(scaled))
-        shared = [inner @ jnp.swapaxes(one, -1, -2) @ inverse for one, inverse in zip(scaled, inverses, strict=True)]
+        shared = [
+            matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse)
+            for one, inverse in zip(scaled, inverses, strict=True)
+        ]
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array, blocks: Blocks) -> Array:
-            return inverse_factor(block_diag(*(P @ P.T for P in blocks)) + W @ W.T)
+            return inverse_factor(block_diag(*(matmul(P, P.T) for P in blocks)) + matmul(W, W.T))
 
         return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
 
@@ -259,9 +264,9 @@ class BlockLowRank(AbstractBelief):
         stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
         columns = x.reshape(-1, x.shape[-1]).T
         pairs = zip(inverses, stacks.apart(columns), strict=True)
-        own = stacks.together([jnp.swapaxes(inverse, -1, -2) @ (inverse @ rows) for inverse, rows in pairs])
+        own = stacks.together([matmul(jnp.swapaxes(inverse, -1, -2), matmul(inverse, rows)) for inverse, rows in pairs])
         together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
-        return (own - together @ (together.T @ columns)).T.reshape(x.shape)
+        return (own - matmul(together, matmul(together.T, columns))).T.reshape(x.shape)
 
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
@@ -271,9 +276,9 @@ class BlockLowRank(AbstractBelief):
         noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
         stacks = Stacks.of(self.precision_trils)
         pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
-        own = stacks.together([P @ rows for P, rows in pairs]).T.reshape(noise.shape)
+        own = stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + shared @ self.W.T)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + matmul(shared, self.W.T))
 
     def pieces(
         self, features: Float[Array, "M N"]
@@ -281,8 +286,8 @@ class BlockLowRank(AbstractBelief):
         """``|B_cn|^2 - |A_cn|^2``, rows of all ``B_c = P_c^-1 A_c``, and ``E_c = V_c A_c``."""
         stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
         blocks = stacks.apart(features)
-        own = [inverse @ A for inverse, A in zip(inverses, blocks, strict=True)]
-        explained = stacks.in_order([one @ A for one, A in zip(shared, blocks, strict=True)])
+        own = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
+        explained = stacks.in_order([matmul(one, A) for one, A in zip(shared, blocks, strict=True)])
         return stacks.squares(own) - stacks.squares(blocks), _rows(own), explained
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
@@ -290,14 +295,14 @@ class BlockLowRank(AbstractBelief):
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(self.mean @ features, positive(variance, prior))
+        return Marginals(matmul(self.mean, features), positive(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
         _, rooted, explained = self.pieces(features)
         total = jnp.sum(explained, axis=0)
-        covariance = basis.matrix(X) - features.T @ features + rooted.T @ rooted - total.T @ total
-        return Joint(self.mean @ features, covariance)
+        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted) - matmul(total.T, total)
+        return Joint(matmul(self.mean, features), covariance)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(|m|^2 + tr S - M + log |Lambda|)/2``."""

@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.optimum import GaussianData, check_gaussian
 from numpyro_gp.checks import check_choice, check_points, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
-from numpyro_gp.linalg import factorise, half_log_det
+from numpyro_gp.linalg import factorise, half_log_det, matmul
 
 
 class AdditiveOptimum(NamedTuple):
@@ -97,7 +97,7 @@ def additive_optimum(
         mean, scale_tril, bound = data.optimum(residuals)
         return AdditiveOptimum(Coupled(mean, scale_tril), bound)
     # W = A in units of the noise: all algebra is N x N.
-    factor, inverse = factorise(jnp.eye(residuals.shape[0], dtype=basis.dtype) + data.features.T @ data.features)
-    half = inverse @ residuals
-    belief = Structured(data.features @ (inverse.T @ half), data.features)
-    return AdditiveOptimum(belief, data.bound(half @ half, half_log_det(factor)))
+    factor, inverse = factorise(jnp.eye(residuals.shape[0], dtype=basis.dtype) + matmul(data.features.T, data.features))
+    half = matmul(inverse, residuals)
+    belief = Structured(matmul(data.features, matmul(inverse.T, half)), data.features)
+    return AdditiveOptimum(belief, data.bound(matmul(half, half), half_log_det(factor)))

@@ -18,6 +18,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.batch import over_members
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
+from numpyro_gp.linalg import matmul
 
 
 class Marginals(NamedTuple):
@@ -179,15 +180,15 @@ class Point:
         """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
         prior, features = basis.diagonal(X), basis.features(X)
         variance = positive(prior - jnp.sum(features**2, axis=0), prior)
-        mean = self.v @ features
+        mean = matmul(self.v, features)
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
     @over_members
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T v`` and ``k(X, X) - A^T A``."""
         features = basis.features(X)
-        mean = self.v @ features
-        covariance = basis.matrix(X) - features.T @ features
+        mean = matmul(self.v, features)
+        covariance = basis.matrix(X) - matmul(features.T, features)
         return Joint(mean, jnp.broadcast_to(covariance, mean.shape + mean.shape[-1:]))
 
 

@@ -16,7 +16,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
 from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.checks import fail
-from numpyro_gp.linalg import flipped
+from numpyro_gp.linalg import einsum, flipped, matmul
 
 
 class Change(NamedTuple):
@@ -38,7 +38,7 @@ def _products(basis: AdditiveBasis, left: Float[Array, "M R"], features: Float[A
     """``B_c^T A_c`` of each component."""
     stacks = basis.stacks
     pairs = zip(stacks.apart(left), stacks.apart(features), strict=True)
-    return stacks.in_order([flipped(rows) @ A for rows, A in pairs])
+    return stacks.in_order([matmul(flipped(rows), A) for rows, A in pairs])
 
 
 def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
@@ -107,7 +107,7 @@ def component_covariance(
     diagonal = (basis.diagonals(X) + own).T
     eye = jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
     result = diagonal[:, :, None] * eye
-    return result if shared is None else result + sign * jnp.einsum("crn,ern->nce", shared, shared)
+    return result if shared is None else result + sign * einsum("crn,ern->nce", shared, shared)
 
 
 def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> tuple[Array, ...]:
@@ -115,4 +115,4 @@ def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> tup
     if isinstance(belief, Point):
         return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
     factor = _factor(belief, basis)
-    return tuple(factor[at] @ factor[at].T for at in basis.slices)
+    return tuple(matmul(factor[at], factor[at].T) for at in basis.slices)

@@ -11,6 +11,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
+from numpyro_gp.linalg import matmul
 
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:
@@ -25,9 +26,9 @@ def joint_covariance(
     features: Float[Array, "M N"], prior: Float[Array, "N N"], factor: Float[Array, "*batch M M"]
 ) -> Float[Array, "*batch N N"]:
     """``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
-    rooted = jnp.swapaxes(factor, -1, -2) @ features
-    spread = jnp.swapaxes(rooted, -1, -2) @ rooted
-    return jnp.broadcast_to(prior - features.T @ features, spread.shape) + spread
+    rooted = matmul(jnp.swapaxes(factor, -1, -2), features)
+    spread = matmul(jnp.swapaxes(rooted, -1, -2), rooted)
+    return jnp.broadcast_to(prior - matmul(features.T, features), spread.shape) + spread
 
 
 class Moments(NamedTuple):
@@ -77,7 +78,7 @@ class Coupled(AbstractBelief):
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
         features = basis.features(X)
-        return Joint(self.mean @ features, joint_covariance(features, basis.matrix(X), self.scale_tril))
+        return Joint(matmul(self.mean, features), joint_covariance(features, basis.matrix(X), self.scale_tril))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
@@ -114,14 +115,14 @@ class MeanField(AbstractBelief):
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
         features, prior = basis.features(X), basis.diagonal(X)
-        change = (self.scale**2 - 1) @ features**2
-        return Marginals(self.mean @ features, positive(jnp.broadcast_to(prior, change.shape) + change, prior))
+        change = matmul(self.scale**2 - 1, features**2)
+        return Marginals(matmul(self.mean, features), positive(jnp.broadcast_to(prior, change.shape) + change, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""
         features = basis.features(X)
-        change = features.T @ ((self.scale**2 - 1)[..., None] * features[(None,) * (self.scale.ndim - 1)])
-        return Joint(self.mean @ features, jnp.broadcast_to(basis.matrix(X), change.shape) + change)
+        change = matmul(features.T, (self.scale**2 - 1)[..., None] * features[(None,) * (self.scale.ndim - 1)])
+        return Joint(matmul(self.mean, features), jnp.broadcast_to(basis.matrix(X), change.shape) + change)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``sum (m^2 + scale^2 - 1)/2 - log scale``."""

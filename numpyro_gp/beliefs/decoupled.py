@@ -29,7 +29,7 @@ from numpyro_gp.beliefs.mean_basis import (
 )
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle
-from numpyro_gp.linalg import factorise, half_log_det, product
+from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, product
 
 
 class InverseCovariance(NamedTuple):
@@ -59,10 +59,10 @@ def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M
     size = gram.shape[-1]
     transposed = jnp.swapaxes(B_tril, -1, -2)
     eye = jnp.broadcast_to(jnp.eye(size, dtype=gram.dtype), B_tril.shape)
-    factor, inverse = factorise(eye + transposed @ (gram @ B_tril))
+    factor, inverse = factorise(eye + matmul(transposed, matmul(gram, B_tril)))
     outputs = B_tril.size // size**2
     kl = jnp.sum(half_log_det(factor)) - 0.5 * (outputs * size - jnp.sum(inverse**2))
-    return InverseCovariance(inverse, inverse @ transposed, kl)
+    return InverseCovariance(inverse, matmul(inverse, transposed), kl)
 
 
 @value_type()
@@ -116,7 +116,7 @@ class Decoupled(AbstractBelief):
         site = single(self, basis)
         kernel, inducing = site.kernel, site.inducing
         projection = inverse_covariance(kernel.matrix(inducing), self.B_tril).projection
-        return self.a @ kernel.matrix(self.Z_alpha, X), projection @ kernel.matrix(inducing, X)
+        return matmul(self.a, kernel.matrix(self.Z_alpha, X)), matmul(projection, kernel.matrix(inducing, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
@@ -127,7 +127,7 @@ class Decoupled(AbstractBelief):
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``K_X,alpha a`` and ``k(X, X) - E^T E``."""
         mean, reduction = self._explained(basis, X)
-        explained = jnp.swapaxes(reduction, -1, -2) @ reduction
+        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
         return Joint(mean, jnp.broadcast_to(basis.matrix(X), explained.shape) - explained)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
@@ -168,14 +168,14 @@ class Hybrid(AbstractBelief):
         """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
         site = single(self, basis)
         mean, variance = whitened_marginals(site, X, self.mean, self.scale_tril)
-        return Marginals(self.a @ site.kernel.matrix(self.Z_gamma, X) + mean, variance)
+        return Marginals(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
         features = site.features(X)
         covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
-        return Joint(self.a @ site.kernel.matrix(self.Z_gamma, X) + self.mean @ features, covariance)
+        return Joint(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + matmul(self.mean, features), covariance)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m + R a|^2) / 2 + kl(C)``."""
@@ -236,8 +236,8 @@ class Orthogonal(AbstractBelief):
         mean, variance = whitened_marginals(site, X, remaining, self.scale_tril)
         if self.probe is not None and self.probe.of_data:
             residual = self._residual(site, site.features(X), cross)
-            variance = variance + jnp.einsum("gn,...gn->...n", residual, self.probe.covariance @ residual)
-        return Marginals(self.a @ cross + mean, variance)
+            variance = variance + einsum("gn,...gn->...n", residual, matmul(self.probe.covariance, residual))
+        return Marginals(matmul(self.a, cross) + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
@@ -247,13 +247,13 @@ class Orthogonal(AbstractBelief):
         covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
         if self.probe is not None and self.probe.of_data:
             residual = self._residual(site, features, cross)
-            covariance = covariance + residual.T @ self.probe.covariance @ residual
-        mean = self.a @ cross + (self.mean - projected(site, self.Z_gamma, self.a)) @ features
+            covariance = covariance + matmul(matmul(residual.T, self.probe.covariance), residual)
+        mean = matmul(self.a, cross) + matmul(self.mean - projected(site, self.Z_gamma, self.a), features)
         return Joint(mean, covariance)
 
     def _residual(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "G N"]:
         """``F = K_gamma,X - R^T A``, as a constant."""
-        return lax.stop_gradient(cross - site.features(self.Z_gamma).T @ features)
+        return lax.stop_gradient(cross - matmul(site.features(self.Z_gamma).T, features))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
@@ -270,6 +270,6 @@ class Orthogonal(AbstractBelief):
         if omega.ndim == self.a.ndim:
             residual = kernel.diagonal(self.Z_gamma) - jnp.sum(beta**2, axis=0)
         else:
-            residual = kernel.matrix(self.Z_gamma) - beta.T @ beta
+            residual = kernel.matrix(self.Z_gamma) - matmul(beta.T, beta)
         lead = (None,) * (omega.ndim - residual.ndim)
         return probe.weight + 0.5 * jnp.sum(omega * lax.stop_gradient(residual)[lead])

@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
-from numpyro_gp.linalg import add_to_diagonal, factorise
+from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 
 
 @value_type(static=("mean",))
@@ -85,15 +85,15 @@ class DecoupledLayer(AbstractBelief):
         if self.mean == "cb":
             return self.mean_parameter
         inverse = self._inverse_factor(basis)
-        white = self.mean_parameter if self.mean == "gpcent" else self.mean_parameter @ inverse.T
-        return white @ inverse
+        white = self.mean_parameter if self.mean == "gpcent" else matmul(self.mean_parameter, inverse.T)
+        return matmul(white, inverse)
 
     def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return self.coefficients(site) @ site.kernel.matrix(self.Z_mean, X)
+        return matmul(self.coefficients(site), site.kernel.matrix(self.Z_mean, X))
 
     def _reduction(self, basis: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
         gram = basis.kernel.matrix(basis.inducing)
-        return inverse_covariance(gram, self._factor).projection @ basis.kernel.matrix(basis.inducing, X)
+        return matmul(inverse_covariance(gram, self._factor).projection, basis.kernel.matrix(basis.inducing, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean on ``Z_mean``, variance on ``Z_b``."""
@@ -111,7 +111,7 @@ class DecoupledLayer(AbstractBelief):
         if self.B_tril is None:
             return Joint(mean, joint_covariance(site.features(X), prior, self._factor))
         reduction = self._reduction(site, X)
-        explained = jnp.swapaxes(reduction, -1, -2) @ reduction
+        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
         return Joint(mean, jnp.broadcast_to(prior, explained.shape) - explained)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
@@ -122,7 +122,7 @@ class DecoupledLayer(AbstractBelief):
         elif self.mean == "gpcent":
             norm = jnp.sum(self.mean_parameter**2)
         else:
-            norm = jnp.sum((self.mean_parameter @ self._inverse_factor(site).T) ** 2)
+            norm = jnp.sum(matmul(self.mean_parameter, self._inverse_factor(site).T) ** 2)
         if self.B_tril is None:
             return 0.5 * norm + covariance_kl(self._factor)
         return 0.5 * norm + inverse_covariance(site.kernel.matrix(site.inducing), self._factor).kl

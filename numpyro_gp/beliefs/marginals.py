@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, moved, outer_square
+from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, matmul, moved, outer_square
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
@@ -32,10 +32,10 @@ def plain_marginals(
     features: Float[Array, "M N"], prior: Float[Array, " N"], mean: Vector, factor: Factor
 ) -> Marginals:
     """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``, before it is kept above rounding error."""
-    rooted = flipped(factor) @ features
+    rooted = matmul(flipped(factor), features)
     spread = jnp.sum(rooted**2, axis=-2)
     rest = prior - jnp.sum(features**2, axis=0)
-    return Marginals(mean @ features, jnp.broadcast_to(rest, spread.shape) + spread)
+    return Marginals(matmul(mean, features), jnp.broadcast_to(rest, spread.shape) + spread)
 
 
 def whitened_marginals(
@@ -76,7 +76,7 @@ def signed_rows(
     """
     values, vectors = jnp.linalg.eigh(outer_square(factor) - identity_like(factor), symmetrize_input=False)
     rotated = jnp.swapaxes(vectors * jnp.sqrt(jnp.abs(values))[..., None, :], -1, -2)
-    return jnp.concatenate([rotated, mean[..., None, :]], axis=-2) @ inverse, jnp.sign(values)
+    return matmul(jnp.concatenate([rotated, mean[..., None, :]], axis=-2), inverse), jnp.sign(values)
 
 
 @jax.custom_jvp
@@ -92,9 +92,9 @@ def _marginals(
 ) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]:
     """Mean and variance; ``factor`` and ``covariance`` are of one matrix, as are ``gram`` and ``inverse``."""
     if rows is None:
-        loc, variance = plain_marginals(inverse @ cross, prior, mean, factor)
+        loc, variance = plain_marginals(matmul(inverse, cross), prior, mean, factor)
         return loc, variance
-    product = rows[0] @ cross
+    product = matmul(rows[0], cross)
     spread = jnp.sum(rows[1][..., None] * product[..., :-1, :] ** 2, axis=-2)
     return product[..., -1, :], jnp.broadcast_to(prior, spread.shape) + spread
 
@@ -112,13 +112,13 @@ def _marginals_jvp(
     """
     _, cross, prior, mean, covariance, _, inverse, _ = primals
     gram_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
-    features, change = inverse @ cross, covariance - identity_like(covariance)
-    excess, lead = change @ features, (None,) * (mean.ndim - 1)
+    features, change = matmul(inverse, cross), covariance - identity_like(covariance)
+    excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
     shrink = half_diagonal(congruence(inverse, gram_dot))
     turned = covariance_dot - 2 * moved(change, shrink)
     lifted = moved(inverse, cross_dot)
-    mean_change = (mean_dot - mean @ shrink) @ features + mean @ lifted
-    variance_change = jnp.sum(features[lead] * (turned @ features) + 2 * excess * lifted[lead], axis=-2)
-    values = mean @ features, jnp.broadcast_to(prior, variance.shape) + variance
+    mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
+    variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
+    values = matmul(mean, features), jnp.broadcast_to(prior, variance.shape) + variance
     return values, (mean_change, jnp.broadcast_to(prior_dot, variance.shape) + variance_change)

@@ -14,6 +14,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
+from numpyro_gp.linalg import matmul
 
 # Indices of the rows of a mean basis that stand for all of them.
 Rows = Int[Array, " J"] | None
@@ -28,14 +29,14 @@ def mean_norm(
     full form and not the sampled one.
     """
     if columns is None:
-        return jnp.sum(a * (a @ kernel.matrix(points)))
-    rows = a @ kernel.matrix(points, points[columns])
+        return jnp.sum(a * matmul(a, kernel.matrix(points)))
+    rows = matmul(a, kernel.matrix(points, points[columns]))
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 
 def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"]) -> Float[Array, "*batch M"]:
     """``t = R a = L^-1 (K_beta,gamma a)``, never forming ``R`` (mathematics.md section 4.4)."""
-    return (a @ basis.kernel.matrix(points, basis.inducing)) @ basis.inverse.T
+    return matmul(matmul(a, basis.kernel.matrix(points, basis.inducing)), basis.inverse.T)
 
 
 def residual_norm(
@@ -49,8 +50,8 @@ def residual_norm(
     if columns is None:
         return mean_norm(basis.kernel, points, a) - jnp.sum(t**2)
     sampled = points[columns]
-    rows = a @ basis.kernel.matrix(points, sampled)
-    rows = rows - (t @ basis.inverse) @ basis.kernel.matrix(basis.inducing, sampled)
+    rows = matmul(a, basis.kernel.matrix(points, sampled))
+    rows = rows - matmul(matmul(t, basis.inverse), basis.kernel.matrix(basis.inducing, sampled))
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 

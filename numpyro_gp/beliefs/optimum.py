@@ -15,7 +15,15 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
 from numpyro_gp.checks import check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.linalg import add_to_diagonal, default_jitter, factorise, half_log_det, inverse_factor, solve_lower
+from numpyro_gp.linalg import (
+    add_to_diagonal,
+    default_jitter,
+    factorise,
+    half_log_det,
+    inverse_factor,
+    matmul,
+    solve_lower,
+)
 
 
 class GaussianData(NamedTuple):
@@ -45,9 +53,13 @@ class GaussianData(NamedTuple):
     ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:
         """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound."""
         eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
-        root = inverse_factor(eye + self.features @ self.features.T)
-        half = root.T @ (self.features @ residuals)
-        return root @ half, root, self.bound(residuals @ residuals - half @ half, -half_log_det(root))
+        root = inverse_factor(eye + matmul(self.features, self.features.T))
+        half = matmul(root.T, matmul(self.features, residuals))
+        return (
+            matmul(root, half),
+            root,
+            self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root)),
+        )
 
 
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
@@ -145,16 +157,18 @@ def orthogonal_optimum(
     prior = basis.matrix(gamma)
     relative = default_jitter(basis.dtype) if jitter is None else jitter
     amount = relative * jnp.mean(jnp.diagonal(prior))
-    _, inverse = factorise(add_to_diagonal(prior - cross.T @ cross, amount[None]))
+    _, inverse = factorise(add_to_diagonal(prior - matmul(cross.T, cross), amount[None]))
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
-    features = jnp.concatenate([data.features, inverse @ (scaled - cross.T @ data.features)])
-    precision = jnp.eye(features.shape[0], dtype=basis.dtype) + features @ features.T
+    features = jnp.concatenate([data.features, matmul(inverse, scaled - matmul(cross.T, data.features))])
+    precision = jnp.eye(features.shape[0], dtype=basis.dtype) + matmul(features, features.T)
     ridge, _ = factorise(precision)
     residuals = targets / data.scale
-    half = solve_lower(ridge, features @ residuals)
-    bound = data.bound(residuals @ residuals - half @ half, half_log_det(ridge[: basis.size, : basis.size]))
+    half = solve_lower(ridge, matmul(features, residuals))
+    bound = data.bound(
+        matmul(residuals, residuals) - matmul(half, half), half_log_det(ridge[: basis.size, : basis.size])
+    )
     weights = solve_lower(ridge, half, transpose=True)
-    a = inverse.T @ weights[basis.size :]
+    a = matmul(inverse.T, weights[basis.size :])
     factor = inverse_factor(precision[: basis.size, : basis.size])
     # The jitter was charged |a|^2 / 2 in the ridge but is no part of the KL divergence.
-    return Orthogonal(gamma, a, weights[: basis.size], factor), bound + 0.5 * amount * (a @ a)
+    return Orthogonal(gamma, a, weights[: basis.size], factor), bound + 0.5 * amount * matmul(a, a)

@@ -21,6 +21,7 @@ from numpyro_gp.beliefs.mean_basis import projected, single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
+from numpyro_gp.linalg import einsum, matmul
 
 # Standard normal noise by what it is for and its shape: from a key, or from sample sites of a model.
 Normal = Callable[[str, tuple[int, ...]], Array]
@@ -34,7 +35,7 @@ class PriorDraw:
     weights: Float[Array, "*batch F"]
 
     def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return self.weights @ _flat(self.features, X).T
+        return matmul(self.weights, _flat(self.features, X).T)
 
 
 def _flat(make: Features, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
@@ -63,7 +64,7 @@ class Correction:
 
     def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
         # In this order the kernel centres at the points, not at inputs that come together by chance.
-        return self.coefficients @ self.kernel.matrix(X, self.points).T
+        return matmul(self.coefficients, self.kernel.matrix(X, self.points).T)
 
 
 def root(variance: Array) -> Array:
@@ -105,7 +106,7 @@ def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Prio
         assert isinstance(part, Basis)
         at = slice(start, start + part.size)
         own = prior(part.inducing) + root(part.jitter) * noise[..., at]
-        coefficients = (v[..., at] - own @ part.inverse.T) @ part.inverse
+        coefficients = matmul(v[..., at] - matmul(own, part.inverse.T), part.inverse)
         found.append(Correction(part.kernel, part.inducing, coefficients))
         start += part.size
     return tuple(found)
@@ -123,7 +124,7 @@ def _(process: AbstractBelief, basis: AbstractBasis, priors: Priors, normal: Nor
 
 
 def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], normal: Normal) -> Array:
-    return mean + jnp.einsum("...ij,...j->...i", factor, normal("value", mean.shape))
+    return mean + einsum("...ij,...j->...i", factor, normal("value", mean.shape))
 
 
 @corrections.register
@@ -162,6 +163,6 @@ def _(process: DecoupledLayer, basis: AbstractBasis, priors: Priors, normal: Nor
 def _inverse(site: Basis, B_tril: Float[Array, "*batch M M"], prior: PriorDraw, normal: Normal) -> Correction:
     """``-E(x)^T (E f0 + L_T^-1 xi)``: the prior that saw zeros through ``L_B^T f(Z)`` with unit noise."""
     found = inverse_covariance(site.kernel.matrix(site.inducing), B_tril)
-    pulled = jnp.einsum("...ji,...j->...i", B_tril, prior(site.inducing))
-    explained = jnp.einsum("...ij,...j->...i", found.inverse, pulled + normal("value", B_tril.shape[:-1]))
-    return Correction(site.kernel, site.inducing, -jnp.einsum("...ij,...i->...j", found.projection, explained))
+    pulled = einsum("...ji,...j->...i", B_tril, prior(site.inducing))
+    explained = einsum("...ij,...j->...i", found.inverse, pulled + normal("value", B_tril.shape[:-1]))
+    return Correction(site.kernel, site.inducing, -einsum("...ij,...i->...j", found.projection, explained))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, Shape
-from numpyro_gp.linalg import cholesky, half_log_det
+from numpyro_gp.linalg import cholesky, einsum, half_log_det
 
 
 def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
@@ -33,7 +33,7 @@ class Whitened(NamedTuple):
         """Draws of the values, shape ``sample_shape + mean.shape``."""
         noise = jax.random.normal(key, sample_shape + self.mean.shape, self.mean.dtype)
         lead = (None,) * len(sample_shape)
-        return self.mean[lead] + jnp.einsum("...ij,...j->...i", self.scale_tril[lead], noise)
+        return self.mean[lead] + einsum("...ij,...j->...i", self.scale_tril[lead], noise)
 
 
 def numbered(size: int, inputs: Float[Array, "M D"]) -> Float[Array, "{size} D"]:

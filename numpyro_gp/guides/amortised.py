@@ -17,6 +17,7 @@ from numpyro.contrib.module import eqx_module, flax_module
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.recipes import LocalPrior, Recipe
+from numpyro_gp.linalg import matmul
 
 # network(name, inputs (N, D + P), outputs) -> (N, outputs); it declares its parameters under ``name``.
 Network = Callable[[str, Array, int], Array]
@@ -88,7 +89,7 @@ def _encoder(name: str, inputs: Array, outputs: int, *, hidden: tuple[int, ...])
         start = partial(_start_weights, shape=(columns, width), scale=0.1 if last else 1.0, dtype=inputs.dtype)
         weights = numpyro.param(f"{name}/weights_{number}", start)
         bias = numpyro.param(f"{name}/bias_{number}", jnp.zeros(width, inputs.dtype))
-        linear = value @ weights + bias[None, :]
+        linear = matmul(value, weights) + bias[None, :]
         value = linear if last else jnp.tanh(linear) + _skip(value, width)
     return value
 

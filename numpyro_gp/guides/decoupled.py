@@ -23,7 +23,7 @@ from numpyro_gp.checks import check_choice, check_count, check_nonnegative, chec
 from numpyro_gp.guides.factors import lower_factor
 from numpyro_gp.guides.natural import natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
-from numpyro_gp.linalg import add_to_diagonal, factorise, inverse_lower, jittered
+from numpyro_gp.linalg import add_to_diagonal, einsum, factorise, inverse_lower, jittered, matmul
 from numpyro_gp.sites import InducingPrior
 
 ROUTES = ("adaptive", "diagonal", "exact", "newton")
@@ -279,7 +279,7 @@ def _coefficients_backward(
         return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
     added = None if eps is None else jnp.full(slope.shape, eps, slope.dtype)
     _, inverse = factorise(jittered(curvature, None)[0] if added is None else add_to_diagonal(curvature, added))
-    return (step * jnp.einsum("...ji,...j->...i", inverse, jnp.einsum("...ij,...j->...i", inverse, slope)),)
+    return (step * einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, slope)),)
 
 
 natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
@@ -294,6 +294,6 @@ def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: b
         center = member_param(f"{name}/mean", prior, mean)
         return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))
     inverse = inverse_lower(factor)
-    precision, axes = jnp.swapaxes(inverse, -1, -2) @ inverse, prior.event_dim
-    shift = natural_param(name, "shift", jnp.einsum("...ij,...j->...i", precision, mean), axes)
+    precision, axes = matmul(jnp.swapaxes(inverse, -1, -2), inverse), prior.event_dim
+    shift = natural_param(name, "shift", einsum("...ij,...j->...i", precision, mean), axes)
     return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision, axes + 1)))

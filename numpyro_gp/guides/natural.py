@@ -14,7 +14,7 @@ import numpyro
 from jax.custom_derivatives import SymbolicZero
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
-from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, outer_square
+from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, matmul, outer_square
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -42,7 +42,7 @@ def _factors(shift: Array, precision: Array) -> tuple[Array, Array, Array]:
     """``m``, lower ``C`` with ``C C^T = S``, and ``C^-1``, by one Cholesky of the index-reversed precision."""
     factor, inverse = factorise(_flip(precision))
     root = _flip(inverse.T)
-    return root @ (root.T @ shift), root, _flip(factor.T)
+    return matmul(root, matmul(root.T, shift)), root, _flip(factor.T)
 
 
 class Expectations(NamedTuple):
@@ -68,8 +68,8 @@ def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Arr
 
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
     """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
-    lower = half_diagonal(flipped(root) @ cotangent)
-    return flipped(root_inverse) @ (0.5 * (lower + lower.T)) @ root_inverse
+    lower = half_diagonal(matmul(flipped(root), cotangent))
+    return matmul(matmul(flipped(root_inverse), 0.5 * (lower + lower.T)), root_inverse)
 
 
 def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:
@@ -87,7 +87,7 @@ def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectat
     if not isinstance(d_log, SymbolicZero):
         d_covariance = d_covariance + 0.5 * d_log * precision
     own = jnp.zeros_like(mean) if isinstance(d_mean, SymbolicZero) else d_mean
-    return own - 2 * d_covariance @ mean, -2 * d_covariance
+    return own - matmul(2 * d_covariance, mean), -2 * d_covariance
 
 
 _expectations.defvjp(_forward, _backward, symbolic_zeros=True)

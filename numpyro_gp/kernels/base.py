@@ -11,11 +11,11 @@ from typing import Protocol, TypeGuard
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.linalg import matmul
 
 
 class Kernel(abc.ABC):
@@ -307,4 +307,4 @@ def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Arra
 
 def inner_products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``A B^T`` in full precision: accelerators would round float32 inputs to fewer bits by default."""
-    return jnp.matmul(A, B.T, precision=lax.Precision.HIGHEST)
+    return matmul(A, B.T)

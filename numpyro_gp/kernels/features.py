@@ -31,6 +31,7 @@ from numpyro_gp.kernels.stationary import (
     _Stationary,
 )
 from numpyro_gp.kernels.zero_mean import ZeroMean
+from numpyro_gp.linalg import matmul
 
 # Each of shape (N, G, R): G independent groups, 1 where nothing is random, of R functions.
 Blocks = tuple[Array, ...]
@@ -168,7 +169,7 @@ def _harmonics(kernel: Periodic, numbers: Float[Array, " C"], X: Float[Array, "N
     turns = 2 * math.pi / nodes * (np.outer(np.arange(count + 1), np.arange(nodes)) % nodes)
     profile = jnp.exp(precision * jnp.asarray(np.cos(turns[1]) - 1, precision.dtype))
     fold = np.where(np.arange(count + 1) == 0, 1, 2) / nodes
-    weights = jnp.asarray(np.cos(turns) * fold[:, None], precision.dtype) @ profile
+    weights = matmul(jnp.asarray(np.cos(turns) * fold[:, None], precision.dtype), profile)
     known = weights > jnp.finfo(weights.dtype).eps
     roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
     angles = 2 * math.pi * X / per_input("period", kernel.period, X) * numbers[None, :]

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.internals import mask_of
-from numpyro_gp.linalg import factorise
+from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.tracing import (
     Draw,
     Values,
@@ -236,7 +236,7 @@ def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array
     """
     inverse_factor = factorise(covariance)[1]
     precision = jnp.sum(inverse_factor**2, axis=0)
-    return y - inverse_factor.T @ (inverse_factor @ (y - loc)) / precision, 1.0 / precision
+    return y - matmul(inverse_factor.T, matmul(inverse_factor, y - loc)) / precision, 1.0 / precision
 
 
 def _is_value(site: Site) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail, known
+from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw
 from numpyro_gp.training.calls import Call
@@ -113,7 +114,7 @@ def posterior_functions(
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
         noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
-        values = joint.loc + jnp.einsum("...ij,...j->...i", joint.scale_tril, noise)
+        values = joint.loc + einsum("...ij,...j->...i", joint.scale_tril, noise)
         axis.add(1 + len(process.plates.lead))
         return jnp.moveaxis(values, -1, len(process.plates.lead))
 

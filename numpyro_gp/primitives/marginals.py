@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array, Shape, over_axes
 from numpyro_gp.beliefs.base import positive
 from numpyro_gp.beliefs.basis import in_plates
 from numpyro_gp.beliefs.optimum import GaussianData
-from numpyro_gp.linalg import cholesky, gaussian_log_density
+from numpyro_gp.linalg import cholesky, gaussian_log_density, matmul
 
 Result = TypeVar("Result")
 
@@ -52,7 +52,7 @@ class ExactMarginal(Marginal):
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         noise = jax.random.normal(key, sample_shape + self.event_shape, self.loc.dtype)
-        drawn: Array = self.each(lambda loc, covariance, white: loc + cholesky(covariance) @ white, noise)
+        drawn: Array = self.each(lambda loc, covariance, white: loc + matmul(cholesky(covariance), white), noise)
         return drawn
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
@@ -92,7 +92,7 @@ class CollapsedMarginal(Marginal):
         def one(loc: Array, data: GaussianData, v: Array, noise: Array) -> Array:
             explained = jnp.sum(data.features**2, axis=0)
             spread = jnp.sqrt(positive(1 + data.prior - explained, jnp.ones((), dtype)))
-            return loc + data.scale * (v @ data.features + spread * noise)
+            return loc + data.scale * (matmul(v, data.features) + spread * noise)
 
         return self.each(one, v, jax.random.normal(key_e, shape, dtype))
 

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.batch import each_member
 from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.linalg import default_jitter, lower_product, materialised, small_cholesky
+from numpyro_gp.linalg import default_jitter, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
@@ -241,7 +241,7 @@ class GaussianProcess:
         """Per datum, ``chol(Sigma + eps I) noise``, over the R sets of rows: ``(R, N, [P])``."""
         mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1))
         white = jnp.moveaxis(noise, 0, -1)
-        drawn = mean + jnp.einsum("...ij,...j->...i", small_cholesky(covariance), white)
+        drawn = mean + einsum("...ij,...j->...i", small_cholesky(covariance), white)
         return jnp.moveaxis(drawn, -1, 0)
 
 

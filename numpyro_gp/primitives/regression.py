@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_points, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.batch import batch_shape
-from numpyro_gp.linalg import add_to_diagonal, factorise, jittered
+from numpyro_gp.linalg import add_to_diagonal, factorise, jittered, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.functions import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
@@ -170,6 +170,6 @@ def _conditioned(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
         return Coupled(*marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y))
     residuals = marginal.each(lambda loc, _, own: own - loc, y)
     if isinstance(basis, BatchBasis):
-        return Point(each_member(lambda _, one, own: one.inverse @ own, None, basis, residuals))
+        return Point(each_member(lambda _, one, own: matmul(one.inverse, own), None, basis, residuals))
     assert isinstance(basis, Basis)
-    return Point(basis.inverse @ residuals)
+    return Point(matmul(basis.inverse, residuals))

@@ -14,6 +14,7 @@ from jax import lax
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, check_points, fail
+from numpyro_gp.linalg import matmul
 
 __all__ = ["kmeans", "greedy_variance", "random_subset"]
 
@@ -209,10 +210,10 @@ def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
 
     def block(carry: tuple[Array, Array], inputs: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         points, is_real = inputs
-        labels = jnp.argmin(squares[None, :] - 2.0 * points @ centres.T, axis=1)
+        labels = jnp.argmin(squares[None, :] - matmul(2.0 * points, centres.T), axis=1)
         member = jax.nn.one_hot(labels, size, dtype=X.dtype) * is_real[:, None].astype(X.dtype)
         distances = jnp.sum(jnp.square(points - centres[labels]), axis=1)
-        return (carry[0] + member.T @ points, carry[1] + jnp.sum(member, axis=0)), distances
+        return (carry[0] + matmul(member.T, points), carry[1] + jnp.sum(member, axis=0)), distances
 
     start = (jnp.zeros_like(centres), jnp.zeros(size, X.dtype))
     (sums, counts), distances = lax.scan(block, start, (padded, real))
@@ -247,7 +248,7 @@ def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]
         indices, factor, left, distances, distinct = carry
         exhausted = jnp.max(left) <= rounding
         index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
-        column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - factor[:, index] @ factor
+        column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - matmul(factor[:, index], factor)
         row = jnp.where(exhausted, jnp.zeros_like(column), column / jnp.sqrt(jnp.where(exhausted, 1.0, left[index])))
         left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
         distinct = distinct + (distances[index] > 0)
