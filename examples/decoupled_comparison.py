@@ -24,7 +24,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.datasets import load, split_mask, standardise
+from examples.datasets import KINDS, load, split_mask, standardise
 from examples.run_queue import Problem
 from examples.tables import save
 
@@ -73,12 +73,18 @@ def recipe(method, gamma, beta, columns):
     }[method]()
 
 
+def kind_of(name, folder):
+    """Regression or classification: the folder in which `load` finds a set first, of two with the same name."""
+    if name == "blood" or name.startswith("classification/"):
+        return "classification"
+    known = {kind for kind in KINDS if (Path(folder) / kind / f"{name}.csv.gz").exists()}
+    return "classification" if known == {"classification"} else "regression"
+
+
 def prepare(name, folder):
     """Inputs, targets, masks, and the number of classes (0 for regression)."""
-    kind = "classification" if (Path(folder) / "classification" / f"{name}.csv.gz").exists() else "regression"
-    kind = "classification" if name == "blood" else kind
     X, y, splits = load(name, folder)
-    if kind == "regression":
+    if kind_of(name, folder) == "regression":
         return standardise(X), standardise(y[:, None])[:, 0], splits, 0
     labels = np.unique(y, return_inverse=True)[1]
     return standardise(X), labels, splits, int(labels.max()) + 1

@@ -10,9 +10,10 @@ __all__ = ["groups", "last_rounds", "markdown", "paired", "plot", "read"]
 
 # Differences that the papers' claims are about, first minus second.
 BASES = [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")]
+OTHERS = [("Orth", "Hybrid"), ("Hybrid", "Decoupled")]
 PAIRS = {
-    "decoupled": [*BASES, ("Orth", "Hybrid"), ("Hybrid", "Decoupled")],
-    "classes": BASES,
+    "decoupled": [*BASES, *OTHERS],
+    "classes": [*BASES, *OTHERS],
     "deep": [
         ("GP-GP VI", "GP VI"),
         ("LV-GP VI", "GP VI"),
@@ -21,18 +22,20 @@ PAIRS = {
         ("LV-GP-GP IW", "LV-GP-GP VI"),
     ],
     "depth": [
-        *((f"decoupled {depth}", f"coupled {depth}") for depth in range(3)),
-        *((f"{kind} {depth + 1}", f"{kind} {depth}") for kind in ("coupled", "decoupled") for depth in range(2)),
+        *((f"decoupled {depth}", f"coupled {depth}") for depth in range(5)),
+        *((f"{kind} {depth + 1}", f"{kind} {depth}") for kind in ("coupled", "decoupled") for depth in range(4)),
     ],
 }
 HEADING = """# Long runs
 
 Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± standard error over splits (how many). *:
 not flat, twice the steps may lower the loss by 0.01 nats a row. Each run counts by its last row; a difference is taken
-at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
+at the most steps that both runs have, which it names, where one that is flat has any number beyond its last. "Over
+sets": the mean of the sets' differences and its standard error over sets (how many).
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 METHODS += ("GP VI", "GP-GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
+OVER_SETS = "over sets"
 NUMBERS = ("log_density", "rmse", "bound", "seconds")
 
 
@@ -123,9 +126,15 @@ def markdown(rows):
             text += grid(title, [(s, scores(own, s, methods, metric)) for s in sets], methods)
         for metric, title in (("log_density", "paired difference of log density"), ("rmse", "of RMSE")):
             pairs = [(pair, paired(rounds, *pair, metric)) for pair in PAIRS.get(experiment, [])]
-            lines = [(" - ".join(pair), {s: cell(*d) for s, d in found.items()}) for pair, found in pairs if found]
-            text += grid(title, lines, sets) if lines else []
+            lines = [(" - ".join(pair), differences(found)) for pair, found in pairs if found]
+            text += grid(title, lines, [*sets, OVER_SETS] if len(sets) > 2 else sets) if lines else []
     return "\n".join(text)
+
+
+def differences(found):
+    """One line: the difference on every set, and the mean of those over sets with its error over sets."""
+    means = [mean for mean, *_ in found.values()]
+    return {s: cell(*d) for s, d in found.items()} | {OVER_SETS: cell(*of_mean(means), len(means))}
 
 
 def scores(rows, name, methods, metric):

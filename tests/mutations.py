@@ -54,15 +54,15 @@ FAULTS = [
     Fault(
         "factor of a belief transposed in its marginals",
         "beliefs/marginals.py",
-        "rooted = flipped(factor) @ features",
-        "rooted = factor @ features",
+        "rooted = matmul(flipped(factor), features)",
+        "rooted = matmul(factor, features)",
         "beliefs/test_coupled.py",
     ),
     Fault(
         "factor of a belief transposed in its joint",
         "beliefs/coupled.py",
-        "rooted = jnp.swapaxes(factor, -1, -2) @ features",
-        "rooted = factor @ features",
+        "rooted = matmul(jnp.swapaxes(factor, -1, -2), features)",
+        "rooted = matmul(factor, features)",
         "beliefs/test_coupled.py",
     ),
     Fault(
@@ -82,8 +82,8 @@ FAULTS = [
     Fault(
         "normal log density without its constant",
         "linalg.py",
-        "return -0.5 * half @ half - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]",
-        "return -0.5 * half @ half - half_log_det(factor)",
+        "return matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]",
+        "return matmul(-0.5 * half, half) - half_log_det(factor)",
         "test_linalg.py",
     ),
     Fault(
@@ -96,15 +96,15 @@ FAULTS = [
     Fault(
         "sign of the shift of the natural step",
         "guides/natural.py",
-        "return own - 2 * d_covariance @ mean, -2 * d_covariance",
-        "return own + 2 * d_covariance @ mean, -2 * d_covariance",
+        "return own - matmul(2 * d_covariance, mean), -2 * d_covariance",
+        "return own + matmul(2 * d_covariance, mean), -2 * d_covariance",
         "guides/test_natural.py",
     ),
     Fault(
         "half of the natural step of the precision",
         "guides/natural.py",
-        "return own - 2 * d_covariance @ mean, -2 * d_covariance",
-        "return own - 2 * d_covariance @ mean, -d_covariance",
+        "return own - matmul(2 * d_covariance, mean), -2 * d_covariance",
+        "return own - matmul(2 * d_covariance, mean), -d_covariance",
         "guides/test_natural.py",
     ),
     Fault(

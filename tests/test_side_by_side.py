@@ -1,0 +1,79 @@
+"""Fits of several splits in one program: each is the fit that it would be alone, and other programs are refused."""
+
+import csv
+
+import jax
+import numpy as np
+import pytest
+
+from examples import long_runs
+from examples.datasets import HERE
+from examples.side_by_side import alone, job_of, main, problems_of, together
+from tests.programs import counted
+
+SETTINGS = "inducing=4 batch=8 draws=3"
+STEPS = 7
+
+
+@pytest.fixture(autouse=True)
+def settings_of_examples():
+    """Examples choose their precision; their models leave it to NumPy how shapes meet."""
+    precision = jax.config.jax_enable_x64
+    with jax.numpy_rank_promotion("allow"):
+        yield
+    jax.config.update("jax_enable_x64", precision)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"deep challenger LV-GP_IW {SETTINGS}",
+        "decoupled challenger OrthNat beta=4 gamma=5 columns=2 batch=8",
+        "depth yacht decoupled_1 coupled=4 mean=5 covariance=3 batch=8",
+    ],
+)
+def test_a_fit_is_the_one_that_it_would_be_alone(text):
+    """A wrong split's data or starting points, or one key for all, would be far from single fits."""
+    problems, others = (problems_of(job_of(text, 3), HERE) for _ in range(2))
+    fits = together(problems)
+    states, losses = fits.advance(fits.states, STEPS)
+    with counted() as programs:
+        fits.advance(states, STEPS)
+    assert programs.count == 0
+    for place, own in enumerate(others):
+        # Set up while traced, as together: that takes one key more, and other rows.
+        state = jax.jit(lambda key, own=own: own.svi.init(key, *own.arguments, **own.keywords))(own.key)
+        single = []
+        step = jax.jit(lambda state, own=own: own.svi.update(state, *own.arguments, **own.keywords))
+        for _ in range(STEPS):
+            state, loss = step(state)
+            single.append(loss)
+        close = {"rtol": 1e-9} if jax.config.jax_enable_x64 else {"rtol": 1e-3, "atol": 1e-5}
+        np.testing.assert_allclose(losses[:, place], single, **close)
+        for name, value in alone(problems, states, place).items():
+            np.testing.assert_allclose(value, own.svi.get_params(state)[name], **close, err_msg=name)
+    assert len({float(loss) for loss in losses[-1]}) == 3
+
+
+def test_programs_that_differ_are_refused():
+    runs = job_of(f"deep challenger GP_VI {SETTINGS}", 2)
+    problems = [long_runs.problem(run, HERE, rows) for run, rows in zip(runs, (20, 19), strict=True)]
+    with pytest.raises(ValueError, match="problems must take steps of one program, but that of problem 1 differs"):
+        together(problems)
+
+
+def test_rows_are_made_at_marks_and_a_job_is_taken_once(tmp_path, monkeypatch, capsys):
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text(f"deep nowhere GP_VI\n\ndeep challenger GP_VI splits=2 {SETTINGS}\n")
+    words = ["--jobs", str(jobs), "--out", str(tmp_path), "--marks", "4", "6", "--chunk", "3", "--code", "v1"]
+    monkeypatch.setattr("sys.argv", ["side_by_side", *words])
+    main()
+    assert "no nowhere.csv.gz" in capsys.readouterr().err  # told, and the next job is begun
+    table = tmp_path / "long_runs.csv"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(row["split"], row["steps"]) for row in rows] == [("0", "4"), ("1", "4"), ("0", "6"), ("1", "6")]
+    assert {row["version"] for row in rows} == {"v1"}
+    assert all(np.isfinite(float(row["log_density"])) for row in rows)
+    main()
+    assert len(table.read_text().splitlines()) == 5
