@@ -197,6 +197,9 @@ TABLES = {
     ),
     "decoupled_comparison, error": functools.partial(pivot, line="set", column="method", metric="error", best=None),
     "decoupled_convergence": convergence,
+    "decoupled_rates": functools.partial(
+        one_beside_another, line=("device", "dtype", "set", "depth"), column="method", metrics={"ms_per_step": 2}
+    ),
     "decoupled_deep": functools.partial(
         one_beside_another, line=("set", "depth"), column="method",
         metrics={"test_loglik": 3, "test_rmse": 4, "ms_per_step": 1},

@@ -1,6 +1,7 @@
 """Tables and a figure of what a queue of runs has appended so far; rows of different versions are never in one."""
 
 import csv
+import textwrap
 
 import numpy as np
 
@@ -162,6 +163,7 @@ def plot(rows, path):
     own = [row for row in last_rounds(rows) if row["version"] == latest[panel(row)]]
     methods, places = in_order({row["method"] for row in own}), list(latest)
     width = min(3, len(places))
+    places = sorted(places, key=lambda place: (place[0], place[2], place[1]))
     figure, axes = plt.subplots(
         -(-len(places) // width), width, figsize=(4.4 * width, 3.2 * -(-len(places) // width)), squeeze=False
     )
@@ -180,8 +182,9 @@ def plot(rows, path):
             axis.plot(at, curve, color=f"C{methods.index(row['method']) % 10}", lw=1, alpha=0.8, label=label)
         late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 10 :] for row in here])
         room = 0.05 * np.ptp(late) + 1e-6
-        title = " ".join([f"{experiment}: {name}", *differing])
-        axis.set(title=title, xlabel="steps", ylim=(late.min() - room, late.max() + room))
+        title = "\n".join([f"{experiment}: {name}", *textwrap.wrap(" ".join(differing), 44)])
+        axis.set(xlabel="steps", ylim=(late.min() - room, late.max() + room))
+        axis.set_title(title, fontsize=8)
         axis.legend(fontsize=7, loc="lower right")
         axis.set_xscale("log")
     for line in axes[:, 0]:

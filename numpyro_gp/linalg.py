@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
 
 # A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
@@ -26,12 +26,12 @@ SUMMED_SIZE = 32
 UNROLLED_SIZE = 16
 
 
-def matmul(left: Array, right: Array) -> Array:
+def matmul(left: ArrayLike, right: ArrayLike) -> Array:
     """``A B`` in the precision of its operands: of float32 a GPU would take ten bits by default, a TPU seven."""
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
-def einsum(subscripts: str, *operands: Array) -> Array:
+def einsum(subscripts: str, *operands: ArrayLike) -> Array:
     """``jnp.einsum`` in the precision of its operands, as `matmul`."""
     return jnp.einsum(subscripts, *operands, precision=lax.Precision.HIGHEST)
 

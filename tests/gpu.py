@@ -2,9 +2,10 @@
 
     python -m tests.gpu
 
-For each engine: the same start and the same keys on both devices, three steps; the largest difference of a loss and
-of the parameters, each relative to its own size. A line for each, and at the end the worst. In single precision a
-GPU may multiply with ten bits, which shows here as errors of 1e-3 and more where the CPU has 1e-6.
+For each engine: the same start and the same keys on both devices, three steps, and how far losses, parameters and
+predictions are apart, relative to their size. Parameters are shown and not judged: Adam divides a gradient that is
+nothing but rounding by its size. In single precision a GPU may multiply with ten bits, which shows here as errors of
+1e-3 and more where all bits give 1e-6.
 """
 
 import argparse
@@ -148,11 +149,13 @@ def compare(device, dtype):
         found = {"losses": away(losses, wanted), "parameters": away(own, params)}
         if name in ("Adam", "orthogonal", "deep"):
             found["predictions"] = away(*(predicted(one, engine, params, (X, y), Z) for one in (device, cpu)))
-        worst[name] = max(found.values())
+        worst[name] = max(error for part, error in found.items() if part != "parameters")
         print(f"{dtype} {name:20s}" + "".join(f"  {part} {error:.1e}" for part, error in found.items()), flush=True)
     for model in (sparse, exact):
-        worst[model.__name__] = away(*(potential(one, model, (X, y), Z) for one in (device, cpu)))
-        print(f"{dtype} density and gradient of {model.__name__}: {worst[model.__name__]:.1e}", flush=True)
+        worst[f"density of {model.__name__}"] = away(*(potential(one, model, (X, y), Z) for one in (device, cpu)))
+        print(
+            f"{dtype} density and gradient of {model.__name__}: {worst[f'density of {model.__name__}']:.1e}", flush=True
+        )
     return worst
 
 
