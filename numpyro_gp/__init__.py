@@ -35,7 +35,7 @@ from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess, additive_gp, gp, gp_regression, latent_inputs, observe
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
-from numpyro_gp.training import FitInterrupted, FitResult, NonFiniteLoss, fit
+from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,9 @@ __all__ = [
     "FitInterrupted",
     "FitResult",
     "GaussianProcess",
+    "HMC",
     "ImportanceWeightedELBO",
+    "NUTS",
     "NonFiniteLoss",
     "Posterior",
     "Prediction",

@@ -2,5 +2,6 @@
 
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import FitInterrupted, NonFiniteLoss, fit
+from numpyro_gp.training.sampling import HMC, NUTS
 
-__all__ = ["FitInterrupted", "FitResult", "NonFiniteLoss", "fit"]
+__all__ = ["FitInterrupted", "FitResult", "HMC", "NUTS", "NonFiniteLoss", "fit"]
