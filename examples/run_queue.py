@@ -28,6 +28,7 @@ __all__ = [
     "gain_of_doubling",
     "is_flat",
     "next_run",
+    "row_of",
     "thinned",
     "version",
     "work",
@@ -217,24 +218,30 @@ def one_round(run, problem, folder, table, code):
     result, failed, note = continued(run, problem, folder)
     losses = np.asarray(result.losses, float) / len(problem.arguments[0])
     scores = {"log_density": np.nan, "rmse": np.nan} if failed else problem.score(result.params)
-    flat, (gain, error) = is_flat(losses), gain_of_doubling(losses)
-    row = dict(zip(COLUMNS[:6], run[:6], strict=True)) | {
+    seconds = note["seconds"] / max(note["timed"], 1) * len(losses)
+    row = row_of(run, code, losses, scores, failed, seconds)
+    append(table, row)
+    note["done"] = row["flattened"] != "no" or note["steps"] >= run.most
+    note["steps"] = min(2 * note["steps"], run.most)
+    write_note(run, folder, note)
+    return row
+
+
+def row_of(run, code, losses, scores, failed, seconds):
+    """The row of a round: what ran, its ``losses`` a datum so far, and how it did."""
+    gain, error = gain_of_doubling(losses)
+    return dict(zip(COLUMNS[:6], run[:6], strict=True)) | {
         "version": code,
         "steps": len(losses),
-        "flattened": "failed" if failed else "yes" if flat else "no",
+        "flattened": "failed" if failed else "yes" if is_flat(losses) else "no",
         "gain": f"{gain:.5f}",
         "gain_se": f"{error:.5f}",
         "log_density": scores["log_density"],
         "rmse": scores["rmse"],
         "bound": -float(losses[-max(1, len(losses) // 4) :].mean()) if len(losses) else np.nan,
-        "seconds": round(note["seconds"] / max(note["timed"], 1) * len(losses), 2),
+        "seconds": round(seconds, 2),
         "curve": " ".join(f"{value:.4f}" for value in thinned(losses)),
     }
-    append(table, row)
-    note["done"] = failed or flat or note["steps"] >= run.most
-    note["steps"] = min(2 * note["steps"], run.most)
-    write_note(run, folder, note)
-    return row
 
 
 def continued(run, problem, folder):

@@ -25,7 +25,7 @@ import numpy as np
 
 from examples import long_runs
 from examples.datasets import HERE
-from examples.run_queue import COLUMNS, Problem, Run, append, gain_of_doubling, is_flat, thinned, version
+from examples.run_queue import Problem, Run, append, row_of, version
 from numpyro_gp.primitives.programs import as_function, run, same_program, traced
 
 
@@ -103,7 +103,10 @@ def problems_of(job: list[Run], folder: Path) -> list[Problem]:
 
 
 def rows_of(job: list[Run], folder: Path, marks: list[int], chunk: int, table: Path, code: str, tell=print) -> None:
-    """Fit the splits of a job together and append a row for each of them at every mark."""
+    """Fit the splits of a job together and append a row for each of them at every mark.
+
+    Seconds are on the clock, compilation included, shared equally among the fits.
+    """
     started = time.perf_counter()
     problems = problems_of(job, folder)
     fits = together(problems)
@@ -123,23 +126,6 @@ def rows_of(job: list[Run], folder: Path, marks: list[int], chunk: int, table: P
             append(table, row_of(one, code, losses[:, place], scores, failed, seconds / len(job)))
         took = f"{1e3 * seconds / mark:.2f} ms a step of {len(job)} fits with compilation, {start:.0f} s to start"
         tell(f"{job[0].experiment} {job[0].set} {job[0].method}: {mark} steps, {took}")
-
-
-def row_of(run: Run, code: str, losses: np.ndarray, scores: dict, failed: bool, seconds: float) -> dict:
-    """A row of the queue's table; seconds are the share of one fit of those on the clock."""
-    gain, error = gain_of_doubling(losses)
-    return dict(zip(COLUMNS[:6], run[:6], strict=True)) | {
-        "version": code,
-        "steps": len(losses),
-        "flattened": "failed" if failed else "yes" if is_flat(losses) else "no",
-        "gain": f"{gain:.5f}",
-        "gain_se": f"{error:.5f}",
-        "log_density": scores["log_density"],
-        "rmse": scores["rmse"],
-        "bound": -float(losses[-max(1, len(losses) // 4) :].mean()),
-        "seconds": round(seconds, 2),
-        "curve": " ".join(f"{value:.4f}" for value in thinned(losses)),
-    }
 
 
 # ------------------------------------------------------------------------------------------- the jobs
