@@ -56,6 +56,7 @@ def test_a_fit_is_the_one_that_it_would_be_alone(text):
     assert len({float(loss) for loss in losses[-1]}) == 3
 
 
+@pytest.mark.long
 def test_programs_that_differ_are_refused():
     runs = job_of(f"deep challenger GP_VI {SETTINGS}", 2)
     problems = [long_runs.problem(run, HERE, rows) for run, rows in zip(runs, (20, 19), strict=True)]
@@ -63,6 +64,7 @@ def test_programs_that_differ_are_refused():
         together(problems)
 
 
+@pytest.mark.long
 def test_rows_are_made_at_marks_and_a_job_is_taken_once(tmp_path, monkeypatch, capsys):
     jobs = tmp_path / "jobs.txt"
     jobs.write_text(f"deep nowhere GP_VI\n\ndeep challenger GP_VI splits=2 {SETTINGS}\n")

@@ -43,6 +43,7 @@ def ran(kernel, *args, **options):
     return mcmc
 
 
+@pytest.mark.long
 def test_a_chain_starts_in_one_program():
     """What is left is the sampler's loop, and NumPyro's places for draws, one or two for each shape."""
     found = {}
