@@ -210,6 +210,14 @@ def test_readme_links_point_at_files():
             assert (ROOT / target).exists(), f"README links to {target}, which is not there"
 
 
+@pytest.mark.parametrize("file", ["README.md", "examples/results/README.md"])
+def test_no_part_of_a_readme_stands_twice(file):
+    """An edit that lost its place once repeated half of the file."""
+    lines = (ROOT / file).read_text().splitlines()
+    once = [line for line in lines if line.startswith("#") or len(line) > 100]
+    assert len(once) == len(set(once)) > 10, [line for line in set(once) if once.count(line) > 1]
+
+
 def test_ci_runs_the_test_command_of_the_readme():
     command = next(line for line in readme().splitlines() if "pytest" in line and "pip install" in line)
     assert command.strip() in (ROOT / ".ci" / "run").read_text()
