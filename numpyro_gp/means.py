@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
+from numpyro_gp.linalg import matmul
 
 __all__ = [
     "Zero",
@@ -36,7 +37,7 @@ def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"
 
 def _times(X: Float[Array, "*batch D"], weights: Float[Array, " D *outputs"]) -> Array:
     """``X W`` over any leading axes, in full precision on every device."""
-    return jnp.tensordot(X, weights, axes=1, precision=lax.Precision.HIGHEST)
+    return matmul(X, weights)
 
 
 @value_type(static=("outputs",))

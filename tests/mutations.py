@@ -110,8 +110,8 @@ FAULTS = [
     Fault(
         "sign of the Stein repulsion",
         "stein/direction.py",
-        "repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - jnp.matmul(push, centred, precision=EXACT)",
-        "repulsion = jnp.matmul(push, centred, precision=EXACT) - jnp.sum(push, axis=1, keepdims=True) * centred",
+        "repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - matmul(push, centred)",
+        "repulsion = matmul(push, centred) - jnp.sum(push, axis=1, keepdims=True) * centred",
         "stein/test_direction.py",
     ),
     Fault(

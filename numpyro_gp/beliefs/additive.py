@@ -117,9 +117,8 @@ class BlockDiagonal(AbstractBelief):
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
         rooted = _rows(self.rooted(features))
-        return Joint(
-            matmul(self.mean, features), basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
-        )
+        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
+        return Joint(matmul(self.mean, features), covariance)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``|m|^2/2 + sum_c kl(C_c)``."""

@@ -55,11 +55,8 @@ class GaussianData(NamedTuple):
         eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
         root = inverse_factor(eye + matmul(self.features, self.features.T))
         half = matmul(root.T, matmul(self.features, residuals))
-        return (
-            matmul(root, half),
-            root,
-            self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root)),
-        )
+        bound = self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root))
+        return matmul(root, half), root, bound
 
 
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
@@ -164,9 +161,8 @@ def orthogonal_optimum(
     ridge, _ = factorise(precision)
     residuals = targets / data.scale
     half = solve_lower(ridge, matmul(features, residuals))
-    bound = data.bound(
-        matmul(residuals, residuals) - matmul(half, half), half_log_det(ridge[: basis.size, : basis.size])
-    )
+    left = matmul(residuals, residuals) - matmul(half, half)
+    bound = data.bound(left, half_log_det(ridge[: basis.size, : basis.size]))
     weights = solve_lower(ridge, half, transpose=True)
     a = matmul(inverse.T, weights[basis.size :])
     factor = inverse_factor(precision[: basis.size, : basis.size])

@@ -14,6 +14,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_floating, check_positive, fail, known
+from numpyro_gp.linalg import einsum
 
 __all__ = [
     "Score",
@@ -112,7 +113,7 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
     if count < 2:
         fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Draw more samples.")
     weights = 2.0 * jnp.arange(1, count + 1, dtype=samples.dtype) - (count + 1)
-    spread = jnp.tensordot(weights, jnp.sort(samples, axis=0), axes=1) / (count * (count - 1))
+    spread = einsum("s,s...->...", weights, jnp.sort(samples, axis=0)) / (count * (count - 1))
     return mean_score(jnp.mean(jnp.abs(samples - y[None]), axis=0) - spread)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, fail
+from numpyro_gp.linalg import matmul
 from numpyro_gp.means import Projection, linear_projection
 
 __all__ = ["INNER_SCALE", "Layer", "initial_layers", "latent_columns", "mix", "principal_directions"]
@@ -99,4 +100,4 @@ def mix(values: ArrayLike, mixing: ArrayLike) -> Array:
     if g.ndim < 1 or g.shape[-1] != P.shape[1]:
         required = f"with {P.shape[1]} columns, one for each column of mixing {P.shape}"
         fail("values", required, f"shape {g.shape}", "Draw from a gp(..., outputs=P).")
-    return jnp.tensordot(g, P.T, axes=1, precision=jax.lax.Precision.HIGHEST)
+    return matmul(g, P.T)

@@ -8,7 +8,8 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.stein.direction import EXACT, Particles, bandwidth, pieces, split_blocks, squared_distances
+from numpyro_gp.linalg import matmul
+from numpyro_gp.stein.direction import Particles, bandwidth, pieces, split_blocks, squared_distances
 from numpyro_gp.stein.kernels import IMQ, Kernel, Moments, Radial
 from numpyro_gp.stein.svgd import SVGD
 
@@ -55,8 +56,8 @@ def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
     centred = x - jnp.mean(x, axis=0, keepdims=True)
     squared = squared_distances(centred)
     value, slope, curvature = kernel.profile(squared, bandwidth(kernel, squared))
-    inner = jnp.matmul(score, score.T, precision=EXACT)
-    cross = jnp.matmul(centred, score.T, precision=EXACT)  # x_i . s_j
+    inner = matmul(score, score.T)
+    cross = matmul(centred, score.T)  # x_i . s_j
     same = jnp.diagonal(cross)  # x_i . s_i
     difference = cross - same[None, :] - same[:, None] + cross.T  # (s_j - s_i) . (x_i - x_j)
     terms = value * inner + 2 * slope * difference - 2 * x.shape[1] * slope - 4 * curvature * squared

@@ -12,10 +12,8 @@ from jax import lax
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
+from numpyro_gp.linalg import matmul
 from numpyro_gp.stein.kernels import RBF, Kernel, Moments, Radial
-
-EXACT = lax.Precision.HIGHEST
-
 
 # Coordinates with the particle axis first: one array, or one for each site.
 Particles = ArrayLike | Mapping[str, ArrayLike]
@@ -81,11 +79,11 @@ def _affine_forces(
     centred = [jnp.where(seen, x - average(x, healthy)[None], 0) for x in tables]
     width = sum(jnp.sum(c**2) for c in centred) / (count * sum(c.shape[1] for c in centred))
     width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
-    inner = sum(jnp.matmul(c, c.T, precision=EXACT) for c in centred) / width
+    inner = sum(matmul(c, c.T) for c in centred) / width
     inner = jnp.where(seen & seen.T, 1 + inner, 0) / count
     found = []
     for x, c, score in zip(tables, centred, scores, strict=True):
-        pull = jnp.matmul(inner, jnp.where(seen, score, 0), precision=EXACT)
+        pull = matmul(inner, jnp.where(seen, score, 0))
         pull, push = (mark_faults(weight * force, x, score, healthy) for force in (pull, c / width))
         found.append((pull, push))
     return found
@@ -107,8 +105,8 @@ def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Arr
     value, slope, _ = kernel.profile(squared, h)
     weight = jnp.where(healthy[None, :] & healthy[:, None], value, 0) / count
     push = jnp.where(healthy[None, :] & healthy[:, None], -2 * slope, 0) / count
-    attraction = jnp.matmul(weight, jnp.where(healthy[:, None], score, 0), precision=EXACT)
-    repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - jnp.matmul(push, centred, precision=EXACT)
+    attraction = matmul(weight, jnp.where(healthy[:, None], score, 0))
+    repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - matmul(push, centred)
     return mark_faults(attraction, x, score, healthy), mark_faults(repulsion, x, score, healthy)
 
 

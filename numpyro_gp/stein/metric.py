@@ -18,7 +18,8 @@ from jax.flatten_util import ravel_pytree
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, when_known
-from numpyro_gp.stein.direction import EXACT, average
+from numpyro_gp.linalg import matmul
+from numpyro_gp.stein.direction import average
 
 
 @value_type(static=("every", "memory"))
@@ -88,7 +89,7 @@ class Spread:
         if rows.shape[0] <= rows.shape[1]:
             fail("draws", f"more than the {rows.shape[1]} coordinates", f"{rows.shape[0]} of them", "Draw more.")
         centred = rows - jnp.mean(rows, axis=0, keepdims=True)
-        return jnp.matmul(centred.T, centred, precision=EXACT) / rows.shape[0]
+        return matmul(centred.T, centred) / rows.shape[0]
 
 
 def _check_width(site: str, values: np.ndarray) -> None:
@@ -134,7 +135,7 @@ def symmetric_power(matrix: Array, power: float) -> Array:
     values, vectors = jnp.linalg.eigh(0.5 * (matrix + matrix.T))
     size = jnp.abs(values)
     size = jnp.maximum(size, jnp.finfo(size.dtype).eps ** (2 / 3) * jnp.max(size))
-    return jnp.matmul(vectors * size[None, :] ** power, vectors.T, precision=EXACT)
+    return matmul(vectors * size[None, :] ** power, vectors.T)
 
 
 def in_coordinates(
@@ -144,7 +145,7 @@ def in_coordinates(
     if root is None:
         return dict(particles), dict(scores)
     z = jnp.linalg.solve(root, to_rows(particles).T).T
-    slopes = jnp.matmul(to_rows(scores), root, precision=EXACT)
+    slopes = matmul(to_rows(scores), root)
     return from_rows(z, particles), from_rows(slopes, particles)
 
 
@@ -210,7 +211,7 @@ class Moving:
         """Particles ``x``, and what they share."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(jnp.matmul(to_rows(moved), state.root, precision=EXACT), moved)
+        shift = from_rows(matmul(to_rows(moved), state.root), moved)
         return {**params, **{name: state.origin[name] + part for name, part in shift.items()}}
 
     def update(self, gradients: dict[str, Array], state: Moved, value: Array | None = None) -> Moved:
@@ -221,7 +222,7 @@ class Moving:
         """The same particles in other coordinates."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(jnp.matmul(to_rows(moved), state.root - root, precision=EXACT), moved)
+        shift = from_rows(matmul(to_rows(moved), state.root - root), moved)
         return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
 
     def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:
