@@ -38,10 +38,13 @@ class Together(NamedTuple):
         States of the engines, with an axis of fits in front.
     advance : callable
         ``(states, steps) -> (states, losses)``, ``losses`` of shape ``(steps, fits)``.
+    structure : Any
+        Of one state: ``states`` are its leaves.
     """
 
     states: Any
     advance: Callable[[Any, int], tuple[Any, jax.Array]]
+    structure: Any
 
 
 def together(problems: list[Problem]) -> Together:
@@ -84,15 +87,12 @@ def together(problems: list[Problem]) -> Together:
     def advance(states, steps):
         return many(states, constants, jnp.arange(steps))
 
-    return Together(stack(states), advance)
+    return Together(stack(states), advance, structure)
 
 
-def alone(problems: list[Problem], states: Any, place: int) -> dict[str, jax.Array]:
+def alone(fits: Together, problems: list[Problem], states: Any, place: int) -> dict[str, jax.Array]:
     """Parameters of one fit."""
-    own = problems[place]
-    shapes = jax.eval_shape(lambda key: own.svi.init(key, *own.arguments, **own.keywords), own.key)
-    leaves = [leaf[place] for leaf in states]
-    return own.svi.get_params(jax.tree.unflatten(jax.tree.structure(shapes), leaves))
+    return problems[place].svi.get_params(jax.tree.unflatten(fits.structure, [leaf[place] for leaf in states]))
 
 
 def problems_of(job: list[Run], folder: Path) -> list[Problem]:
@@ -122,7 +122,7 @@ def rows_of(job: list[Run], folder: Path, marks: list[int], chunk: int, table: P
             failed = not np.isfinite(losses[-1, place])
             scores = {"log_density": np.nan, "rmse": np.nan}
             if not failed:
-                scores = problems[place].score(alone(problems, states, place))
+                scores = problems[place].score(alone(fits, problems, states, place))
             append(table, row_of(one, code, losses[:, place], scores, failed, seconds / len(job)))
         took = f"{1e3 * seconds / mark:.2f} ms a step of {len(job)} fits with compilation, {start:.0f} s to start"
         tell(f"{job[0].experiment} {job[0].set} {job[0].method}: {mark} steps, {took}")
@@ -180,7 +180,7 @@ def main():
         tell(f"{time.perf_counter() - start:.0f} s: {text}")
         try:
             rows_of(runs, options.data, options.marks, options.chunk, table, options.code, tell)
-        except Exception:  # the other jobs are worth having
+        except (OSError, ValueError, TypeError, RuntimeError):  # the other jobs are worth having
             traceback.print_exc()
 
 

@@ -35,10 +35,6 @@ def noise():
     return numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
 
 
-def observe(f, y, rows):
-    ngp.observe("y", f, ngp.likelihoods.Gaussian(noise()), obs=None if y is None else y[rows])
-
-
 def sparse(X, y=None, *, Z, batch=None):
     f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale()), numpyro.param("Z", Z))
     scale = noise()

@@ -51,7 +51,7 @@ def test_a_fit_is_the_one_that_it_would_be_alone(text):
             single.append(loss)
         close = {"rtol": 1e-9} if jax.config.jax_enable_x64 else {"rtol": 1e-3, "atol": 1e-5}
         np.testing.assert_allclose(losses[:, place], single, **close)
-        for name, value in alone(problems, states, place).items():
+        for name, value in alone(fits, problems, states, place).items():
             np.testing.assert_allclose(value, own.svi.get_params(state)[name], **close, err_msg=name)
     assert len({float(loss) for loss in losses[-1]}) == 3
 
