@@ -23,7 +23,7 @@ from numpyro_gp.arrays import Array, current_trace
 from numpyro_gp.checks import is_known, waiting_checks
 from numpyro_gp.guides.internals import active_handlers
 from numpyro_gp.guides.validation import Validated
-from numpyro_gp.primitives.programs import as_function, kept, replaced
+from numpyro_gp.primitives.programs import kept, replaced, run_once
 
 # Code that asks for a value in Python cannot be traced. It runs eagerly, as it did before.
 NEEDS_VALUES = (
@@ -128,7 +128,7 @@ def _compiled(function: Callable[[], Any], inputs: Sequence[Array], watched: tup
 
     closed = jax.make_jaxpr(traced)()
     program = replaced(closed.jaxpr, constvars=[], invars=closed.jaxpr.constvars)
-    run = kept(program, "set-up", lambda: jax.jit(as_function(program)))
+    run = kept(program, "set-up", lambda: run_once(program))
     result, waiting, found = left
     again = _again(run, closed.consts, inputs, (result, waiting), list(found))
     values = dict(zip(found, run(*closed.consts), strict=True))

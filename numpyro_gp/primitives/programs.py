@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jaxlib
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 # How many programs are kept: the oldest leave first.
 SIZE = 128
+# A program with an array of more numbers than this (512 inducing points by 20 000 rows) is optimised if it runs once, too.
+LARGE = 10_000_000
 # Rules for derivatives: a forward program does the same whatever they are, and some are new objects at each trace.
 RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd", "out_trees"})
 _programs: OrderedDict[Any, Any] = OrderedDict()
@@ -92,6 +95,33 @@ def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
     """A program of no constants as a function of its inputs."""
     function: Callable[..., list[Any]] = jaxpr_as_fun(ClosedJaxpr(program, []))
     return function
+
+
+def run_once(program: Jaxpr) -> Callable[..., list[Any]]:
+    """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
+
+    A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
+    Where arrays are large, they run longer than that.
+    """
+    quick: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
+        quick["xla_cpu_use_fusion_emitters"] = False
+    is_quick = jax.default_backend() == "cpu" and _largest(program) <= LARGE
+    compiled: Callable[..., list[Any]] = jax.jit(as_function(program), compiler_options=quick if is_quick else None)
+    return compiled
+
+
+def _largest(program: Jaxpr) -> int:
+    """Numbers in the largest array that a program makes."""
+    sizes = [int(getattr(var.aval, "size", 0)) for equation in program.eqns for var in equation.outvars]
+    for value in jax.tree.leaves([equation.params for equation in program.eqns], is_leaf=_is_program):
+        if _is_program(value):
+            sizes.append(_largest(value.jaxpr if isinstance(value, ClosedJaxpr) else value))
+    return max(sizes, default=0)
+
+
+def _is_program(value: object) -> bool:
+    return isinstance(value, (ClosedJaxpr, Jaxpr))
 
 
 def _signature(program: Jaxpr) -> tuple[Any, ...]:
