@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 # How many programs are kept: the oldest leave first.
 SIZE = 128
-# A program with an array of more numbers than this (512 inducing points by 20 000 rows) is optimised if it runs once, too.
+# A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
 # Rules for derivatives: a forward program does the same whatever they are, and some are new objects at each trace.
 RULES = frozenset({"jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd", "out_trees"})
