@@ -1,14 +1,18 @@
-"""Stein variational GP regression: particles over hyper-parameters, beside natural-gradient VI and maximum likelihood.
+"""Stein variational GP regression: particles over hyper-parameters, beside NUTS, natural-gradient VI and one point.
 
     python -m examples.stein_regression                                  # two small sets, some minutes
     python -m examples.stein_regression --data ../shared/data --sets airfoil autompg servo machine --splits 5
 
-The function is integrated out exactly (`gp_regression`); the particles carry lengthscales, variance and noise.
+Rows are written one by one, and a row that the table has is not made again.
+
+The function is integrated out exactly (`gp_regression`); particles and draws carry lengthscales, variance and noise.
+"variational, 2 starts" mixes the predictions of two fits, the second from a draw of the prior.
 Splits are 70/30, inputs and targets standardised over the whole set as in Pinder et al. 2020. Sets of more than
 ``--exact`` training rows use the collapsed bound with 200 k-means inducing inputs, for every method.
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
@@ -19,12 +23,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-from numpyro.infer import SVI, Trace_ELBO, init_to_value
+from numpyro.infer import MCMC, SVI, Trace_ELBO, init_to_median, init_to_sample, init_to_value
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from examples import datasets
-from examples.tables import mean_and_error, of_mean, save
+from examples.run_queue import version
+from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
 
 matplotlib.use("Agg")
 PAPER_SETS = "airfoil concrete housing autompg challenger concreteslump gas machine servo skillcraft winered winewhite"
@@ -71,17 +76,51 @@ def fit_maximum_likelihood(key, steps, X, y, Z):
     return jax.tree.map(lambda leaf: leaf[None], guide.median(params))
 
 
-def fit_variational(key, steps, X, y, Z, X_test, y_test):
-    guide = ngp.AutoGP(sparse, {"f": ngp.guides.coupled(natural=True)})
-    svi = SVI(sparse, guide, ngp.optim.natural_gradient(optax.adam(0.05), 1.0), Trace_ELBO())
-    params = ngp.fit(key, svi, steps, X, y, Z=X if Z is None else Z, progress=False).params
-    posterior = ngp.Posterior.from_svi(sparse, guide, params)
-    prediction = posterior.predict(key, X_test, Z=X if Z is None else Z)
-    return prediction.mean, prediction.log_density(y_test)
+def fit_nuts(key, draws, X, y, Z):
+    mcmc = MCMC(ngp.NUTS(regression), num_warmup=draws, num_samples=draws, progress_bar=False)
+    mcmc.run(key, X, y, Z)
+    return mcmc
 
 
-def one_split(name, split, options):
-    """Rows of results: one for each method."""
+def fit_variational(key, steps, X, y, Z, X_test, y_test, starts=1):
+    """Means and log densities of the test rows, by equal weights where there are several starts."""
+    Z = X if Z is None else Z
+    predictions = []
+    for strategy in (init_to_median, init_to_sample)[:starts]:
+        rest = functools.partial(AutoDelta, init_loc_fn=strategy)
+        guide = ngp.AutoGP(sparse, {"f": ngp.guides.coupled(natural=True)}, rest)
+        svi = SVI(sparse, guide, ngp.optim.natural_gradient(optax.adam(0.05), 1.0), Trace_ELBO())
+        params = ngp.fit(key, svi, steps, X, y, Z=Z, progress=False).params
+        predictions.append(ngp.Posterior.from_svi(sparse, guide, params).predict(key, X_test, Z=Z))
+    means = [prediction.mean for prediction in predictions]
+    densities = jnp.stack([prediction.log_density(y_test) for prediction in predictions])
+    return sum(means) / starts, jax.nn.logsumexp(densities, axis=0) - jnp.log(starts)
+
+
+def methods(options):
+    """Names of the methods, and what runs them: ``(key, X, y, Z, X_test, y_test)`` to means and log densities."""
+
+    def mixture(fit):  # of equal weights over values of the hyper-parameters (mathematics.md section 11.1)
+        def run(key, X, y, Z, X_test, y_test):
+            prediction = ngp.Posterior.from_mcmc(regression, fit(key, X, y, Z)).predict_at(key, X_test, X, y, Z)
+            return prediction.mean, prediction.log_density(y_test)
+
+        return run
+
+    steps = options.steps
+    found = {
+        f"stein, {count} particles": mixture(lambda key, *data, count=count: fit_stein(key, count, steps, *data))
+        for count in options.particles
+    }
+    found["maximum likelihood"] = mixture(lambda key, *data: fit_maximum_likelihood(key, steps, *data))
+    found["variational"] = lambda key, *data: fit_variational(key, steps, *data)
+    found["variational, 2 starts"] = lambda key, *data: fit_variational(key, steps, *data, starts=2)
+    found["NUTS"] = mixture(lambda key, *data: fit_nuts(key, options.draws, *data))
+    return {name: run for name, run in found.items() if name not in options.without}
+
+
+def rows_of(name, split, options, known):
+    """Rows of one split, one for each method that has none among ``known``, as they come."""
     X, y, _ = datasets.load(name, options.data)
     X, y = datasets.standardise(X), datasets.standardise(y[:, None])[:, 0]
     X = X[:, X.std(0) > 0]
@@ -91,28 +130,17 @@ def one_split(name, split, options):
     X, X_test, y, y_test = (jnp.asarray(part) for part in (X[train], X[test], y[train], y[test]))
     key = jax.random.key(split)
     Z = ngp.inducing.kmeans(key, X, 200) if size > options.exact else None
-    methods = {
-        f"stein, {n} particles": (lambda n=n: fit_stein(key, n, options.steps, X, y, Z)) for n in options.particles
-    }
-    methods["maximum likelihood"] = lambda: fit_maximum_likelihood(key, options.steps, X, y, Z)
-    rows = []
-    for method, run in methods.items():
+    for method, run in methods(options).items():
+        if (name, split, method) in known:
+            continue
         start = time.perf_counter()
-        # The equal mixture over the values of the hyper-parameters (mathematics.md section 11.1).
-        prediction = ngp.Posterior.from_mcmc(regression, run()).predict_at(key, X_test, X, y, Z)
-        mean, density = prediction.mean, prediction.log_density(y_test)
-        rows.append((method, mean, density, time.perf_counter() - start))
-    start = time.perf_counter()
-    mean, density = fit_variational(key, options.steps, X, y, Z, X_test, y_test)
-    rows.append(("variational", mean, density, time.perf_counter() - start))
-    return [
-        {
-            "dataset": name, "rows": len(order), "split": split, "method": method, "steps": options.steps,
+        mean, density = run(key, X, y, Z, X_test, y_test)
+        yield {
+            "dataset": name, "rows": len(order), "split": split, "method": method,
+            "steps": 2 * options.draws if method == "NUTS" else options.steps,
             "log_density": float(density.mean()), "rmse": float(jnp.sqrt(jnp.mean((mean - y_test) ** 2))),
-            "seconds": round(seconds, 2),
-        }
-        for method, mean, density, seconds in rows
-    ]  # fmt: skip
+            "seconds": round(time.perf_counter() - start, 2), "version": version(),
+        }  # fmt: skip
 
 
 def figure(table, path):
@@ -142,19 +170,37 @@ def figure(table, path):
     plt.close(fig)
 
 
-def diagnose(rows):
-    """State, by data set, whether the claims of the paper hold here, from differences within each split."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    most = [method for method in methods if method.startswith("stein")][-1]
+def paired(rows):
+    """Log density of the most particles less that of every other method, ``{other: {set: (mean, error)}}``.
+
+    From differences within splits; where both have no split of a set in common, it is left out.
+    """
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    most = max((name for name in names if name.startswith("stein")), key=lambda name: int(name.split()[1]))
     score = {(row["dataset"], row["split"], row["method"]): row["log_density"] for row in rows}
-    print(f"\n{most} minus others, test log density, paired by split (mean, standard error; * above two errors)")
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        splits, cells = sorted({row["split"] for row in rows if row["dataset"] == name}), []
-        for other in (method for method in methods if method != most):
-            gap, error = of_mean([score[name, split, most] - score[name, split, other] for split in splits])
-            mark = "*" if abs(gap) > 2 * error else ""
-            cells.append(f"{other} {gap:+.3f} +- {error:.3f}{mark}")
-        print(f"{name:14s} " + ", ".join(cells))
+    found = {}
+    for name, split, method in score:
+        if method != most and (name, split, most) in score:
+            gap = score[name, split, most] - score[name, split, method]
+            found.setdefault(method, {}).setdefault(name, []).append(gap)
+    return {method: {name: of_mean(gaps) for name, gaps in own.items()} for method, own in found.items()}
+
+
+def paired_table(rows):
+    """`paired` in markdown, with the mean over sets and its error; bold beyond two errors."""
+    found, lines = paired(rows), []
+    sets = list(dict.fromkeys(name for own in found.values() for name in own))
+    for name in sets:
+        cells = [own.get(name) for own in found.values()]
+        lines.append([name, *("" if cell is None else marked(*cell) for cell in cells)])
+    lines.append(["over sets", *(marked(*of_mean([gap for gap, _ in own.values()])) for own in found.values())])
+    return markdown(["dataset", *found], lines)
+
+
+def marked(mean, error):
+    """``mean ± error``, bold beyond two errors."""
+    text = with_error(mean, error)
+    return f"**{text}**" if abs(mean) > 2 * error else text
 
 
 def main():
@@ -164,6 +210,8 @@ def main():
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--particles", type=int, nargs="+", default=[2, 5, 10, 20])
+    parser.add_argument("--draws", type=int, default=200, help="of NUTS, after as many of warm-up")
+    parser.add_argument("--without", nargs="+", default=[], help="methods to leave out")
     parser.add_argument("--exact", type=int, default=600, help="most training rows without inducing inputs")
     parser.add_argument("--rows", type=int, default=None, help="use at most so many rows of each set")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
@@ -171,21 +219,27 @@ def main():
     options = parser.parse_args()
     if options.smoke:
         options.sets, options.splits, options.steps, options.particles = ["challenger"], 1, 20, [2, 5]
+        options.draws = 10
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = []
+    path = options.out / "stein_regression.csv"
+    rows = read(path, ("log_density", "rmse", "seconds"))
+    known = {(row["dataset"], row["split"], row["method"]) for row in rows}
     for name in options.sets:
         for split in range(options.splits):
-            rows += one_split(name, split, options)
-            save(options.out / "stein_regression.csv", rows)
-            print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
+            for row in rows_of(name, split, options, known):
+                rows.append(row)
+                save(path, rows)
+                print(
+                    f"{name}, split {split}, {row['method']}: {row['log_density']:.4f}, {row['seconds']} s", flush=True
+                )
     table = mean_and_error(rows, ("dataset", "method"), ("log_density", "rmse", "seconds"))
     print(f"{'data set':14s} {'method':22s} {'log density':>18s} {'RMSE':>18s} {'seconds':>9s}")
     for (name, method), cells in table.items():
         (d, de), (r, re), (t, _) = (cells[metric] for metric in ("log_density", "rmse", "seconds"))
         print(f"{name:14s} {method:22s} {d:9.3f} +- {de:5.3f} {r:9.3f} +- {re:5.3f} {t:9.1f}")
     figure(table, options.out / "stein_regression.png")
-    diagnose(rows)
+    print(f"\nLog density of the most particles less that of others, paired by split\n\n{paired_table(rows)}")
 
 
 if __name__ == "__main__":
