@@ -221,6 +221,7 @@ TABLES = {
     ),
     "stein_geometry": geometry,
     "stein_regression": functools.partial(pivot, line="dataset", column="method", metric="log_density"),
+    "stein_regression, paired": stein_regression.paired_table,
 }  # fmt: skip
 
 

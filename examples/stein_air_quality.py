@@ -1,6 +1,7 @@
 """Nitrogen oxides over the United Kingdom: sparse, fully Bayesian, by Stein particles on minibatches, beside NUTS.
 
     python -m examples.stein_air_quality              # 300 inducing inputs; --large for 800, --inducing 100 for less
+    python -m examples.stein_air_quality --engines stein_metric stein_collapsed_metric NUTS
 
 Daily means of NOx at 44 stations of the AURN network, 1-22 February 2019 (Crown copyright Defra, Open Government
 Licence). The model is that of Pinder et al. 2020: a Matern-3/2 process over longitude, latitude and time, Gamma
@@ -9,7 +10,10 @@ held out (time 5). The paper has hourly data of more stations; its figures canno
 
 SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the sparse target
 (mathematics.md section 8); and particles of the hyper-parameters alone on the collapsed bound, which is the same target
-with the whitened values integrated out. NUTS samples that, too.
+with the whitened values integrated out. NUTS samples that, too. The engines whose names end in "metric" move in
+coordinates of the averaged curvature, and start around the collapsed target's mode, far from which it says nothing.
+Rows are added to those of other engines in the folder, and "NUTS" comes last: the spread of the particles is compared
+with that of its draws.
 """
 
 import argparse
@@ -28,7 +32,7 @@ import optax
 from numpyro.infer import MCMC, NUTS
 
 import numpyro_gp as ngp
-from examples.tables import of_mean, save
+from examples.tables import of_mean, read, save
 
 matplotlib.use("Agg")
 HERE = Path(__file__).parent
@@ -73,24 +77,44 @@ def load(path, held_out):
     return jnp.asarray(X), jnp.asarray(y), test, (centre[0], scale[0], shift, spread)
 
 
-def stein(key, X, y, Z, options):
+def around_mode(key, X, y, Z, options):
+    """A start for the hyper-parameters: one particle, which the collapsed target's gradient alone moves."""
+    svgd = ngp.stein.SVGD(collapsed, optax.adam(0.05), ngp.stein.RBF(), 1)
+    result = ngp.fit(key, svgd, options.collapsed_steps, X, y, Z, progress=False)
+    return ngp.stein.Around({name: values[0] for name, values in svgd.particles(result.params).items()})
+
+
+def stein(key, X, y, Z, options, metric=None):
     """Particles of hyper-parameters and whitened values, on minibatches."""
     # One distance over hundreds of whitened values lets 20 particles collapse there, and the noise with them.
     kernel = ngp.stein.Groups([list(HYPER)], rest=ngp.stein.RBF(per_coordinate=True))
+    kernel = kernel if metric is None else ngp.stein.IMQ()
     last = options.steps // 4
     optimiser = optax.adam(optax.linear_schedule(0.1, 0.0, last, transition_begin=options.steps - last))
-    svgd = ngp.stein.SVGD(model, optimiser, kernel, options.particles)
+    near = None if metric is None else around_mode(key, X, y, Z, options)
+    svgd = ngp.stein.SVGD(model, optimiser, kernel, options.particles, metric=metric, init_particles=near)
     result = ngp.fit(key, svgd, options.steps, X, y, Z, batch=min(options.batch, len(y)))
     posterior = ngp.Posterior.from_stein(model, svgd, result.params)
     return svgd.particles(result.params), lambda X_new: posterior.predict(key, X_new, Z=Z)
 
 
-def stein_collapsed(key, X, y, Z, options):
+def stein_metric(key, X, y, Z, options):
+    """The same in coordinates of the curvature, one kernel over all of them."""
+    return stein(key, X, y, Z, options, ngp.stein.Curvature(every=250, memory=0.8))
+
+
+def stein_collapsed(key, X, y, Z, options, kernel=ngp.stein.RBF(), metric=None):  # noqa: B008
     """Particles of the hyper-parameters alone, the function integrated out; whole data."""
-    svgd = ngp.stein.SVGD(collapsed, optax.adam(0.05), ngp.stein.RBF(), options.particles)
+    near = None if metric is None else around_mode(key, X, y, Z, options)
+    svgd = ngp.stein.SVGD(collapsed, optax.adam(0.05), kernel, options.particles, metric=metric, init_particles=near)
     result = ngp.fit(key, svgd, options.collapsed_steps, X, y, Z)
     posterior = ngp.Posterior.from_stein(collapsed, svgd, result.params)
     return svgd.particles(result.params), lambda X_new: posterior.predict_at(key, X_new, X, y, Z)
+
+
+def stein_collapsed_metric(key, X, y, Z, options):
+    """The same with kernels that hold the moments, in coordinates of the curvature."""
+    return stein_collapsed(key, X, y, Z, options, ngp.stein.Moments(ngp.stein.IMQ()), ngp.stein.Curvature())
 
 
 def nuts(key, X, y, Z, options):
@@ -102,7 +126,8 @@ def nuts(key, X, y, Z, options):
     return mcmc.get_samples(), lambda X_new: posterior.predict_at(key, X_new, X, y, Z, num_samples=count)
 
 
-ENGINES = {"stein": stein, "stein_collapsed": stein_collapsed, "NUTS": nuts}
+FUNCTIONS = (stein, stein_metric, stein_collapsed, stein_collapsed_metric)
+ENGINES = {function.__name__: function for function in FUNCTIONS} | {"NUTS": nuts}
 
 
 def maps(predict, X, test, units, day, path, title):
@@ -142,7 +167,10 @@ def score(name, prediction, y, seconds):
 
 
 def compare_spread(draws, path):
-    """The particles' hyper-parameters beside those of NUTS, as text and as a figure."""
+    """The particles' hyper-parameters beside those of NUTS: a figure, and a row for each engine and coordinate.
+
+    "apart" is the distance of the means in standard deviations of NUTS, "ratio" that of the standard deviations.
+    """
     import matplotlib.pyplot as plt
 
     flat = {
@@ -152,18 +180,21 @@ def compare_spread(draws, path):
         }
         for name, values in draws.items()
     }
-    reference = flat.pop("NUTS")
-    fig, axes = plt.subplots(len(flat), len(reference), figsize=(15, 4.4), layout="constrained")
-    for (name, particles), row in zip(flat.items(), axes, strict=True):
-        for site, ax in zip(reference, row, strict=True):
+    reference, rows = flat.pop("NUTS"), []
+    size = (15, 2.2 * len(flat))
+    fig, axes = plt.subplots(len(flat), len(reference), figsize=size, layout="constrained", squeeze=False)
+    for (name, particles), line in zip(flat.items(), axes, strict=True):
+        for site, ax in zip(reference, line, strict=True):
             ngp.stein.plot_spread(particles, site, {"NUTS": reference}, ax=ax)
             ax.set_title(name if site == "variance" else "")
             apart = float((particles[site].mean() - reference[site].mean()) / reference[site].std())
             ratio = float(particles[site].std() / reference[site].std())
+            rows.append({"engine": name, "coordinate": site, "apart": apart, "ratio": ratio})
             print(f"{name}, {site}: mean {apart:+.2f} NUTS sd from NUTS' mean, sd {ratio:.2f} of NUTS'")
     fig.suptitle("Particles and NUTS: hyper-parameters, standardised units")
     fig.savefig(path, dpi=120)
     plt.close(fig)
+    return rows
 
 
 def main():
@@ -176,6 +207,7 @@ def main():
     parser.add_argument("--collapsed-steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--draws", type=int, default=300, help="NUTS warm-up steps, and as many draws")
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["stein", "stein_collapsed", "NUTS"])
     parser.add_argument("--held-out", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "output")
     parser.add_argument("--smoke", action="store_true")
@@ -185,6 +217,7 @@ def main():
     if options.smoke:
         options.inducing, options.particles, options.draws = 15, 3, 10
         options.steps = options.collapsed_steps = 20
+        options.engines = ["stein_metric", "stein_collapsed_metric", "NUTS"]
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.data if options.data.is_file() else options.data / "spatiotemporal" / "aurn_nox_daily_2019_02.csv.gz"
@@ -192,14 +225,17 @@ def main():
     key = jax.random.key(0)
     Z = ngp.inducing.kmeans(key, X[~test], options.inducing)
     print(f"{(~test).sum()} training rows, {test.sum()} held out, {options.inducing} inducing inputs")
-    draws, rows = {}, []
-    for name, engine in ENGINES.items():
+    table = options.out / "stein_air_quality.csv"
+    draws, rows = {}, [row for row in read(table) if row["engine"] not in options.engines]
+    for name in (name for name in ENGINES if name in options.engines):
         start = time.perf_counter()
-        draws[name], predict = engine(key, X[~test], y[~test], Z, options)
+        draws[name], predict = ENGINES[name](key, X[~test], y[~test], Z, options)
         rows.append(score(name, predict(X[test]), y[test], time.perf_counter() - start))
-        save(options.out / "stein_air_quality.csv", rows)
+        save(table, rows)
         maps(predict, X, test, units, options.held_out, options.out / f"stein_air_quality_{name}.png", name)
-    compare_spread(draws, options.out / "stein_air_quality_spread.png")
+    if "NUTS" in draws and len(draws) > 1:
+        spread = compare_spread(draws, options.out / "stein_air_quality_spread.png")
+        save(options.out / "stein_air_quality_spread.csv", spread)
     print("Distrust the particles where their sd is well below that of NUTS: few particles understate the spread.")
 
 

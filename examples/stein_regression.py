@@ -181,7 +181,7 @@ def paired(rows):
     found = {}
     for name, split, method in score:
         if method != most and (name, split, most) in score:
-            gap = score[name, split, most] - score[name, split, method]
+            gap = float(score[name, split, most]) - float(score[name, split, method])
             found.setdefault(method, {}).setdefault(name, []).append(gap)
     return {method: {name: of_mean(gaps) for name, gaps in own.items()} for method, own in found.items()}
 

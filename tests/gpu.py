@@ -135,10 +135,12 @@ def potential(device, model, data, Z):
         return jax.device_get(jax.value_and_grad(found.potential_fn)(point))
 
 
-def compare(device, dtype):
+def compare(device, dtype, names=None):
+    """The worst difference of each engine, or of those of some names, and of two densities."""
     X, y, Z = problem(dtype)
-    cpu, worst = jax.devices("cpu")[0], {}
-    for name, (engine, options) in engines(Z).items():
+    cpu, worst, known = jax.devices("cpu")[0], {}, engines(Z)
+    for name in known if names is None else names:
+        engine, options = known[name]
         with jax.default_device(cpu):
             start = jax.device_get(engine.init(jax.random.key(0), X, y, Z=Z, **options))
         (wanted, params), (losses, own) = (trained(one, start, engine, (X, y, Z), options) for one in (cpu, device))
