@@ -1,4 +1,4 @@
-"""Interactions chosen by their Sobol indices: an additive GP on airfoil noise, beside pyGAM and interpret's EBM.
+"""Interactions chosen by their Sobol indices: an additive GP on airfoil noise, beside pyGAM, statsmodels and EBM.
 
     python -m examples.gam_interactions --data ../shared/data     # row by row into examples/results; resumes there
     python -m examples.gam_interactions --tables                  # the table and the figure from the rows so far
@@ -7,15 +7,17 @@ Data: UCI airfoil self-noise (1503 rows, CC BY 4.0); frequency and thickness ent
 additive GP with all pairs is fitted by minibatches; the fewest pairs are kept such that those left out carry less than
 a hundredth of the variance of f, by the median Sobol indices of that fit to training rows; and these alone are fitted
 anew. Test rows choose nothing; split 0, whose scores were seen while sizes were chosen, is left out. pyGAM has the same
-pairs, as tensor splines, with smoothing by GCV; EBM as many pairs, or as many as it takes by default. EBM has no
-predictive density: it gets a normal one, with the deviation of its errors on a fifth of the training rows, left out of
-a fit made for that.
+pairs, as tensor splines, with smoothing by GCV; statsmodels' ``GLMGam``, which smooths single columns, gets them as
+products of small splines; interpret's EBM as many pairs, or as many as it takes by default. EBM has no predictive
+density: it gets a normal one, with the deviation of its errors on a fifth of the training rows, left out of a fit made
+for that.
 """
 
 import argparse
 import functools
 import itertools
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -42,7 +44,9 @@ ALL_GRID, CHOSEN_GRID = 4, 7  # inducing inputs of a pair, on each axis: few pai
 FIRST = 1  # split: sizes and rates were chosen with the scores of split 0 in view
 LEFT_OUT = 0.01  # share of the variance of f that the pairs left out may carry
 MAIN = "GP, main effects"
-PEERS = ["pyGAM, main effects", "pyGAM, the same pairs", "EBM, as many pairs", "EBM, its own pairs"]
+PEERS = ["pyGAM, main effects", "pyGAM, the same pairs", "statsmodels, main effects", "statsmodels, the same pairs"]
+PEERS += ["EBM, as many pairs", "EBM, its own pairs"]
+PACKAGES = {"pyGAM": "pygam", "statsmodels": "statsmodels", "EBM": "interpret"}
 
 
 def data(folder, smoke):
@@ -140,7 +144,8 @@ def peer(name, pairs, train, test):
     """One row of a peer: a normal predictive density of its own mean and deviation."""
     begun = time.process_time()
     own = numbers(pairs)
-    mean, scale = spline(own, *train, test[0]) if name.startswith("pyGAM") else boosted(name, own, *train, test[0])
+    fit = {"pyGAM": spline, "statsmodels": penalised, "EBM": functools.partial(boosted, name)}[name.split(",")[0]]
+    mean, scale = fit(own, *train, test[0])
     half = stats.norm.ppf(0.95) * scale
     row = scores(test[1], mean, stats.norm(mean, scale).logpdf(test[1]), mean - half, mean + half)
     return row | {"steps": "", "flat": "", "loss": "", "seconds": time.process_time() - begun, "indices": ""}
@@ -159,6 +164,31 @@ def spline(pairs, X, y, X_test):
     best = min(fitted, key=lambda one: one.statistics_["GCV"])
     low, high = best.prediction_intervals(X_test, width=0.9).T
     return best.predict(X_test), (high - low) / (2 * stats.norm.ppf(0.95))
+
+
+def penalised(pairs, X, y, X_test):
+    """statsmodels: penalised splines, one weight by generalised cross-validation; pairs by least squares."""
+    from statsmodels.gam.api import BSplines, GLMGam
+
+    inside = np.clip(X_test, X.min(axis=0), X.max(axis=0))  # splines end with the data
+    levels = [len(np.unique(column)) for column in X.T]
+    smooth = BSplines(X, df=[min(12, max(4, count)) for count in levels], degree=[3 if n > 4 else 2 for n in levels])
+    small = BSplines(X, df=[4 if n > 4 else 3 for n in levels], degree=[3 if n > 4 else 2 for n in levels])
+
+    def linear(inputs):
+        parts = [part.transform(column) for part, column in zip(small.smoothers, inputs.T, strict=True)]
+        products = [(parts[a][:, :, None] * parts[b][:, None, :]).reshape(len(inputs), -1) for a, b in pairs]
+        return np.hstack([np.ones((len(inputs), 1)), *products])
+
+    with warnings.catch_warnings():  # products hold the main effects once more: the shortest solution is taken
+        warnings.filterwarnings("ignore", message="The design matrix is rank-deficient")
+        fitted = [
+            GLMGam(y, exog=linear(X), smoother=smooth, alpha=weight * np.ones(len(levels))).fit()
+            for weight in (0.001, 0.01, 0.1, 1.0, 10.0)
+        ]
+    best = min(fitted, key=lambda one: one.gcv)
+    found = best.get_prediction(exog=linear(inside), exog_smooth=inside)
+    return found.predicted_mean, np.sqrt(best.scale + found.se_mean**2)
 
 
 def boosted(name, pairs, X, y, X_test):
@@ -205,8 +235,7 @@ def main():
     path, surface = options.out / "gam_interactions.csv", options.out / "gam_interactions_surface.csv"
     X, y, masks = data(options.data, options.smoke)
     fits, rows = Fits(X, options), read(path)
-    there = {} if options.tables or options.smoke else {"pyGAM": optional("pygam"), "EBM": optional("interpret")}
-    peers = [name for name in PEERS if there.get(name.split(",")[0])]
+    peers = [] if options.tables or options.smoke else [n for n in PEERS if optional(PACKAGES[n.split(",")[0]])]
     models = [] if options.tables else [ALL, CHOSEN] if options.smoke else [MAIN, ALL, CHOSEN, *peers]
     tasks = list(itertools.product(range(FIRST, FIRST + (1 if options.smoke else options.splits)), models))
     for split, model in sorted(tasks, key=lambda task: task[1].startswith("EBM")):  # the slowest peer comes last
