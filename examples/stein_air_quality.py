@@ -100,7 +100,7 @@ def stein(key, X, y, Z, options, metric=None):
 
 def stein_metric(key, X, y, Z, options):
     """The same in coordinates of the curvature, one kernel over all of them."""
-    return stein(key, X, y, Z, options, ngp.stein.Curvature(every=250, memory=0.8))
+    return stein(key, X, y, Z, options, ngp.stein.Curvature(every=500, memory=0.8))
 
 
 def stein_collapsed(key, X, y, Z, options, kernel=ngp.stein.RBF(), metric=None):  # noqa: B008
