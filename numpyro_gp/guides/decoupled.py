@@ -178,8 +178,9 @@ def orthogonal(
     gamma_step : float
         Of the three natural routes: ``rho`` is ``gamma_step`` times the step of `natural_gradient`.
     eps : float, optional
-        Added to ``diag(H)`` or to the diagonal of ``Q``, in units of the kernel's variance. None is 0.01 for the
-        diagonal routes and the library's relative jitter for the others.
+        Added to ``diag(H)`` or to the diagonal of ``Q``, in the units of the function's variance, and not scaled by
+        the kernel's. None is 0.01 for the diagonal routes, which is meant for standardised targets, and the library's
+        relative jitter for the others.
     train_inputs : bool
         Whether ``Z_gamma`` is a parameter.
     scale : float
