@@ -21,13 +21,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 import numpy as np
 import pytest
-from jaxtyping import install_import_hook
 
-from tests.shapes import shapes_only, strict_modules
+from tests.shapes import install, shapes_only
 
 # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs.
 if "benchmark" not in sys.argv:
-    install_import_hook(strict_modules(), f"{shapes_only.__module__}.{shapes_only.__name__}")
+    install(f"{shapes_only.__module__}.{shapes_only.__name__}")
 
 jax.config.update("jax_enable_x64", True)
 # Programs compiled by an earlier run are read from an ignored folder; benchmarks time what users get, without it.

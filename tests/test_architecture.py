@@ -1,6 +1,7 @@
 """The architecture, as rules that a program can check: layers, what importing does, how files pair up."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -128,6 +129,16 @@ def test_strictly_typed_files_only_grow():
 def test_shapes_in_annotations_are_checked_while_tests_run():
     with pytest.raises(TypeCheckError, match="right"):
         solve_lower(jnp.eye(3), jnp.ones(2))
+    is_strict = lambda name: any(f"{name}.".startswith(f"{module}.") for module in strict_modules())  # noqa: E731
+    found = 0
+    for path, tree in trees().items():
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in tree.body if is_strict(name) else []:
+            if isinstance(node, ast.FunctionDef) and re.search(r"Float\[|Int\[|Bool\[", ast.unparse(node.args)):
+                function = getattr(importlib.import_module(name), node.name)
+                assert hasattr(function, "__wrapped__"), f"{name}.{node.name} is not checked"
+                found += 1
+    assert found > 20
 
 
 def test_no_catch_all_and_no_unfinished_code():
