@@ -23,6 +23,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.eager import one_program
+from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
@@ -105,6 +106,10 @@ class InducingPrior(dist.Distribution):
         if isinstance(process, AbstractBelief):
             return -_divergence(process, self.basis_of(process))
         return _standard_log_density(process.v.reshape(*process.v.shape[: process.v.ndim - self.event_dim], -1))
+
+    def mask(self, mask: ArrayLike) -> dist.Distribution:
+        """Hide members of plates, or the site, as `numpyro.handlers.mask` asks for."""
+        return MaskedPrior(self, mask)
 
     def process(self, value: AbstractBelief | ArrayLike) -> AbstractBelief | Point:
         """The process given a value of this site: a belief, or a point, which may have batch axes on its left."""
@@ -300,14 +305,23 @@ class Observation(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
+        if self.mean_latent.ndim > len(self.batch_shape) + (self.event_dim or self.several):  # the steps of a `scan`
+            each: Array = jax.vmap(lambda own, y: own.log_prob(y))(self, value)
+            return each
+        value = self._shown(value)
         if self.is_certain:
             return self.sum_outputs(self.likelihood.log_prob(value, self.mean_latent))
         return self.sum_outputs(_expected(self.likelihood, value, *self.latent))
 
+    def _shown(self, value: Array) -> Array:
+        """Data with numbers of the support where single outputs are hidden: NaN there would reach the gradient."""
+        return value if self.seen is None else jnp.where(self.seen, value, self.support.feasible_like(value))
+
     def predictive_log_prob(self, value: Array) -> Array:
         """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""
         mean, variance, covariance = self.latent
-        return self.sum_outputs(self.likelihood.predictive_log_prob(value, mean, variance, covariance=covariance))
+        density = self.likelihood.predictive_log_prob(self._shown(value), mean, variance, covariance=covariance)
+        return self.sum_outputs(density)
 
     @property
     def mean(self) -> Array:

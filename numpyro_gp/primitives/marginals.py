@@ -35,6 +35,9 @@ class Marginal(dist.Distribution):
 
     def each(self, function: Callable[..., Result], *own: Array) -> Result:
         """``function(loc, spread, *own)`` of each member; ``own`` ``(..., N)`` has the axes of the plates."""
+        if jax.tree.leaves(self.spread)[0].ndim - 2 > len(self.lead):  # what `scan` stacks: one for each of its steps
+            steps: Result = jax.vmap(lambda step, *own: step.each(function, *own))(self, *own)
+            return steps
         batch, parts = own[0].shape[:-1], (self.loc, self.spread)
         parts = in_plates(parts, self.lead, batch, self.name) if self.lead else parts
         axis = 0 if self.lead else None

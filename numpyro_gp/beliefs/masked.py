@@ -1,0 +1,56 @@
+"""A mask over a site whose value may be a belief."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array, ArrayLike, Shape
+
+
+class MaskedPrior(dist.Distribution):
+    """The log density of ``base_dist`` where ``shown`` is true, and zero elsewhere, whatever the value is.
+
+    `numpyro.distributions.MaskedDistribution` puts other numbers into the hidden places of the value, by array
+    arithmetic that makes the mean of a belief, a point, and its KL divergence would be lost. Here nothing need be
+    hidden: whitened values and beliefs are finite everywhere.
+    """
+
+    pytree_data_fields = ("base_dist", "shown")
+    has_rsample = True
+
+    def __init__(self, base_dist: dist.Distribution, shown: ArrayLike) -> None:
+        batch = jnp.broadcast_shapes(base_dist.batch_shape, jnp.shape(shown))
+        self.base_dist = base_dist.expand(batch)
+        self.shown = shown
+        super().__init__(batch, base_dist.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        found: constraints.Constraint = self.base_dist.support
+        return found
+
+    @property
+    def mean(self) -> Array:
+        found: Array = self.base_dist.mean
+        return found
+
+    @property
+    def variance(self) -> Array:
+        found: Array = self.base_dist.variance
+        return found
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        drawn: Array = self.base_dist.sample(key, sample_shape)
+        return drawn
+
+    rsample = sample
+
+    def log_prob(self, value: Any, intermediates: object = None) -> Array:  # noqa: ARG002
+        found: Array = jnp.where(self.shown, self.base_dist.log_prob(value), 0)
+        return found
+
+    def mask(self, mask: ArrayLike) -> dist.Distribution:
+        """Both masks at once."""
+        return MaskedPrior(self.base_dist, jnp.asarray(self.shown) & mask)

@@ -1,0 +1,71 @@
+"""Data inside of `numpyro.contrib.control_flow.scan`: each step has its own, as if the loop were written out."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro.contrib.control_flow import scan
+from numpyro.infer.util import log_density
+from scipy.stats import multivariate_normal
+
+import numpyro_gp as ngp
+
+STEPS = 4
+SCALES = jnp.asarray([0.3, 0.6, 1.2, 2.4])
+Z = jnp.linspace(-1.0, 1.0, 3)[:, None]
+KERNEL = ngp.kernels.RBF(1.0, 0.7)
+
+
+def data(rows):
+    rng = np.random.default_rng(0)
+    return jnp.asarray(rng.normal(size=(rows, 1))), jnp.asarray(rng.normal(size=(STEPS, rows)))
+
+
+# As many rows as steps: then the scales of the steps would pass for those of the rows.
+@pytest.mark.parametrize("rows", [STEPS, 6])
+@pytest.mark.parametrize("likelihood", [ngp.likelihoods.Gaussian, lambda scale: ngp.likelihoods.StudentT(4.0, scale)])
+@pytest.mark.parametrize("is_belief", [False, True])
+def test_observations_of_a_scan_are_those_of_a_loop(rows, likelihood, is_belief):
+    X, Y = data(rows)
+    mean = jnp.asarray([0.5, -1.0, 0.3])
+    value = ngp.beliefs.Coupled(mean, 0.5 * jnp.eye(3)) if is_belief else mean
+
+    def scanned(Y):
+        f = ngp.gp("f", KERNEL, Z)
+
+        def step(carry, now):
+            with numpyro.plate("data", rows):
+                ngp.observe("y", f(X), likelihood(now[0]), obs=now[1])
+            return carry, None
+
+        scan(step, 0.0, (SCALES, Y), length=STEPS)
+
+    def looped(Y):
+        f = ngp.gp("f", KERNEL, Z)
+        for t in range(STEPS):
+            with numpyro.plate(f"data{t}", rows):
+                ngp.observe(f"y{t}", f(X), likelihood(SCALES[t]), obs=Y[t])
+
+    found, wanted = (log_density(model, (Y,), {}, {"f": value})[0] for model in (scanned, looped))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [STEPS, 6])
+@pytest.mark.parametrize("is_collapsed", [False, True])
+def test_regressions_of_a_scan_have_the_evidence_of_each_step(rows, is_collapsed):
+    X, Y = data(rows)
+
+    def scanned(Y):
+        def step(carry, now):
+            inducing = X if is_collapsed else None
+            ngp.gp_regression("y", KERNEL, X, now[0] ** 2, inducing=inducing, jitter=1e-9, obs=now[1])
+            return carry, None
+
+        scan(step, 0.0, (SCALES, Y), length=STEPS)
+
+    gram = np.exp(-0.5 * (np.asarray(X) - np.asarray(X).T) ** 2 / 0.49)
+    wanted = [
+        multivariate_normal(np.zeros(rows), gram + float(scale) ** 2 * np.eye(rows)).logpdf(np.asarray(y))
+        for scale, y in zip(SCALES, Y, strict=True)
+    ]
+    np.testing.assert_allclose(log_density(scanned, (Y,), {}, {})[0], sum(wanted), rtol=1e-6)
