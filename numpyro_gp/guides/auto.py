@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
@@ -83,6 +84,7 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
+        check_plate_rows(self.model, args, kwargs)
         self.prototype_trace = self._run_model(args, kwargs)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
@@ -106,14 +108,15 @@ class AutoGP(AutoGuide):
 
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        if not self._frames:
-            return
         signature = _signature(args, kwargs)
         if signature not in self._plates_by_call:
+            check_plate_rows(self.model, args, kwargs)
             if len(self._plates_by_call) >= CALLS_KEPT:
                 del self._plates_by_call[next(iter(self._plates_by_call))]
-            self._plates_by_call[signature] = _plates_of(abstract_trace(self.model, args, kwargs))
-        self._use_plates(*self._plates_by_call[signature])
+            own = _plates_of(abstract_trace(self.model, args, kwargs)) if self._frames else ({}, {})
+            self._plates_by_call[signature] = own
+        if self._frames:
+            self._use_plates(*self._plates_by_call[signature])
 
     def _latent(self) -> dict[str, Any]:
         return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, is_array
-from numpyro_gp.checks import check_count, check_key, check_points, check_positive
+from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
+from numpyro_gp.guides.arguments import check_values, reading
 from numpyro_gp.posterior.chunks import predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.rows import find_rows, row_axes
@@ -23,7 +24,7 @@ from numpyro_gp.posterior.tracing import (
     trace_at,
 )
 from numpyro_gp.primitives.programs import traced
-from numpyro_gp.sites import Observation, unwrap
+from numpyro_gp.sites import Observation, Trace, unwrap
 from numpyro_gp.training.batches import check_like_first, layout_of, with_batch
 from numpyro_gp.training.calls import Call, bind, row_arrays
 from numpyro_gp.training.programs import fingerprint, keep_program
@@ -52,9 +53,11 @@ def predict_rows(
     def look() -> tuple[str, frozenset[str], bool, tuple[int, ...]]:
         trace = call.sites(posterior.fitted_model)
         name, plates = data_site(trace, site), new_data_plates(posterior, call, trace, new)
+        check_all_rows(trace, plates)
         return name, plates, has_local(trace, plates), unwrap(trace[name]["fn"]).batch_shape
 
     name, plates, is_local, batch = keep("site", look)
+    check_values(keep("reading", lambda: reading(posterior.fitted_model, call.at, call.arrays)), call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random or is_local)
     axis, total, places = row_axes(call.arrays, cut, batch)
     if not places:  # no array has rows: in one piece
@@ -84,6 +87,15 @@ def predict_rows(
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, chunk_size, keep, first, places)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+
+
+def check_all_rows(trace: Trace, plates: frozenset[str]) -> None:
+    """Refuse minibatches of new data: a prediction has all rows, in their order."""
+    for name in sorted(plates):
+        size, held = trace[name]["args"]
+        if held not in (None, size):
+            got = f"{held} of {size} rows at random, in plate {name!r}"
+            fail("args and kwargs", "arguments with which the model holds all rows", got, "Leave out batch=.")
 
 
 def predict_stream(
@@ -121,6 +133,7 @@ def predict_conditioned(
     shapes = {name: row.shape for name, row in rows.items()}
     keep = keeper(posterior, call, str(key.dtype), gp, shapes, rows["X"].dtype, check_count("chunk_size", chunk_size))
     plates = keep("plates", lambda: new_data_plates(posterior, call))
+    check_values(keep("reading", lambda: reading(posterior.fitted_model, call.at, call.arrays)), call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random)
 
     def one_draw(fixed: Any, draw: Draw, part: tuple[dict[str, Array], Any]) -> Observation:

@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_key, fail, known
-from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.likelihoods import CallableLikelihood, Gaussian
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.sites import Observation
 
@@ -63,6 +63,8 @@ class Prediction:
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
             fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows that are missing.")
+        if not isinstance(self.likelihood, CallableLikelihood):  # the support of these may be another at each draw
+            self.likelihood.check_targets(data)
         return data
 
     def log_density(self, y: ArrayLike) -> Array:

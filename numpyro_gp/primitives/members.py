@@ -32,14 +32,14 @@ class Levels:
         return self.value.reshape(-1)[codes]
 
 
-def check_members(member: Any, sizes: Shape, shape: Shape) -> Array:
-    """Numbers of members, one for each row; of several plates a tuple, which becomes one number."""
+def check_members(member: Any, sizes: Shape, shape: Shape) -> tuple[Array, Array]:
+    """Numbers of members, one for each row (of several plates a tuple, which becomes one), and which of them exist."""
     given = member if isinstance(member, tuple) else (member,)
     cure = "Number members and outputs from 0."
     if len(given) != len(sizes):
         required = f"a tuple of {len(sizes)} arrays, one for each plate"
         fail("member", required, f"{len(given)}", "Pass f.at((first, second), X).")
-    codes = []
+    codes, exist = [], jnp.ones(shape, bool)
     for one, size in zip(given, sizes, strict=True):
         array = check_array("member", one)
         if array.shape != shape or not jnp.issubdtype(array.dtype, jnp.integer):
@@ -52,7 +52,8 @@ def check_members(member: Any, sizes: Shape, shape: Shape) -> Array:
 
         when_known(check, array)
         codes.append(array)
-    return jnp.ravel_multi_index(tuple(codes), sizes, mode="clip") if len(codes) > 1 else codes[0]
+        exist &= (array >= 0) & (array < size)
+    return jnp.ravel_multi_index(tuple(codes), sizes, mode="clip") if len(codes) > 1 else codes[0], exist
 
 
 def marginals_of_rows(

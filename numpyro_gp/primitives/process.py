@@ -93,9 +93,11 @@ class GaussianProcess:
             required = "in a plate or one with outputs, to choose from"
             fail("the process", required, "one without", "Call f(X).", TypeError)
         sizes = self.plates.sizes if self.plates.names else lead
-        codes = check_members(member, sizes, inputs.shape[:1])
+        codes, exist = check_members(member, sizes, inputs.shape[:1])
         mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)
         mean = mean + self._mean_of_rows(codes, inputs)
+        # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
+        mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
         normal = dist.Normal(mean, jnp.sqrt(variance))
         return normal.to_event(1) if self.plates.names and self.outputs is not None else normal
 

@@ -18,6 +18,7 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_shared, fail, known
+from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.internals import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
 from numpyro_gp.guides.setup import in_one_program
 from numpyro_gp.stein.direction import average, forces, healthy_particles
@@ -124,6 +125,7 @@ class SVGD(SteinHooks):
 
     def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
+        check_plate_rows(self.model, args, {**kwargs, **self.static_kwargs})
         return in_one_program(lambda: self._init(rng_key, args, kwargs), self)
 
     def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:

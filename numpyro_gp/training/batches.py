@@ -1,6 +1,6 @@
 """What a fit calls its model with: the same data at every step, or the next batch of a stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
 from numpyro_gp.checks import check_count, fail
+from numpyro_gp.guides.arguments import Arguments, Reading, check_values, reading
 from numpyro_gp.guides.given_rows import GivenRows, refuse_own_parameters
 from numpyro_gp.guides.setup import abstract_trace
 from numpyro_gp.sites import Trace, in_plate, is_latent
@@ -86,16 +87,26 @@ class Stream:
         many steps were done before, each with a batch of its own.
     args, kwargs
         What the model is called with beside the batch.
+    model : callable, optional
+        What checks the values of the first batch while it is traced, and of the others here.
     """
 
-    def __init__(self, source: Any, args: tuple, kwargs: dict[str, Any], placement: Placement | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        placement: Placement | None = None,
+        model: Callable[..., Any] | None = None,
+    ) -> None:
         if not (callable(source) or hasattr(source, "__iter__")) or is_array(source) or isinstance(source, Mapping):
             required = "an iterable of batches, or a function of the number of steps done that returns one"
             cure = "A batch is a tuple of arrays, the model's first arguments, or a dictionary of arrays."
             fail("batches", required, f"a {type(source).__name__}", cure, TypeError)
         fixed, merge = split_arrays((args, kwargs))
         fixed = fixed if placement is None else placement.place(fixed, [False] * len(fixed))
-        self.source, self.fixed, self.placement = source, merge(fixed), placement
+        self.source, self.fixed, self.placement, self.model = source, merge(fixed), placement, model
+        self.reading: Reading | None = None
         self.first: Layout | None = None
         self.waiting: Exception | None = None
         self.start(0)
@@ -132,6 +143,7 @@ class Stream:
         layout = layout_of(name, batch := (batch,) if is_array(batch) else batch)
         self.first = self.first or layout
         check_like_first(name, layout, self.first)
+        self._check_values(name, batch)
         rows, placement = self.first.rows, self.placement
         if placement is not None:
             self._check_parts(name, layout.rows, placement)
@@ -142,6 +154,23 @@ class Stream:
         count = on_devices(np.int32(self.rows - rows + layout.rows), None if placement is None else placement.copies)
         self.now, self.merge = split_arrays((*call, count))
         self.number += 1
+
+    def _check_values(self, name: str, batch: Any) -> None:
+        """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
+        if self.model is None or self.number == 0:
+            return
+        call = with_batch(name, batch, *self.fixed)
+        arrays = [leaf for leaf in jax.tree.leaves(call) if is_array(leaf)]
+        if self.reading is None:
+            found = reading(self.model, lambda arrays: Arguments(*split_arrays(call)[1](arrays)), arrays)
+            fixed = {id(leaf) for leaf in jax.tree.leaves(self.fixed)}
+            held = {number for number, array in enumerate(arrays) if id(array) in fixed}
+            self.reading = Reading([check for check in found.checks if not held.issuperset(check.numbers)], found.rows)
+        try:
+            check_values(self.reading, arrays)
+        except (ValueError, TypeError) as error:
+            error.add_note(f"In {name}.")
+            raise
 
     def _check_parts(self, name: str, rows: int, placement: Placement) -> None:
         """Refuse a batch, or a process's part of it, that does not fill its devices as the others do."""

@@ -26,7 +26,7 @@ def feed_of(engine: Any, batches: Any, key: Array, given: Given) -> tuple[Stream
         kwargs = {**kwargs, "num_data": num_data}
     if batches is not None:
         placement = placement_of(sharding, (), engine)
-        stream = Stream(batches, args, kwargs, placement)
+        stream = Stream(batches, args, kwargs, placement, getattr(engine, "model", None))
         args, kwargs, _ = stream.merge(stream.arrays())
         check_call(engine, args, kwargs)
         return stream, Data(stream.merge, data_part(engine, args, kwargs, stream.rows, num_data), placement)

@@ -23,12 +23,12 @@ from jax import lax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.primitives.own_rows import without_own_rows
 from numpyro_gp.training.batches import Data, Stream, Whole, check_guide
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
 from numpyro_gp.training.engines import check_engine, family
 from numpyro_gp.training.faults import all_finite, explain, standstill
 from numpyro_gp.training.feeds import Given, feed_of
-from numpyro_gp.training.own_rows import without_own_rows
 from numpyro_gp.training.placement import Drawn
 from numpyro_gp.training.programs import fingerprint, keep_program
 from numpyro_gp.training.start import REMEDY, initial_state, look_at_start, parts_of

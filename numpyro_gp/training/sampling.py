@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.infer
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.setup import in_one_program, is_traced
 
 
@@ -30,6 +31,9 @@ class _CompiledStart:
         Where the start that was found has no finite density or gradient, NumPyro's own search runs, which says why.
         """
         own: Any = super()
+        model = getattr(self, "model", None)  # none where there is a potential alone
+        if model is not None and not is_traced():
+            check_plate_rows(model, model_args, model_kwargs or {})
         start = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs or {})  # noqa: E731
         state = in_one_program(start, self)
         if is_traced() or _is_finite(state):

@@ -43,7 +43,7 @@ def _evaluate(program: Jaxpr, constants: Any, inputs: Any, known: dict[int, str]
 
     for equation in program.eqns:
         before = [fact_of(atom) for atom in equation.invars]
-        after = [_learnt(equation, before)] * len(equation.outvars)
+        after = [learnt(equation, before)] * len(equation.outvars)
         name, params, inputs = equation.primitive.name, equation.params, equation.invars
         if name in ("jit", "pjit"):
             given = {number: fact for number, fact in enumerate(before) if fact}
@@ -51,7 +51,7 @@ def _evaluate(program: Jaxpr, constants: Any, inputs: Any, known: dict[int, str]
             results, after = _evaluate(inner.jaxpr, inner.consts, [read(atom) for atom in inputs], given)
         elif name == "select_n" and before[0] == NEVER:
             results, after = [read(inputs[1])], [before[1]]
-        elif name == "gather" and before[1] == COUNTING and _takes_all_rows(params, inputs):
+        elif name == "gather" and before[1] == COUNTING and takes_all_rows(params, inputs):
             results = [read(inputs[0])]
         else:
             equation = equation.replace(params=_body(equation, before)) if name == "scan" else equation
@@ -73,7 +73,7 @@ def _body(equation: Any, before: list[Any]) -> dict[str, Any]:
     return {**params, "jaxpr": jax.make_jaxpr(run)(*empty)}
 
 
-def _learnt(equation: Any, before: list[Any]) -> str | None:
+def learnt(equation: Any, before: list[Any]) -> str | None:
     """What is known of the result of an operation."""
     name, result = equation.primitive.name, equation.outvars[0].aval
     is_whole = jnp.issubdtype(result.dtype, jnp.integer)
@@ -87,7 +87,8 @@ def _learnt(equation: Any, before: list[Any]) -> str | None:
     return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None
 
 
-def _takes_all_rows(params: dict[str, Any], inputs: list[Any]) -> bool:
+def takes_all_rows(params: dict[str, Any], inputs: list[Any]) -> bool:
+    """Whether a gather by counting indices has all rows of its array, in their order."""
     array, rows, how = inputs[0].aval, inputs[1].aval, params["dimension_numbers"]
     return (
         rows.shape == (array.shape[0], 1)

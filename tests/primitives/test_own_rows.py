@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.training.own_rows import without_own_rows
+from numpyro_gp.primitives.own_rows import without_own_rows
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
 Y = X[:, 0]
