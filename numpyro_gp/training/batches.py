@@ -1,5 +1,6 @@
 """What a fit calls its model with: the same data at every step, or the next batch of a stream."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -114,7 +115,7 @@ class Stream:
     def start(self, step: int) -> None:
         """Go to the batch of a step, where the source can be asked for it."""
         if self.first is None or (step and callable(self.source)):
-            self.passes = self.source(step) if callable(self.source) else self.source
+            self.passes = passes_of(self.source, step) if callable(self.source) else self.source
             self.iterator, self.number = iter(self.passes), step
             self._take()
 
@@ -182,6 +183,22 @@ class Stream:
         if rows < first and len(placement.processes) > 1:
             cure = "Leave the rest out, or fill it up with other rows."
             fail(name, f"of {first} rows, as the first part of this process", f"{rows} rows", cure)
+
+
+def passes_of(source: Callable[[int], Any], step: int) -> Any:
+    """What a callable source returns for a step; refuse one that takes no step, or returns nothing to go through."""
+    required = "a function of the number of steps done that returns an iterable of batches"
+    try:
+        inspect.signature(source).bind(step)
+    except TypeError as error:
+        fail("batches", required, f"one to which that cannot be given ({error})", "Write lambda step: ....", TypeError)
+    except ValueError:  # no signature to be looked at
+        pass
+    passes = source(step)
+    if not (hasattr(passes, "__iter__") or hasattr(passes, "__getitem__")):
+        cure = "Return an iterable of tuples of arrays, or write a generator function."
+        fail("batches", required, f"one that returns a {type(passes).__name__}", cure, TypeError)
+    return passes
 
 
 class Layout(NamedTuple):

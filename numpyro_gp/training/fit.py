@@ -104,7 +104,8 @@ def fit(
         same script can be started again and again); a path continues from that file; a
         :class:`FitResult` continues from it. The numbers are those of an uninterrupted run.
     init_params
-        Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``).
+        Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``, which has those of model
+        and guide, and mutable state: other names are refused).
     batches : iterable, or callable ``step -> iterable``
         One batch for each step, in place of data that are too large: a tuple of arrays, the model's first arguments,
         or a dictionary of arrays. NumPy arrays (memory maps too) are copied to the device while the step before

@@ -230,6 +230,9 @@ def test_what_cannot_be_streamed_is_refused():
     for wrong in (DATA, {"y": DATA}, 3):
         with pytest.raises(TypeError, match="batches must be an iterable of batches, or a function of the number"):
             simple(3, wrong)
+    for wrong, said in ((lambda: pieces(), "too many positional arguments"), (lambda step: None, "returns a NoneType")):
+        with pytest.raises(TypeError, match=f"batches must be a function of the number of steps done.*{said}"):
+            simple(3, wrong)
     for wrong in ([], iter([])):
         with pytest.raises(ValueError, match="batches must be as many as there are steps, but got an end after 0"):
             simple(3, wrong)

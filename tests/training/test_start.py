@@ -102,3 +102,49 @@ def test_an_engine_may_be_a_named_tuple():
         result = ngp.fit(jax.random.key(0), Steps(size), 3, jnp.ones(2), progress=False)
         np.testing.assert_array_equal(result.losses, [0.0, -size, -2 * size])
         assert result.params["value"] == 3 * size
+
+
+def named(y, batch=None):
+    """A parameter of the model beside those of the guide, and a mutable state."""
+    seen = numpyro.primitives.mutable("seen", {"count": jnp.zeros(())})
+    seen["count"] = seen["count"] + 1.0
+    location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+    level = numpyro.param("level", 0.0)
+    with numpyro.plate("data", len(y), subsample_size=batch) as rows:
+        numpyro.sample("y", dist.Normal(location + level, 1.0), obs=y[rows])
+
+
+def test_starting_values_of_nothing_are_refused():
+    """NumPyro leaves them out without a word; parameters of model and guide and mutable state are something."""
+
+    def start(**values):
+        svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
+        return ngp.fit(KEY, svi, 1, Y, init_params=values, progress=False)
+
+    result = start(location_auto_loc=jnp.asarray(3.0), level=jnp.asarray(-1.0), seen={"count": jnp.asarray(5.0)})
+    assert (result.params["location_auto_loc"], result.params["level"]) == (3.0, -1.0)
+    assert result.state.mutable_state["seen"]["count"] > 5.0
+    with pytest.raises(ValueError, match=r"init_params must be values of .*'level'.*, but got \['lavel'\]"):
+        start(lavel=jnp.asarray(3.0))
+    with pytest.raises(ValueError, match=r"but got \['location'\]\. Latent sites have no parameter of their own"):
+        start(location=jnp.asarray(3.0))
+    svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
+    with pytest.raises(TypeError, match="init_params must be a dictionary of values by name, but got a list"):
+        ngp.fit(KEY, svi, 1, Y, init_params=[1.0], progress=False)
+
+
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_minibatch_without_rows_is_named(batch):
+    svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
+    match = f"subsample_size of plate 'data' must be at least 1, or None for all rows, but got {batch}"
+    with pytest.raises(ValueError, match=match):
+        ngp.fit(KEY, svi, 1, Y, batch=batch, progress=False)
+
+
+def test_errors_of_the_model_itself_stay_as_they_are():
+    def broken(y):
+        raise TypeError("its own")
+
+    svi = SVI(broken, lambda y: None, optax.sgd(0.0), Trace_ELBO())
+    with pytest.raises(TypeError, match="its own"):
+        ngp.fit(KEY, svi, 1, Y, progress=False)
