@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.training.checkpoints import write_whole
+from numpyro_gp.training.checkpoints import read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
 
@@ -36,10 +36,10 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
 def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]], Any]:
     """Kind, groups of arrays and notes of a file that `write_arrays` made."""
     try:
-        with np.load(Path(path), allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            arrays = [file[f"array_{number}"] for number in range(len(header["arrays"]))]
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        stored = read_whole(Path(path))
+        header = json.loads(str(stored["header"]))
+        arrays = [stored[f"array_{number}"] for number in range(len(header["arrays"]))]
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
         fail("path", "a file written by Posterior.save", f"{str(path)!r} ({error})", "Check the path.")
     if header.get("format") != FORMAT:
         fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", "Save the posterior again.")

@@ -107,6 +107,14 @@ def write_whole(path: Path, **arrays: np.ndarray) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+def read_whole(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name, of a file of `write_whole`; nothing that runs is read."""
+    with zipfile.ZipFile(path):  # of a file of one array, without a name, NumPy makes that array
+        pass
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
 def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
     """Refuse a state that belongs to another model, guide, optimiser or kind of key."""
     for kind in ("parameter", "state"):
@@ -121,22 +129,28 @@ def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> 
 def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -> Position:
     """Where to start: the initial state, or the state and losses to be resumed."""
     if isinstance(resume, FitResult):
+        # A state that is one array may have gone through NumPy.
+        kinds = {None if jax.tree_util.all_leaves([one]) else type(one) for one in (resume.state, state)}
+        if len(kinds) > 1:
+            required = f"a result with a state of this engine, a {type(state).__name__}"
+            got = f"one with a {type(resume.state).__name__}"
+            fail("resume", required, got, "Pass the whole result of fit, of the same kind of engine.", TypeError)
         check_same("resume", describe(engine, resume.state), describe(engine, state))
         return Position(resume.state, (np.asarray(resume.losses),))
     source = path if resume is True else None if resume is False else Path(resume)
     if source is None or not source.exists():
         return Position(state, ())
     try:
-        with np.load(source, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
+        stored = read_whole(source)
         saved, losses = json.loads(str(stored["description"])), stored["losses"]
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError) as error:
+        leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
         got = f"{str(source)!r}, which cannot be read ({error})"
         fail("resume", "a checkpoint written by fit", got, "Delete it, or pass the path of another one.")
     check_same("resume", saved, describe(engine, state))
     template, tree = jax.tree.flatten(state)
-    leaves = [restored(stored[f"leaf_{number}"], leaf) for number, leaf in enumerate(template)]
-    return Position(jax.tree.unflatten(tree, leaves), (losses,))
+    restored_leaves = [restored(one, leaf) for one, leaf in zip(leaves, template, strict=True)]
+    return Position(jax.tree.unflatten(tree, restored_leaves), (losses,))
 
 
 def restored(stored: np.ndarray, leaf: Array) -> Array:

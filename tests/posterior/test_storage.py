@@ -35,6 +35,9 @@ def test_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "other.npz", header=np.asarray('{"format": "x", "arrays": []}'))
     with pytest.raises(ValueError, match="path must be a file of format 'numpyro_gp posterior 1', but got 'x'"):
         read_arrays(tmp_path / "other.npz")
+    np.save(tmp_path / "one.npy", np.ones(2))
+    with pytest.raises(ValueError, match=r"path must be .*one\.npy' \(File is not a zip file"):
+        read_arrays(tmp_path / "one.npy")
     # An array of objects would be a pickle.
     np.savez(tmp_path / "pickle.npz", header=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):

@@ -118,9 +118,22 @@ def test_resume_with_another_problem_names_the_difference(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path):
     (tmp_path / "text.npz").write_text("not a zip file")
     np.savez(tmp_path / "other.npz", a=np.ones(2))
-    for name in ("text.npz", "other.npz"):
+    np.save(tmp_path / "one.npy", np.ones(2))
+    fit(KEY, engine(), 3, DATA, checkpoint=tmp_path / "whole.npz", progress=False)
+    with np.load(tmp_path / "whole.npz") as file:
+        np.savez(tmp_path / "damaged.npz", **{name: file[name] for name in file.files if name != "leaf_1"})
+    np.savez(tmp_path / "list.npz", description=np.asarray("[]"), losses=np.ones(2))
+    for name in ("text.npz", "other.npz", "one.npy", "damaged.npz", "list.npz"):
         with pytest.raises(ValueError, match=rf"resume must be a checkpoint written by fit, but got '.*{name}', which"):
             fit(KEY, engine(), 5, DATA, resume=tmp_path / name, progress=False)
+
+
+def test_a_result_of_another_engine_is_named():
+    half = fit(KEY, engine(), 3, DATA, progress=False)
+    with pytest.raises(TypeError, match="resume must be a result with a state of this engine, a SVIState, but got one"):
+        fit(KEY, engine(), 5, DATA, resume=half._replace(state=None), progress=False)
+    with pytest.raises(TypeError, match=r"resume must be .* a dict, but got one with a SVIState"):
+        fit(KEY, Countdown(), 5, DATA, resume=half, progress=False)
 
 
 def test_failure_writes_the_last_good_state(tmp_path):
