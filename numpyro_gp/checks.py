@@ -66,7 +66,15 @@ def waiting_checks() -> Iterator[list[Waiting]]:
 
 
 def check_array(argument: str, value: ArrayLike) -> Array:
-    """Return ``value`` as an array of numbers of any type."""
+    """Return ``value`` as an array of real numbers of any type."""
+    array = _as_array(argument, value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        cure = "Pass its real part, or real and imaginary parts as two arrays."
+        fail(argument, "an array of real numbers", f"dtype {array.dtype}", cure, TypeError)
+    return array
+
+
+def _as_array(argument: str, value: ArrayLike) -> Array:
     try:
         if not isinstance(value, (str, bytes)):  # NumPy would take text for the name of a type
             return jnp.asarray(value)
@@ -82,7 +90,7 @@ def check_floating(argument: str, value: ArrayLike) -> Array:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    array = check_array(argument, value)
+    array = _as_array(argument, value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         cure = f"Convert it: {argument}.astype(float)."
         fail(argument, "floating point", f"dtype {array.dtype}", cure, TypeError)

@@ -93,9 +93,10 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
         fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
 
     def check(values: np.ndarray) -> None:
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
-            fail(f"obs of site {name!r}", "free of NaN", f"{np.isnan(values).sum()} NaN of {values.size}", cure)
+        cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
+        for kind, is_kind in (("NaN", np.isnan), ("infinity", np.isinf)):
+            if values.dtype.kind == "f" and (found := is_kind(values)).any():
+                fail(f"obs of site {name!r}", f"free of {kind}", f"{found.sum()} {kind} of {values.size}", cure)
 
     when_known(check, data)
     return data

@@ -124,6 +124,8 @@ def test_a_callable_over_several_outputs_takes_all_or_each():
         (jnp.array(0.0), ValueError, "obs of site 'y' must be of the shape of f"),
         (jnp.zeros(0), ValueError, "obs of site 'y' must be of the shape of f"),
         (jnp.array([0.0, jnp.nan, 1.0]), ValueError, "obs of site 'y' must be free of NaN, but got 1 NaN of 3.*numpyro.handlers.mask"),
+        (jnp.array([0.0, -jnp.inf, jnp.inf]), ValueError, "obs of site 'y' must be free of infinity, but got 2 infinity of 3"),
+        (jnp.zeros(3, complex), TypeError, "obs of site 'y' must be an array of real numbers, but got dtype complex128"),
     ],
 )  # fmt: skip
 def test_bad_data(obs, error, message):

@@ -131,6 +131,8 @@ def test_gradient_in_the_hyper_parameters_matches_finite_differences():
         ({"inducing": jnp.zeros((3, 7))}, ValueError, "inducing must be an array with"),
         ({"obs": jnp.zeros(4)}, ValueError, "obs of site 'y' must be of the shape of f"),
         ({"obs": jnp.full(9, jnp.nan)}, ValueError, "free of NaN"),
+        ({"obs": jnp.full(9, jnp.inf)}, ValueError, "obs of site 'y' must be free of infinity"),
+        ({"obs": jnp.ones(9) + 1j}, TypeError, "obs of site 'y' must be an array of real numbers"),
     ],
 )
 def test_bad_input(change, error, message):
@@ -139,3 +141,12 @@ def test_bad_input(change, error, message):
     X, noise = arguments.pop("X"), arguments.pop("noise")
     with pytest.raises(error, match=message):
         ngp.gp_regression("y", kernel_of(case), X, noise, **arguments)
+
+
+def test_a_factorisation_that_fails_is_named():
+    """All entries of the Gram matrix are one. A mean, which the belief's own check would name, was not passed."""
+    X, kernel = jnp.linspace(0.0, 1.0, 4)[:, None], ngp.kernels.RBF(1.0, 1e9)
+    match = r"the covariance of the inducing inputs of site 'y' must be positive definite in float64.*larger jitter"
+    with pytest.raises(ValueError, match=match):
+        ngp.gp_regression("y", kernel, X, 1e-9, inducing=X, obs=jnp.ones(4), jitter=0.0)
+    ngp.gp_regression("y", kernel, X, 1e-9, inducing=X, obs=jnp.ones(4))
