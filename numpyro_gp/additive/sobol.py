@@ -31,7 +31,10 @@ __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_col
 
 @value_type()
 class Indices:
-    """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``."""
+    """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``.
+
+    Of a function without variance, such as a posterior mean of zero, all shares are zero; else they sum to one.
+    """
 
     variance: dict[str, Array]
     index: dict[str, Array]
@@ -129,8 +132,10 @@ def _squares_of(f: AdditiveGP) -> Squares:
 
 
 def _indices(variance: dict[str, Array]) -> Indices:
-    total = sum(variance.values())
-    return Indices(variance, {name: value / total for name, value in variance.items()})
+    """Variances with their shares, which are zero where there is nothing to share."""
+    total = jnp.sum(jnp.stack(list(variance.values())), axis=0)
+    divisor = jnp.where(total == 0, 1.0, total)  # then every D is zero, but for rounding
+    return Indices(variance, {name: value / divisor for name, value in variance.items()})
 
 
 def plug_in(f: AdditiveGP) -> Indices:
@@ -193,6 +198,12 @@ def totals(f: AdditiveGP, indices: Indices) -> dict[int, Array]:
 # ------------------------------------------------------------------------- from a posterior
 
 
+def _check_posterior(posterior: object) -> None:
+    if not isinstance(posterior, Posterior):
+        cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
+        fail("posterior", "an ngp.Posterior", f"a {type(posterior).__name__}", cure, TypeError)
+
+
 def each_draw(
     posterior: Posterior,
     key: Array,
@@ -218,6 +229,7 @@ def each_draw(
     site : str, optional
         Name of the additive site, where there are several.
     """
+    _check_posterior(posterior)
     call = bind(posterior.model, args, kwargs)
     plates = new_data_plates(posterior, call)
     index = posterior.spread(num_draws, posterior.source.is_random)
@@ -254,6 +266,7 @@ def sample(
 
     Each posterior draw gives the same number of draws of its belief; for points it gives one.
     """
+    _check_posterior(posterior)
     check_count("num_samples", num_samples)
     each = math.ceil(num_samples / posterior.spread(num_draws, posterior.source.is_random).size)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)

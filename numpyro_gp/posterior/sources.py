@@ -104,7 +104,14 @@ def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws
     """Draws by site, with one common number of them."""
     if not samples:
         fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
+    # A list could be draws, or chains of them: it is not guessed.
+    wrong = {name: type(leaf).__name__ for name, leaf in samples.items() if not getattr(leaf, "shape", ())}
+    if wrong:
+        cure = "Make one array of each site: np.asarray(values)."
+        fail("mcmc", "made of arrays with the draws on the first axis", f"{wrong}", cure, TypeError)
     sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
+    if 0 in sizes.values():
+        fail("mcmc", "a finished run with draws", f"draws by site {sizes}", "Keep one draw or more.")
     if len(set(sizes.values())) != 1:
         fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
     return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))

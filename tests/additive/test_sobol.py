@@ -157,7 +157,18 @@ def test_each_draw_of_a_posterior(rng):
     np.testing.assert_allclose(sum(shares.index.values()), 1.0, rtol=1e-9)
 
 
+def test_without_variance_there_is_nothing_to_share():
+    line, one = np.linspace(0, 1, 3)[:, None], ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
+    f = process(jnp.zeros(3), {"a": one}, {"a": line})
+    for found in (sobol.plug_in(f), jax.jit(sobol.plug_in)(f)):
+        assert (found.variance["a"], found.index["a"]) == (0.0, 0.0)
+    assert sobol.plug_in(process(jnp.ones(3), {"a": one}, {"a": line})).index["a"] == 1.0
+
+
 def test_bad_input():
+    for call in (sobol.sample, lambda *args: sobol.each_draw(*args[:2], lambda f, key: 0.0, *args[2:])):
+        with pytest.raises(TypeError, match=r"posterior must be an ngp\.Posterior, but got a int\. Use Posterior"):
+            call(3, jax.random.key(0), np.ones((2, 2)))
     line = np.linspace(0, 1, 3)[:, None]
     plain = process(jnp.zeros(3), {"a": RBF(1.0, 1.0)}, {"a": line})
     with pytest.raises(TypeError, match="the kernel of a component must be built from ZeroMean"):

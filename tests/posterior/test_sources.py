@@ -121,3 +121,17 @@ def test_draws_made_for_other_inducing_inputs_are_refused():
     posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 4))})
     with pytest.raises(ValueError, match=r"site 'f' has posterior draws of shape \(4,\), but got data for which"):
         posterior.predict(KEY, X)
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ({"scale": [1.0, 2.0]}, TypeError, "mcmc must be made of arrays with the draws on the first axis.*'scale': 'list'"),
+        ({"scale": np.ones(2), "f": 3.0}, TypeError, r"mcmc must be made of arrays.*but got \{'f': 'float'\}"),
+        ({"scale": np.ones(())}, TypeError, "mcmc must be made of arrays.*'scale': 'ndarray'"),
+        ({"scale": np.ones(0)}, ValueError, r"mcmc must be a finished run with draws, but got draws by site \{'scale': 0\}"),
+    ],
+)  # fmt: skip
+def test_what_holds_no_draws_is_named(draws, error, message):
+    with pytest.raises(error, match=message):
+        ngp.Posterior.from_mcmc(model, draws)
