@@ -11,7 +11,7 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
 from numpyro_gp.criticism.arviz import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
@@ -141,6 +141,7 @@ def compare(
     """
     names = check_posteriors(posteriors, seconds)
     check_key("key", key)
+    y = check_array("y", y)
     check_count("max_parameters", max_parameters)
     table: dict[str, dict[str, Any]] = {}
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
@@ -172,10 +173,18 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     if wrong:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
         fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, .from_mcmc, .from_stein.", TypeError)
+    if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
+        cure = 'Pass {"SVI": 12.5, ...}.'
+        fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)
     unknown = sorted(set(seconds or {}) - set(posteriors))
     if unknown:
         fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
     return list(posteriors)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is one real number, of Python, NumPy or JAX."""
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
 def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
@@ -231,6 +240,9 @@ def in_sample(
 
 def _training_arguments(train: Train | None) -> tuple[tuple[object, ...], dict[str, Any]]:
     """Positional arguments and keywords of the fit."""
+    if train is not None and (isinstance(train, (str, bytes)) or not isinstance(train, (Sequence, Mapping))):
+        required = "a tuple of the arguments of the fit, or a dictionary of them by name"
+        fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
     return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
 
 

@@ -59,7 +59,7 @@ def mean_log_density(log_density: ArrayLike) -> Score:
     >>> float(score.value), float(score.standard_error)
     (-2.0, 1.0)
     """
-    array = jnp.asarray(log_density)
+    array = check_array("log_density", log_density)
     concrete = known(array)
     if concrete is None or not (concrete == -jnp.inf).any():
         array = check_floating("log_density", array)
@@ -302,7 +302,7 @@ def check_probabilities(argument: str, value: ArrayLike) -> Array:
 
 def check_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
     """Probabilities ``(N,)`` of class 1 or ``(N, C)`` of all classes, and whole labels ``(N,)``."""
-    probabilities, labels = check_probabilities("probabilities", probabilities), jnp.asarray(labels)
+    probabilities, labels = check_probabilities("probabilities", probabilities), check_array("labels", labels)
     if probabilities.ndim > 2 or (probabilities.ndim == 2 and probabilities.shape[1] < 2):
         cure = "For two classes pass the probabilities of class 1 with shape (N,)."
         fail("probabilities", "of shape (N,) or (N, C) with C > 1", f"shape {probabilities.shape}", cure)

@@ -49,8 +49,11 @@ def hyperparameters(
     key : PRNG key, optional
         Needed where a variational `Posterior` draws its values.
     """
-    ax = axes_of(ax)
+    if not isinstance(posteriors, Mapping) or not posteriors:
+        cure = 'Pass {"SVI": posterior, ...}.'
+        fail("posteriors", "a dictionary of posteriors or draws by name", f"{posteriors!r:.60}", cure, TypeError)
     rows = {name: _site_draws(name, one, site, key) for name, one in posteriors.items()}
+    ax = axes_of(ax)
     span = _span(list(rows.values()), truth)
     grid = np.linspace(*span, 300)
     labels = list(rows)
@@ -74,7 +77,7 @@ def hyperparameters(
 def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Array | None) -> np.ndarray:
     """Draws of one scalar site."""
     if not isinstance(posterior, Posterior):
-        return vector(f"posteriors[{name!r}]", posterior)
+        return _finite(f"posteriors[{name!r}]", posterior)
     if posterior.samples is not None:
         values = posterior.samples
     else:
@@ -84,7 +87,16 @@ def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Arr
         values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(keys)
     if site not in values:
         fail("site", f"one of {sorted(values)}", repr(site), "Check the spelling.")
-    return vector(f"site {site!r} of posteriors[{name!r}]", values[site])
+    return _finite(f"site {site!r} of posteriors[{name!r}]", values[site])
+
+
+def _finite(argument: str, values: ArrayLike) -> np.ndarray:
+    """Draws of one number, all of them finite: an axis ends somewhere."""
+    draws = vector(argument, values)
+    if wrong := int(np.sum(~np.isfinite(draws))):
+        cure = "Fit again in float64 or with a smaller step, or leave these draws out."
+        fail(argument, "finite", f"{wrong} NaN or infinite draws of {draws.size}", cure)
+    return draws
 
 
 def _smooth(draws: np.ndarray) -> bool:

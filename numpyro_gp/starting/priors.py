@@ -87,6 +87,8 @@ def _log_scale(y: ArrayLike | None) -> float | Array:
     if y is None:
         return 0.0
     targets = check_floating("y", y).reshape(-1, 1)
+    if not targets.size:
+        fail("y", "a non-empty array of targets", f"shape {jnp.shape(y)}", "Leave y out for standardised targets.")
     return jnp.log(_scales("y", targets, "Leave y out for standardised targets.")[0])
 
 

@@ -228,6 +228,24 @@ def test_bad_input(posteriors, call, error, message):
         call(posteriors)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train": X}, "train must be a tuple of the arguments of the fit, or a dictionary of them by name, but got"),
+        ({"train": "y"}, "train must be a tuple of the arguments of the fit"),
+        ({"y": "y"}, "y must be an array of real numbers, but got a str"),
+        ({"y": None}, "y must be an array of real numbers, but got a NoneType"),
+        ({"seconds": {"a": "x"}}, "seconds must be a dictionary of numbers by name of the fit, but got {'a': 'x'}"),
+        ({"seconds": {"a": None}}, "seconds must be a dictionary of numbers"),
+        ({"seconds": 3.0}, "seconds must be a dictionary of numbers"),
+    ],
+)
+def test_arguments_of_another_kind(options, message):
+    posterior = ngp.Posterior.from_mcmc(model, mcmc_like(2))
+    with pytest.raises(TypeError, match=message):
+        compare({"a": posterior}, KEY, X_TEST, **{"y": Y_TEST, **options})
+
+
 @pytest.mark.long
 def test_counts_are_scored():
     """Draws of counts are whole numbers: the 5 % and 95 % quantiles of Poisson(1) are 0 and 3."""

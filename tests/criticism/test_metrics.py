@@ -223,6 +223,14 @@ def test_wrong_classes_are_named(score):
         score(ONE.at[0].set(jnp.nan), LABELS)
 
 
+@pytest.mark.parametrize("wrong", [["cat", "dog"], None])
+def test_what_is_no_array_of_numbers_is_named(wrong):
+    with pytest.raises(TypeError, match=r"labels must be an array of real numbers, but got a (list|NoneType)"):
+        metrics.accuracy(ONE, wrong)
+    with pytest.raises(TypeError, match=r"log_density must be an array of real numbers, but got a (list|NoneType)"):
+        metrics.mean_log_density(wrong)
+
+
 def test_wrong_probabilities_and_scales_are_named():
     with pytest.raises(ValueError, match="pit must be between 0 and 1"):
         metrics.pit_uniformity(2.0 * ONE + 0.5)

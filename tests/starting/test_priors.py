@@ -90,6 +90,8 @@ def test_traced_and_numpy_inputs_give_the_same_prior_in_their_precision(rng):
         (lambda: lengthscale_prior(np.ones((1, 1))), "equal values in columns .0.. .*pass the training inputs"),
         (lambda: lengthscale_prior(np.ones(3)), r"X must be an array of shape \(N, D\)"),
         (lambda: noise_prior(np.full(4, 0.1)), "y must be of values that differ.*Leave y out for standardised"),
+        (lambda: variance_prior(np.zeros(0)), r"y must be a non-empty array of targets, but got shape \(0,\). Leave y"),
+        (lambda: noise_prior(np.zeros((0, 1))), r"y must be a non-empty array of targets, but got shape \(0, 1\)"),
         (lambda: variance_prior(np.arange(3)), "y must be floating point"),
     ],
 )
