@@ -21,6 +21,9 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
     The site's ``log_prob`` is ``E_q(f_n) log p(y_n | f_n)`` for each datum; under the prior or after
     fitting (``obs=None``) the site draws ``y`` from its predictive distribution.
 
+    For leave-one-out densities use `Posterior.to_arviz` or `compare`: `numpyro.infer.log_likelihood`, and ArviZ on an
+    `MCMC` itself, read the ``log_prob`` of the site, which is below the predictive density ``log E_q p(y_n | f_n)``.
+
     Parameters
     ----------
     name : str
