@@ -46,21 +46,30 @@ class Reading(NamedTuple):
     rows: dict[int, int]
 
 
+class RowsOfPlate(str):
+    """The fact ``COUNTING`` of the indices of a plate, and how many rows an array must have that is read by them."""
+
+    size: int
+
+
 class _FirstRows(Messenger):
-    """Plates hold their first rows, 0, 1, 2, ...; ``sizes`` are those of the plates, by how many rows they hold."""
+    """Plates hold their first rows, 0, 1, 2, ...: these, and the sizes of the plates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.sizes: dict[int, int] = {}
+        self.indices: list[Any] = []
+        self.sizes: list[int] = []
         # Where a batch stands for all data, its rows are all that a minibatch of the plate reads.
         self.is_batch = any(isinstance(handler, GivenRows) for handler in active_handlers())
 
     def process_message(self, message: dict[str, Any]) -> None:
-        if message["type"] == "plate" and message["value"] is None:
+        if message["type"] == "plate":
             size, held = message["args"]
             held = size if held is None else held
-            message["value"] = jnp.arange(held)
-            self.sizes[held] = max(held if self.is_batch else size, self.sizes.get(held, 0))
+            if message["value"] is None:  # a minibatch: all others hold theirs already
+                message["value"] = jnp.arange(held)
+            self.indices.append(message["value"])
+            self.sizes.append(held if self.is_batch else size)
 
 
 def reading(model: Callable[..., Any], at: Callable[[Sequence[Any]], Any], arrays: Sequence[Array]) -> Reading:
@@ -68,32 +77,37 @@ def reading(model: Callable[..., Any], at: Callable[[Sequence[Any]], Any], array
     found: list[Callable[..., None]] = []
     plates = _FirstRows()
 
-    def run(arrays: Sequence[Any]) -> list[Any]:
+    def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         bound = at(arrays)
         with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), plates:
             model(*bound.args, **bound.kwargs)
         found.extend(check for check, _ in waiting)
-        return [values for _, values in waiting]
+        return [values for _, values in waiting], plates.indices
 
     try:
         closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(arrays))
     except NEEDS_VALUES:
         return Reading([], {})
     rows: dict[int, int] = {}
-    facts = _facts(closed.jaxpr, list(range(len(arrays))), rows)
-    numbers = jax.tree.unflatten(jax.tree.structure(shapes), facts)
+    indices = {}
+    for var, size in zip(reversed(closed.jaxpr.outvars), reversed(plates.sizes), strict=False):  # they come last
+        indices[var] = RowsOfPlate(COUNTING)
+        indices[var].size = size
+    facts = _facts(closed.jaxpr, list(range(len(arrays))), rows, indices)
+    numbers = jax.tree.unflatten(jax.tree.structure(shapes), facts)[0]
     checks = [
         ArgumentCheck(check, tuple(own))
         for check, own in zip(found, numbers, strict=True)
         if all(isinstance(number, int) for number in own)
     ]
-    return Reading(checks, {number: plates.sizes.get(count, count) for number, count in rows.items()})
+    return Reading(checks, rows)
 
 
-def _facts(program: Jaxpr, known: list[Any], rows: dict[int, int]) -> list[Any]:
+def _facts(program: Jaxpr, known: list[Any], rows: dict[int, int], indices: Mapping[Any, RowsOfPlate]) -> list[Any]:
     """What is known of each result: the number of the array that it is, or a fact of `own_rows`.
 
-    ``rows`` takes the number of each array that is read by counting indices, with the largest count.
+    ``indices`` are those of plates; ``rows`` takes the number of each array that is read by them, with the largest
+    size of such a plate.
     """
     facts: dict[Any, Any] = dict(zip(program.invars, known, strict=True))
 
@@ -103,18 +117,19 @@ def _facts(program: Jaxpr, known: list[Any], rows: dict[int, int]) -> list[Any]:
     for equation in program.eqns:
         before, name = [fact_of(atom) for atom in equation.invars], equation.primitive.name
         if name in ("jit", "pjit"):
-            after = _facts(equation.params["jaxpr"].jaxpr, before, rows)
+            after = _facts(equation.params["jaxpr"].jaxpr, before, rows, {})
         elif name == "select_n" and before[0] == NEVER:
             after = [before[1]]
         elif name == "gather" and before[1] == COUNTING and isinstance(before[0], int):
             how = equation.params["mode"]  # a user may ask for zeros, or NaN, where there is no row
             by_rows = tuple(equation.params["dimension_numbers"].start_index_map) == (0,)
-            if by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP:
-                rows[before[0]] = max(equation.invars[1].aval.shape[0], rows.get(before[0], 0))
+            if by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP and isinstance(before[1], RowsOfPlate):
+                rows[before[0]] = max(before[1].size, rows.get(before[0], 0))
             after = [before[0] if takes_all_rows(equation.params, equation.invars) else None]
         else:
             after = [learnt(equation, before)] * len(equation.outvars)
         facts.update(zip(equation.outvars, after, strict=True))
+        facts.update((var, indices[var]) for var in equation.outvars if var in indices)
     return [fact_of(atom) for atom in program.outvars]
 
 

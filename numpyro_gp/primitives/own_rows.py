@@ -82,7 +82,7 @@ def learnt(equation: Any, before: list[Any]) -> str | None:
     if not before or before[0] != COUNTING:
         return None
     if name == "convert_element_type" or (name in RESHAPES and result.size == equation.invars[0].aval.size):
-        return COUNTING if is_whole else None
+        return before[0] if is_whole else None
     zero = equation.invars[1] if name == "lt" else None
     return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None
 

@@ -71,6 +71,16 @@ def test_other_readings_are_left_alone():
         with numpyro.plate("data", 12) as rows:
             numpyro.sample("y", dist.Normal(float(np.asarray(y).sum()), 1.0).expand(rows.shape))
 
+    def of_groups(level, y):
+        """As many groups as rows in a minibatch."""
+        with numpyro.plate("group", 3) as groups:
+            value = numpyro.sample("level", dist.Normal(level[groups], 1.0))
+        with numpyro.plate("data", 12, subsample_size=3) as rows:
+            numpyro.sample("y", dist.Normal(value.sum(), 1.0), obs=y[rows])
+
+    check_plate_rows(of_groups, (jnp.zeros(3), Y), {})
+    with pytest.raises(ValueError, match="y must be of 12 rows"):
+        check_plate_rows(of_groups, (jnp.zeros(3), Y[:3]), {})
     check_plate_rows(padded, (Y[:7],), {})
     check_plate_rows(coded, (Y[:3], jnp.zeros(12, int)), {})
     check_plate_rows(in_python, (Y[:7],), {})
@@ -84,7 +94,7 @@ def test_checks_of_values_are_found_and_made_again(batch):
     found = reading(process, call.at, call.arrays)
     check_values(found, call.arrays)
     for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
-        with pytest.raises(ValueError, match="must be finite"):
+        with pytest.raises(ValueError, match=r"must be finite|free of infinity"):
             check_values(found, wrong)
 
 
