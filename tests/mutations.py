@@ -166,8 +166,8 @@ FAULTS = [
     Fault(
         "log normaliser of a count forgotten",
         "likelihoods/counts.py",
-        "return y * latent.mean - self._mean(latent) - gammaln(y + 1)",
-        "return y * latent.mean - self._mean(latent)",
+        "return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)",
+        "return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y))",
         "likelihoods/test_counts.py",
     ),
     Fault(

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
+from jax.scipy.special import log_ndtr, logit, logsumexp, ndtr, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.deviances import bernoulli_deviance, log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
 
 LOG_2PI = 1.8378770664093453
@@ -126,7 +127,7 @@ class HeteroscedasticGaussian(Likelihood):
 
 def student_t_log_prob(f: Array, y: Array, df: Array, scale: Array) -> Array:
     """``log p(y | f)`` of Student's t with centre ``f``."""
-    constant = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
+    constant = log_gamma_step(0.5 * df, jnp.full_like(df, 0.5)) - 0.5 * LOG_2PI - jnp.log(scale)
     return constant - 0.5 * (df + 1) * jnp.log1p(((y - f) / scale) ** 2 / df)
 
 
@@ -175,7 +176,12 @@ class StudentT(Likelihood):
 
 def gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:
     """``log p(y | f)`` of a gamma with this shape and scale ``exp(f)``."""
-    return -shape * f - gammaln(shape) + (shape - 1) * jnp.log(y) - y * jnp.exp(-f)
+    return gamma_expected(f, jnp.zeros_like(f), y, shape)
+
+
+def gamma_expected(mean: Array, variance: Array, y: Array, shape: Array) -> Array:
+    """``E log p(y | f)``: but for a term without ``f``, that of ``shape`` Poisson counts of rate ``y exp(-f)``."""
+    return poisson_deviance(-mean, variance, shape, y) - stirling(shape) + jnp.log(shape) - jnp.log(y)
 
 
 @value_type()
@@ -201,9 +207,7 @@ class Gamma(Likelihood):
         check_positive_targets(y)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        shape = like("shape", self.shape, y)
-        tail = y * jnp.exp(-latent.mean + 0.5 * latent.variance)
-        return -shape * latent.mean - gammaln(shape) + (shape - 1) * jnp.log(y) - tail
+        return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
@@ -247,10 +251,9 @@ def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
     """``log p(y | f)`` of ``Beta(m k, (1 - m) k)`` with mean ``m`` from the link; finite where ``m`` underflows."""
     log_m, log_rest = log_link(link, f)
     first, second = concentration * jnp.exp(log_m), concentration * jnp.exp(log_rest)
-    log_k = jnp.log(concentration)
-    # log Gamma(a) = log Gamma(a + 1) - log a, with log a known even where a rounds to zero.
-    normaliser = gammaln(concentration) - gammaln(first + 1) - gammaln(second + 1) + log_m + log_rest + 2 * log_k
-    return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
+    constant = stirling(concentration) - stirling(first) - stirling(second) + jnp.log(concentration)
+    jacobian = (log_m - jnp.log(y)) + (log_rest - jnp.log1p(-y))
+    return constant + jacobian + concentration * bernoulli_deviance(log_m, log_rest, y)
 
 
 @value_type(static=("link",))

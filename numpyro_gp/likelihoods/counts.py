@@ -3,13 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.nn import softplus
-from jax.scipy.special import gammaln
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.quadrature import composite_cuts, expect, log_expect
 
 
@@ -21,7 +20,7 @@ def check_counts(y: ArrayLike) -> None:
 
 def poisson_log_prob(f: Array, y: Array) -> Array:
     """``log p(y | f)`` with rate ``exp(f)``."""
-    return y * f - jnp.exp(f) - gammaln(y + 1)
+    return poisson_deviance(f, jnp.zeros_like(f), y, jnp.ones_like(y)) - stirling(y)
 
 
 @value_type()
@@ -46,7 +45,7 @@ class Poisson(Likelihood):
         check_counts(y)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        return y * latent.mean - self._mean(latent) - gammaln(y + 1)
+        return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
@@ -64,15 +63,19 @@ class Poisson(Likelihood):
 
 def negative_binomial_log_prob(f: Array, y: Array, r: Array) -> Array:
     """``log p(y | f)`` with mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r``."""
-    odds = f - jnp.log(r)
-    return gammaln(y + r) - gammaln(r) - gammaln(y + 1) + y * odds - (y + r) * softplus(odds)
+    return negative_binomial_deviance(f, y, r) + _largest(y, r)
+
+
+def _largest(y: Array, r: Array) -> Array:
+    """``log p(y | f)`` at ``f = log y``, the largest there is."""
+    return stirling(y + r) - stirling(r) - stirling(y) - jnp.log1p(y / r)
 
 
 @value_type()
 class NegativeBinomial(Likelihood):
     """Over-dispersed counts with mean ``exp(f)`` and size ``r``: variance ``exp(f) + exp(2 f) / r`` given ``f``.
 
-    ``E log p`` by 20-node Gauss-Hermite of the only curved term, ``softplus(f - log r)``; the predictive
+    ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``; the predictive
     mass by the composite rule.
     """
 
@@ -92,9 +95,7 @@ class NegativeBinomial(Likelihood):
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
-        centre = latent.mean - jnp.log(r)
-        curved = expect(softplus, centre, latent.variance)
-        return gammaln(y + r) - gammaln(r) - gammaln(y + 1) + y * centre - (y + r) * curved
+        return expect(negative_binomial_deviance, latent.mean, latent.variance, y, r) + _largest(y, r)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
