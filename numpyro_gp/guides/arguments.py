@@ -82,7 +82,8 @@ def reading(model: Callable[..., Any], at: Callable[[Sequence[Any]], Any], array
         with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), plates:
             model(*bound.args, **bound.kwargs)
         found.extend(check for check, _ in waiting)
-        return [values for _, values in waiting], plates.indices
+        indices, plates.indices = plates.indices, []  # no tracer is left behind
+        return [values for _, values in waiting], indices
 
     try:
         closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(arrays))
