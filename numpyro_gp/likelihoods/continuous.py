@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import log_ndtr, logit, logsumexp, ndtr, ndtri
+from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
-from numpyro_gp.likelihoods.deviances import bernoulli_deviance, log_gamma_step, poisson_deviance, stirling
+from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
 
 LOG_2PI = 1.8378770664093453
@@ -251,9 +251,11 @@ def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
     """``log p(y | f)`` of ``Beta(m k, (1 - m) k)`` with mean ``m`` from the link; finite where ``m`` underflows."""
     log_m, log_rest = log_link(link, f)
     first, second = concentration * jnp.exp(log_m), concentration * jnp.exp(log_rest)
-    constant = stirling(concentration) - stirling(first) - stirling(second) + jnp.log(concentration)
-    jacobian = (log_m - jnp.log(y)) + (log_rest - jnp.log1p(-y))
-    return constant + jacobian + concentration * bernoulli_deviance(log_m, log_rest, y)
+    log_k = jnp.log(concentration)
+    # log Gamma(a) = log Gamma(a + 1) - log a, with log a known even where a rounds to zero: there the deviances of the
+    # other likelihoods have no second derivative, so a concentration above 10^4 costs digits in float32.
+    normaliser = gammaln(concentration) - gammaln(first + 1) - gammaln(second + 1) + log_m + log_rest + 2 * log_k
+    return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
 
 
 @value_type(static=("link",))

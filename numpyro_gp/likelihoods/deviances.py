@@ -64,9 +64,10 @@ def _log_of(count: Array) -> Array:
     return jnp.log(jnp.where(count > 0, count, 1.0))
 
 
-def _part_of(gap: Array, count: Array) -> Array:
-    """``gap / count``; infinite, and so never small, for a count of 0."""
-    return jnp.where(count > 0, gap / jnp.where(count > 0, count, 1.0), jnp.inf)
+def _part_of(gap: Array, whole: Array) -> Array:
+    """``gap / whole`` where that is near zero, else infinite: no derivative divides by a whole that rounds to zero."""
+    is_near = jnp.abs(gap) < NEAR * whole
+    return jnp.where(is_near, jnp.where(is_near, gap, 0.0) / jnp.where(is_near, whole, 1.0), jnp.inf)
 
 
 def _log1p_or(u: Array, log: Array) -> Array:
@@ -148,31 +149,3 @@ def _negative_binomial_deviance_jvp(
 
 
 negative_binomial_deviance.defjvp(_negative_binomial_deviance_jvp, symbolic_zeros=True)
-
-
-@jax.custom_jvp
-def bernoulli_deviance(log_p: Array, log_rest: Array, y: Array) -> Array:
-    """``p log(y / p) + (1 - p) log((1 - y) / (1 - p))`` from ``log p`` and ``log(1 - p)``; never positive."""
-    return _balanced(jnp.exp(log_p), jnp.exp(log_rest), *_bernoulli_parts(log_p, log_rest, y))
-
-
-def _bernoulli_parts(log_p: Array, log_rest: Array, y: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """``y / p - 1`` and ``(1 - y) / (1 - p) - 1``, and the logarithms of the ratios."""
-    p, rest = jnp.exp(log_p), jnp.exp(log_rest)
-    gap = jnp.where(p < 0.5, y - p, rest - (1 - y))
-    tiny = jnp.finfo(y.dtype).tiny
-    changes = gap / jnp.maximum(p, tiny), -gap / jnp.maximum(rest, tiny)
-    return changes, (jnp.log(y) - log_p, jnp.log1p(-y) - log_rest)
-
-
-@bernoulli_deviance.defjvp
-def _bernoulli_deviance_jvp(
-    primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]
-) -> tuple[Array, Array]:
-    # What p and 1 - p add themselves, p dlog p + (1 - p) dlog(1 - p), is zero.
-    (log_p, log_rest, y), (p_dot, rest_dot, y_dot) = primals, tangents
-    p, rest = jnp.exp(log_p), jnp.exp(log_rest)
-    changes, logs = _bernoulli_parts(*primals)
-    first, second = (_log1p_or(change, log) for change, log in zip(changes, logs, strict=True))
-    tangent = p * first * p_dot + rest * second * rest_dot + (p / y - rest / (1 - y)) * y_dot
-    return bernoulli_deviance(*primals), tangent

@@ -75,6 +75,8 @@ def _body(equation: Any, before: list[Any]) -> dict[str, Any]:
 
 def learnt(equation: Any, before: list[Any]) -> str | None:
     """What is known of the result of an operation."""
+    if not equation.outvars:  # a callback
+        return None
     name, result = equation.primitive.name, equation.outvars[0].aval
     is_whole = jnp.issubdtype(result.dtype, jnp.integer)
     if name == "iota":
