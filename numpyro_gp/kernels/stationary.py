@@ -1,15 +1,13 @@
 """Kernels of the difference of two points (mathematics.md section 2.1).
 
-Squared distances of centred and scaled inputs are sums of squared differences in up to three columns, as quick there
-and right however many lengthscales the inputs span; beyond, they have the product form ``|a|^2 + |b|^2 - 2 a.b``,
-whose gradient is a matrix product, several times cheaper, and whose error is some ``eps |a|^2``. Kernels are then
-functions of the squared distance ``s = r^2``, each with its closed derivative in ``s``, so that nothing
-differentiates a square root at zero.
+Squared distances of centred and scaled inputs are squared differences in one column, right however many lengthscales
+the inputs span; in several they have the product form ``|a|^2 + |b|^2 - 2 a.b``, whose gradient is a matrix product,
+several times cheaper, and whose error is some ``eps |a|^2``. Kernels are then functions of the squared distance
+``s = r^2``, each with its closed derivative in ``s``, so that nothing differentiates a square root at zero.
 """
 
 import abc
 import math
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -19,29 +17,14 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
 
-# Direct differences in so many columns or fewer: they take the time of the product and its gradient at most.
-DIRECT_COLUMNS = {32: 3, 64: 2}
-
-
-def _are_few(A: Float[Array, "N D"]) -> bool:
-    return A.shape[1] <= DIRECT_COLUMNS.get(jnp.finfo(A.dtype).bits, 3)
-
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``|a_i - b_j|^2``: differences in few columns, whose error is that of the inputs, and the product in many."""
-    return _differences(A, B) if _are_few(A) else _products(A, B)
+    """``|a_i - b_j|^2``: differences in one column, whose error is that of the inputs, and the product in several."""
+    return _differences(A, B) if A.shape[1] == 1 else _products(A, B)
 
 
-def _differences(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``sum_d (a_id - b_jd)^2``, column by column: XLA fuses them, and stores no array of ``(N1, N2, D)``."""
-    return sum((jnp.square(a - b) for a, b in _columns(A, B)), start=jnp.zeros((), A.dtype))
-
-
-def _columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Iterator[tuple[Array, Array]]:
-    """Each column of both, spread over the pairs ``(N1, N2)``."""
-    shape = (len(A), len(B))
-    for d in range(A.shape[1]):
-        yield jnp.broadcast_to(A[:, d, None], shape), jnp.broadcast_to(B[None, :, d], shape)
+def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Array, "N1 N2"]:
+    return jnp.square(A - B.T)
 
 
 @jax.custom_jvp
@@ -71,17 +54,16 @@ def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array,
 @jax.custom_jvp
 def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal."""
-    if _are_few(A):
-        # ``(larger - smaller)^2``: in ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
-        pairs = _columns(A, A)
-        return sum((jnp.square(jnp.maximum(a, b) - jnp.minimum(a, b)) for a, b in pairs), start=jnp.zeros((), A.dtype))
+    if A.shape[1] == 1:
+        # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
+        return jnp.square(jnp.maximum(A, A.T) - jnp.minimum(A, A.T))
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
 
 
 @squared_distances_gram.defjvp
 def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    if _are_few(primals[0]):
+    if primals[0].shape[1] == 1:
         change = jax.jvp(lambda A: _differences(A, A), primals, tangents)[1]
     else:
         # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
