@@ -131,6 +131,15 @@ def air_quality(rows):
     })  # fmt: skip
 
 
+def spread(rows):
+    return plain(rows, {
+        "engine": lambda row: row["engine"].replace("_", ", "),
+        "coordinate": lambda row: row["coordinate"],
+        "mean, in sd of NUTS from its mean": lambda row: number(row["apart"], 2),
+        "sd over that of NUTS": lambda row: number(row["ratio"], 2),
+    })  # fmt: skip
+
+
 def geometry(rows):
     return plain(rows, {
         "target": lambda row: row["target"],
@@ -215,6 +224,7 @@ TABLES = {
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
     "stein_air_quality": air_quality,
     "stein_air_quality_800": air_quality,
+    "stein_air_quality_spread": spread,
     "stein_classification": functools.partial(
         means, by=("dataset", "engine"),
         metrics={"accuracy": 3, "log_density": 3, "calibration_error": 3, "seconds": 0},

@@ -186,7 +186,7 @@ def compare_spread(draws, path):
     for (name, particles), line in zip(flat.items(), axes, strict=True):
         for site, ax in zip(reference, line, strict=True):
             ngp.stein.plot_spread(particles, site, {"NUTS": reference}, ax=ax)
-            ax.set_title(name if site == "variance" else "")
+            ax.set_title(name.replace("_", ", ") if site == "variance" else "", loc="left")  # in place of its own
             apart = float((particles[site].mean() - reference[site].mean()) / reference[site].std())
             ratio = float(particles[site].std() / reference[site].std())
             rows.append({"engine": name, "coordinate": site, "apart": apart, "ratio": ratio})
