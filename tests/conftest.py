@@ -22,11 +22,11 @@ import jax
 import numpy as np
 import pytest
 
-from tests.shapes import install, shapes_only
+from tests.shapes import install
 
 # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs.
 if "benchmark" not in sys.argv:
-    install(f"{shapes_only.__module__}.{shapes_only.__name__}")
+    install()
 
 jax.config.update("jax_enable_x64", True)
 # Programs compiled by an earlier run are read from an ignored folder; benchmarks time what users get, without it.

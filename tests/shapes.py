@@ -37,7 +37,7 @@ def shapes_only(function: Callable[..., Any]) -> Callable[..., Any]:
     return beartype(function)
 
 
-def install(package: str) -> None:
+def install() -> None:
     """Check the modules of `strict_modules` from their next import on.
 
     jaxtyping would wrap every function, also those inside of others whenever they are defined; those without a shape
@@ -61,4 +61,4 @@ def install(package: str) -> None:
         return decorate
 
     jaxtyping.jaxtyped = wrap_shapes
-    jaxtyping.install_import_hook(strict_modules(), package)
+    jaxtyping.install_import_hook(strict_modules(), f"{__name__}.{shapes_only.__name__}")

@@ -29,6 +29,9 @@ from numpyro_gp.training.batches import check_like_first, layout_of, with_batch
 from numpyro_gp.training.calls import Call, bind, row_arrays
 from numpyro_gp.training.programs import fingerprint, keep_program
 
+# What `keeper` returns: ``keep(name, build)``.
+Keep = Callable[[str, Callable[[], Any]], Any]
+
 
 def predict_rows(
     posterior: Any,
@@ -57,7 +60,7 @@ def predict_rows(
         return name, plates, has_local(trace, plates), unwrap(trace[name]["fn"]).batch_shape
 
     name, plates, is_local, batch = keep("site", look)
-    check_values(keep("reading", lambda: reading(posterior.fitted_model, call.at, call.arrays)), call.arrays)
+    check_call(posterior, call, keep)
     index = posterior.spread(num_samples, posterior.source.is_random or is_local)
     axis, total, places = row_axes(call.arrays, cut, batch)
     if not places:  # no array has rows: in one piece
@@ -87,6 +90,11 @@ def predict_rows(
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, chunk_size, keep, first, places)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+
+
+def check_call(posterior: Any, call: Call, keep: Keep) -> None:
+    """The checks that the model makes of its arguments, which a program is traced with once."""
+    check_values(keep("reading", lambda: reading(posterior.fitted_model, call.at, call.arrays)), call.arrays)
 
 
 def check_all_rows(trace: Trace, plates: frozenset[str]) -> None:
@@ -133,7 +141,7 @@ def predict_conditioned(
     shapes = {name: row.shape for name, row in rows.items()}
     keep = keeper(posterior, call, str(key.dtype), gp, shapes, rows["X"].dtype, check_count("chunk_size", chunk_size))
     plates = keep("plates", lambda: new_data_plates(posterior, call))
-    check_values(keep("reading", lambda: reading(posterior.fitted_model, call.at, call.arrays)), call.arrays)
+    check_call(posterior, call, keep)
     index = posterior.spread(num_samples, posterior.source.is_random)
 
     def one_draw(fixed: Any, draw: Draw, part: tuple[dict[str, Array], Any]) -> Observation:
@@ -162,7 +170,7 @@ def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | N
     return at_each_draw(one, posterior, draws_of(key, index), check_points("X", X, leading=True), call.arrays)
 
 
-def keeper(posterior: Any, call: Call, *options: Any) -> Callable[[str, Callable[[], Any]], Any]:
+def keeper(posterior: Any, call: Call, *options: Any) -> Keep:
     """``keep(name, build)``: what a model was traced for, not traced again while all that it is made of is the same.
 
     That is the model, the guide, the options, and the shapes and types of draws and data; see `fingerprint`.

@@ -163,7 +163,8 @@ class Stream:
         call = with_batch(name, batch, *self.fixed)
         arrays = [leaf for leaf in jax.tree.leaves(call) if is_array(leaf)]
         if self.reading is None:
-            found = reading(self.model, lambda arrays: Arguments(*split_arrays(call)[1](arrays)), arrays)
+            merge = split_arrays(call)[1]
+            found = reading(self.model, lambda arrays: Arguments(*merge(arrays)), arrays)
             fixed = {id(leaf) for leaf in jax.tree.leaves(self.fixed)}
             held = {number for number, array in enumerate(arrays) if id(array) in fixed}
             self.reading = Reading([check for check in found.checks if not held.issuperset(check.numbers)], found.rows)
