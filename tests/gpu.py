@@ -18,9 +18,10 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.util import initialize_model
+from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
+from numpyro_gp.guides.setup import abstract_trace, in_one_program
 
 ROWS, COLUMNS, POINTS, STEPS = 400, 3, 50, 3
 # What a step in single precision may differ by: sums of a thousand terms in another order. Ten bits would give 1e-3.
@@ -108,10 +109,9 @@ def away(found, wanted):
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted)) if np.isfinite(found).all() else np.inf
 
 
-def trained(device, start, engine, data, options):
+def trained(device, step, start, engine, data):
     """Losses and parameters after some steps on one device."""
     with jax.default_device(device):
-        step = jax.jit(lambda state, X, y, Z: engine.update(state, X, y, Z=Z, **options))
         state, losses = jax.device_put(start, device), []
         arrays = jax.device_put(data, device)
         for _ in range(STEPS):
@@ -130,9 +130,12 @@ def predicted(device, engine, params, data, Z):
 def potential(device, model, data, Z):
     """The density that NUTS sees, and its gradient."""
     with jax.default_device(device):
-        found = initialize_model(jax.random.key(0), model, model_args=data, model_kwargs={"Z": Z})
-        point = jax.tree.map(lambda leaf: 0.1 * jnp.ones_like(leaf), found.param_info.z)
-        return jax.device_get(jax.value_and_grad(found.potential_fn)(point))
+        data, Z = jax.tree.map(jnp.asarray, (data, Z))
+        sites = abstract_trace(model, data, {"Z": Z}).items()
+        latent = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
+        point = {name: jnp.full(value.shape, 0.1, value.dtype) for name, value in latent.items()}
+        density = jax.jit(jax.value_and_grad(lambda point: potential_energy(model, data, {"Z": Z}, point)))
+        return jax.device_get(density(point))
 
 
 def compare(device, dtype, names=None):
@@ -142,8 +145,10 @@ def compare(device, dtype, names=None):
     for name in known if names is None else names:
         engine, options = known[name]
         with jax.default_device(cpu):
-            start = jax.device_get(engine.init(jax.random.key(0), X, y, Z=Z, **options))
-        (wanted, params), (losses, own) = (trained(one, start, engine, (X, y, Z), options) for one in (cpu, device))
+            setup = lambda: engine.init(jax.random.key(0), X, y, Z=Z, **options)  # noqa: B023, E731
+            start = jax.device_get(in_one_program(setup, engine))
+        step = jax.jit(lambda state, X, y, Z: engine.update(state, X, y, Z=Z, **options))  # noqa: B023
+        (wanted, params), (losses, own) = (trained(one, step, start, engine, (X, y, Z)) for one in (cpu, device))
         found = {"losses": away(losses, wanted), "parameters": away(own, params)}
         if name in ("Adam", "orthogonal", "deep"):
             found["predictions"] = away(*(predicted(one, engine, params, (X, y), Z) for one in (device, cpu)))

@@ -6,6 +6,7 @@ A score that is a mean over data comes with its standard error, which treats ent
 independent, and is NaN for a single one.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -72,11 +73,7 @@ def mean_log_density(log_density: ArrayLike) -> Score:
 def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
     """Root of the mean squared error; its standard error by the delta method, ``se(mse) / (2 rmse)``."""
     mean, y = check_pair("mean", mean, "y", y)
-    mse = mean_score(jnp.square(mean - y))
-    root = jnp.sqrt(mse.value)
-    positive = root > 0
-    error = jnp.where(positive, mse.standard_error / (2.0 * jnp.where(positive, root, 1.0)), mse.standard_error)
-    return Score(root, error)
+    return root_mean_score(mean, y)
 
 
 def mae(mean: ArrayLike, y: ArrayLike) -> Score:
@@ -96,9 +93,7 @@ def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
     >>> print(f"{crps_gaussian([0.0], 1.0, [0.0]).value:.4f}")  # (sqrt(2) - 1) / sqrt(pi)
     0.2337
     """
-    z, scale = standardised(mean, scale, y)
-    terms = z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5
-    return mean_score(scale * terms)
+    return mean_score(crps_terms(*standardised(mean, scale, y)))
 
 
 def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
@@ -222,12 +217,30 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
 # ------------------------------------------------------------------------------- shared by the scores
 
 
+@jax.jit
 def mean_score(terms: Array) -> Score:
     """Mean of all entries and ``sd / sqrt(N)``."""
     spread = jnp.std(terms, ddof=1) if terms.size > 1 else jnp.full((), jnp.nan, terms.dtype)
     return Score(jnp.mean(terms), spread / terms.size**0.5)
 
 
+@jax.jit
+def root_mean_score(mean: Array, y: Array) -> Score:
+    """What `rmse` returns, of arrays that were checked."""
+    mse = mean_score(jnp.square(mean - y))
+    root = jnp.sqrt(mse.value)
+    positive = root > 0
+    error = jnp.where(positive, mse.standard_error / (2.0 * jnp.where(positive, root, 1.0)), mse.standard_error)
+    return Score(root, error)
+
+
+@jax.jit
+def crps_terms(z: Array, scale: Array) -> Array:
+    """What each datum gives to `crps_gaussian`."""
+    return scale * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5)
+
+
+@functools.partial(jax.jit, static_argnames="dtype")
 def share(event: Array, dtype: jnp.dtype) -> Score:
     """Share ``p`` of true entries and its binomial standard error ``sqrt(p (1 - p) / N)``."""
     value = jnp.mean(event.astype(dtype))

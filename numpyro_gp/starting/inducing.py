@@ -5,6 +5,7 @@ All functions run once, before a fit, on the training inputs ``(N, D)``, and ret
 than there are distinct rows is refused. Distances use the columns as they are: scale them first.
 """
 
+import functools
 from typing import Protocol
 
 import jax
@@ -66,12 +67,9 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     """
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
-    offset = jnp.mean(X, axis=0, keepdims=True)  # the product form of the distance needs centred inputs
-    centred = X - offset
-    indices, distinct = plus_plus(check_key("key", key), centred, int(num_inducing))
+    centres, distinct = clusters(check_key("key", key), X, int(num_inducing), num_iterations)
     check_distinct(num_inducing, distinct)
-    centres: Array = lloyd(centred, centred[indices], num_iterations)
-    return centres + offset
+    return centres
 
 
 def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
@@ -195,9 +193,6 @@ def plus_plus(key: Array, X: Array, size: int) -> tuple[Array, Array]:
     return indices, distinct
 
 
-plus_plus = jax.jit(plus_plus, static_argnames="size")
-
-
 def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
     """Sums ``(M, D)`` and counts ``(M,)`` of the rows nearest to each centre, and ``min_m |x_n - z_m|^2`` ``(N,)``."""
     size, columns = centres.shape
@@ -220,7 +215,6 @@ def assign(X: Array, centres: Array) -> tuple[Array, Array, Array]:
     return sums, counts, distances.reshape(-1)[: X.shape[0]]
 
 
-@jax.jit
 def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
     """Move every centre to the mean of its rows until none moves; an empty one to a far row."""
 
@@ -236,6 +230,15 @@ def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
 
     start = (jnp.asarray(0), centres, jnp.asarray(True))
     return lax.while_loop(lambda carry: (carry[0] < num_iterations) & carry[2], move, start)[1]
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def clusters(key: Array, X: Array, size: int, num_iterations: int) -> tuple[Array, Array]:
+    """Centres of k-means and the number of distinct rows among those it began with."""
+    offset = jnp.mean(X, axis=0, keepdims=True)  # the product form of the distance needs centred inputs
+    centred = X - offset
+    indices, distinct = plus_plus(key, centred, size)
+    return lloyd(centred, centred[indices], num_iterations) + offset, distinct
 
 
 def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:

@@ -4,7 +4,8 @@
 operation is compiled alone, about a hundred before the first step. Here the same code is compiled as a whole.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from numpyro_gp.guides.setup import in_one_program, is_traced
 
 
 class _CompiledStart:
-    """What `NUTS` and `HMC` here do otherwise than NumPyro's: ``init`` is one program."""
+    """What `NUTS` and `HMC` here do otherwise than NumPyro's: what is eager there is one program."""
 
     def init(
         self,
@@ -39,6 +40,14 @@ class _CompiledStart:
         if is_traced() or _is_finite(state):
             return state
         return start()
+
+    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Any) -> Callable[[Any], Any]:
+        """What makes sites of a state's values: NumPyro's own, as one program for the first state, which is eager."""
+        own: Any = super()
+        transform = own.postprocess_fn(model_args, model_kwargs)
+        if getattr(self, "model", None) is None:
+            return cast("Callable[[Any], Any]", transform)
+        return lambda values: transform(values) if is_traced() else in_one_program(lambda: transform(values))
 
 
 def _is_finite(state: Any) -> bool:

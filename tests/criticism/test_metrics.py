@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from numpyro_gp.criticism import metrics
+from tests.programs import counted
 
 
 @pytest.fixture
@@ -35,6 +36,13 @@ def test_rmse_and_its_standard_error(rng):
     jackknife = np.sqrt(399 / 400 * ((leave_one_out - leave_one_out.mean()) ** 2).sum())
     # The error of the mean square itself (without the delta method) is 2.8 times as large.
     np.testing.assert_allclose(score.standard_error, jackknife, rtol=0.02)
+
+
+def test_an_error_is_one_program(rng):
+    mean, y = jnp.asarray(rng.normal(size=(2, 43)))
+    with counted() as programs:
+        metrics.rmse(mean, y)
+    assert programs.count == 1
 
 
 def test_perfect_single_and_excluded_data():

@@ -10,6 +10,7 @@ import pytest
 
 from numpyro_gp.starting import inducing
 from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
+from tests.programs import counted
 
 KEY = jax.random.key(5)
 
@@ -143,6 +144,13 @@ def test_no_array_of_all_distances_is_built():
     shapes = jax.make_jaxpr(inducing.lloyd)(jnp.zeros((50_000, 2)), jnp.zeros((300, 2)), 3)
     assert "50000,300" not in str(shapes)
     assert "4096,300" in str(shapes)
+
+
+def test_kmeans_is_one_program(rng):
+    X = jnp.asarray(rng.normal(size=(41, 3)))
+    with counted() as programs:
+        kmeans(KEY, X, 7)
+    assert programs.count == 1
 
 
 def test_empty_cluster_restarts_at_the_farthest_row():
