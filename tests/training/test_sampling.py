@@ -50,6 +50,7 @@ def with_values(X, y=None):
     numpyro.sample("y", dist.Normal(jnp.cos(scale), 1.0).to_event(1), obs=y)
 
 
+@pytest.mark.long
 def test_deterministic_sites_cost_a_chain_no_program_of_their_own():
     """NumPyro computes them for the first state operation by operation, to see their shapes."""
     ran(ngp.NUTS(with_values), X, Y)  # the operations of counting and of keys
