@@ -6,7 +6,6 @@ A score that is a mean over data comes with its standard error, which treats ent
 independent, and is NaN for a single one.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_array, check_count, check_floating, check_positive, fail, known
 from numpyro_gp.linalg import einsum
 
@@ -217,14 +217,14 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
 # ------------------------------------------------------------------------------- shared by the scores
 
 
-@jax.jit
+@one_program
 def mean_score(terms: Array) -> Score:
     """Mean of all entries and ``sd / sqrt(N)``."""
     spread = jnp.std(terms, ddof=1) if terms.size > 1 else jnp.full((), jnp.nan, terms.dtype)
     return Score(jnp.mean(terms), spread / terms.size**0.5)
 
 
-@jax.jit
+@one_program
 def root_mean_score(mean: Array, y: Array) -> Score:
     """What `rmse` returns, of arrays that were checked."""
     mse = mean_score(jnp.square(mean - y))
@@ -234,13 +234,13 @@ def root_mean_score(mean: Array, y: Array) -> Score:
     return Score(root, error)
 
 
-@jax.jit
+@one_program
 def crps_terms(z: Array, scale: Array) -> Array:
     """What each datum gives to `crps_gaussian`."""
-    return scale * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5)
+    terms: Array = scale * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5)
+    return terms
 
 
-@functools.partial(jax.jit, static_argnames="dtype")
 def share(event: Array, dtype: jnp.dtype) -> Score:
     """Share ``p`` of true entries and its binomial standard error ``sqrt(p (1 - p) / N)``."""
     value = jnp.mean(event.astype(dtype))

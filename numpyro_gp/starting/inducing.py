@@ -67,9 +67,9 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     """
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
-    centres, distinct = clusters(check_key("key", key), X, int(num_inducing), num_iterations)
-    check_distinct(num_inducing, distinct)
-    return centres
+    found: tuple[Array, Array] = clusters(check_key("key", key), X, int(num_inducing), num_iterations)
+    check_distinct(num_inducing, found[1])
+    return found[0]
 
 
 def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
