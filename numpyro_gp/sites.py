@@ -96,6 +96,12 @@ class InducingPrior(dist.Distribution):
     def variance(self) -> Array:
         return jnp.ones(self.event_shape, self.dtype)
 
+    @property
+    def loc(self) -> Array:
+        """Asked for by `LocScaleReparam`, which has nothing to do here."""
+        cure = f"Leave {self.name!r} out of its config: its values are whitened already."
+        fail("a site of LocScaleReparam", "one with loc and scale", f"the process {self.name!r}", cure, AttributeError)
+
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         return jax.random.normal(key, sample_shape + self.shape(), self.dtype)
 

@@ -89,6 +89,9 @@ class AutoGP(AutoGuide):
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
+        if inside := [name for name in mine if "_scan_current_index" in latent[name]["infer"]]:
+            cure = "Make the process before the scan and use it in there, or sample the model with ngp.NUTS."
+            fail("a process under a guide", "outside of control_flow.scan", f"{sorted(inside)} inside", cure)
         self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
         self._use_plates(*_plates_of(self.prototype_trace))
         self._fitted_sizes = dict(self._full_sizes)

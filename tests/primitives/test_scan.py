@@ -5,6 +5,7 @@ import numpy as np
 import numpyro
 import pytest
 from numpyro.contrib.control_flow import scan
+from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal
 
@@ -69,3 +70,44 @@ def test_regressions_of_a_scan_have_the_evidence_of_each_step(rows, is_collapsed
         for scale, y in zip(SCALES, Y, strict=True)
     ]
     np.testing.assert_allclose(log_density(scanned, (Y,), {}, {})[0], sum(wanted), rtol=1e-6)
+
+
+def with_processes(Y):
+    """A process for each step."""
+    X = jnp.linspace(-1.0, 1.0, Y.shape[1])[:, None]
+
+    def step(carry, now):
+        f = ngp.gp("f", KERNEL, Z)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=now)
+        return carry, None
+
+    scan(step, 0.0, Y)
+
+
+def test_processes_of_a_scan_are_sampled_and_refused_by_guides():
+    _, Y = data(5)
+    X = jnp.linspace(-1.0, 1.0, 5)[:, None]
+    values = jnp.asarray(np.random.default_rng(1).normal(size=(STEPS, 3)))
+
+    def looped(Y):
+        for t in range(STEPS):
+            f = ngp.gp(f"f{t}", KERNEL, Z)
+            with numpyro.plate(f"data{t}", 5):
+                ngp.observe(f"y{t}", f(X), ngp.likelihoods.Gaussian(0.3), obs=Y[t])
+
+    found, _ = log_density(with_processes, (Y,), {}, {"f": values})
+    wanted, _ = log_density(looped, (Y,), {}, {f"f{t}": values[t] for t in range(STEPS)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    guide = ngp.AutoGP(with_processes)
+    with numpyro.handlers.seed(rng_seed=0), pytest.raises(ValueError, match=r"outside of control_flow.scan.*\['f'\]"):
+        guide(Y)
+
+
+def test_a_process_has_no_scale_for_reparameterisations():
+    def model():
+        ngp.gp("f", KERNEL, Z)
+
+    moved = numpyro.handlers.reparam(model, config={"f": LocScaleReparam()})
+    with pytest.raises(AttributeError, match=r"the process 'f'\. Leave 'f' out of its config"):
+        numpyro.handlers.seed(moved, 0)()
