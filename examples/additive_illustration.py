@@ -71,6 +71,39 @@ def closed_forms(kernels, inducing, X, y, noise, rank):
     return bounds | {"full (optimum)": (best.belief, float(best.bound))}
 
 
+def posterior_at(model, values):
+    """A posterior whose sites hold given values: a belief for the process, points for the rest."""
+
+    def held(*_, **__):  # a guide with nothing left to fit
+        for name, value in values.items():
+            fn = ngp.Belief(value) if name == "f" else dist.Delta(value, event_dim=jnp.ndim(value))
+            numpyro.sample(name, fn)
+
+    return ngp.Posterior.from_svi(model, held, {})
+
+
+def errors_of(found):
+    """For each component the size of the truth, the error of its mean, and how much of it the 90 % band holds."""
+    truth, rows = TRUTH | {"x0:x1": pair}, []
+    for name, effect in found.items():
+        target = truth[name](*np.meshgrid(*effect.axes, indexing="ij"))
+        error = float(np.sqrt(np.mean((effect.mean - target) ** 2)))
+        inside = float(np.mean(np.abs(effect.mean - target) < 1.645 * effect.scale))
+        rows.append([name, float(np.sqrt(np.mean(target**2))), error, inside])
+    return rows
+
+
+def shares_of(found, errors, drawn):
+    """For each component its share of the true variance beside its Sobol index."""
+    limits = ngp.sobol.intervals(drawn)
+    true_parts = {name: float(np.mean(row[1] ** 2)) for name, row in zip(found, errors, strict=True)}
+    total = sum(true_parts.values())
+    return [
+        [name, true_parts[name] / total, float(jnp.median(drawn.index[name])), *map(float, limits[name])]
+        for name in true_parts
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
@@ -102,31 +135,12 @@ def main():
     text = show([[name, value] for name, (_, value) in beliefs.items()], ["belief", "bound"])
     chosen = points | {"f": beliefs[f"structured, rank {options.rank}"][0]}
 
-    def held(*_, **__):  # a guide with nothing left to fit
-        for name, value in chosen.items():
-            fn = ngp.Belief(value) if name == "f" else dist.Delta(value, event_dim=jnp.ndim(value))
-            numpyro.sample(name, fn)
-
-    kept = ngp.Posterior.from_svi(model, held, {})
-
-    truth = TRUTH | {"x0:x1": pair}
+    kept = posterior_at(model, chosen)
     found = ngp.effects(kept, jax.random.key(1), X, design=layout, grid=61, num_draws=1)
-    errors = []
-    for name, effect in found.items():
-        mesh = np.meshgrid(*effect.axes, indexing="ij")
-        target = truth[name](*mesh)
-        error = float(np.sqrt(np.mean((effect.mean - target) ** 2)))
-        inside = float(np.mean(np.abs(effect.mean - target) < 1.645 * effect.scale))
-        errors.append([name, float(np.sqrt(np.mean(target**2))), error, inside])
+    errors = errors_of(found)
     text += show(errors, ["component", "size of truth", "error", "share in 90 % band"])
     drawn = ngp.sobol.sample(kept, jax.random.key(2), X, num_samples=500, num_draws=1)
-    limits = ngp.sobol.intervals(drawn)
-    true_parts = {name: float(np.mean(row[1] ** 2)) for name, row in zip(found, errors, strict=True)}
-    total = sum(true_parts.values())
-    shares = [
-        [name, true_parts[name] / total, float(jnp.median(drawn.index[name])), *map(float, limits[name])]
-        for name in true_parts
-    ]
+    shares = shares_of(found, errors, drawn)
     text += show(shares, ["component", "true share", "Sobol index", "5 %", "95 %"])
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "additive_illustration.csv").write_text(text)

@@ -62,6 +62,35 @@ def write(args, results):
                 writer.writerow([result["model"], metric, f"{result[metric]:.5g}", args.steps, args.samples])
 
 
+def fit_and_score(name, args, training, held_out, grid):
+    """One model: what was fitted (model, guide, parameters), and its row with the density on a grid of x and y."""
+    model, guide = deep_models.build(name, jnp.asarray(training[0]), args.inducing, carry_latent=True)
+    samples, progress = args.samples if "LV" in name else 1, not args.quiet
+    options = {"steps": args.steps, "batch": args.batch, "samples": samples, "seed": args.seed, "progress": progress}
+    result, seconds = deep_models.train(model, guide, *training, **options)
+    fitted = (model, guide, result.params)
+    scored, density, _ = deep_models.score(*fitted, *held_out, num_samples=args.draws)
+    x, y = grid
+    drawn, *_ = deep_models.score(*fitted, x[:, None], np.zeros(len(x)), num_samples=args.draws)
+    return fitted, {
+        "model": name,
+        "log_density": density,
+        "seconds": seconds,
+        "normality": float(np.median(shapiro_wilk(np.asarray(scored.sample(500))))),
+        "density": np.asarray(density_on_grid(drawn, y)),
+        "bound": -np.mean(result.losses[-200:]),
+    }
+
+
+def advice(fitted, training):
+    """What the effective sample sizes of the latent inputs say."""
+    drawn = latent_posterior(jax.random.key(2), *fitted, *training, num_samples=50, num_draws=2)
+    size = np.asarray(drawn.effective_sample_size)
+    share = np.mean(size < 5)
+    found = "fine" if share < 0.2 else "q(w) misses mass: more samples or a wider encoder"
+    return f"  latent inputs: median ESS {np.median(size):.0f} of 50, {share:.0%} below 5: {found}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS)
@@ -85,42 +114,21 @@ def main():
     test = np.random.default_rng(args.seed).random(len(data)) < 0.1
     X, Y = data[:, :1], data[:, 1]
     x, y = np.linspace(X.min(), X.max(), 160), np.linspace(-2.2, 2.2, 90)
+    training, held_out = (X[~test], Y[~test]), (X[test], Y[test])
     results = []
     print(f"{len(data)} points, {test.sum()} held out; {args.steps} steps of {args.batch}, K = {args.samples}")
     print(f"{'model':14s} {'log density':>12s} {'seconds':>8s} {'ms/step*':>8s} {'median W':>9s}")
     for name in args.models:
-        model, guide = deep_models.build(name, jnp.asarray(X[~test]), args.inducing, carry_latent=True)
-        samples = args.samples if "LV" in name else 1
-        result, seconds = deep_models.train(
-            model,
-            guide,
-            X[~test],
-            Y[~test],
-            steps=args.steps,
-            batch=args.batch,
-            samples=samples,
-            seed=args.seed,
-            progress=not args.quiet,
-        )
-        scored, density, _ = deep_models.score(model, guide, result.params, X[test], Y[test], num_samples=args.draws)
-        normality = float(np.median(shapiro_wilk(np.asarray(scored.sample(500)))))
-        grid, *_ = deep_models.score(model, guide, result.params, x[:, None], np.zeros(len(x)), num_samples=args.draws)
-        row = {"model": name, "log_density": density, "seconds": seconds, "normality": normality}
-        results.append(
-            {**row, "density": np.asarray(density_on_grid(grid, y)), "bound": -np.mean(result.losses[-200:])}
-        )
+        fitted, result = fit_and_score(name, args, training, held_out, (x, y))
+        results.append(result)
+        density, seconds, normality = (result[key] for key in ("log_density", "seconds", "normality"))
         print(
             f"{name:14s} {density:12.3f} {seconds:8.1f} {1e3 * seconds / args.steps:8.1f} {normality:9.3f}", flush=True
         )
         picture(args.out / "dgp_letters.png", data, results, x, y)
         write(args, results)
         if "LV" in name:
-            key = jax.random.key(2)
-            drawn = latent_posterior(key, model, guide, result.params, X[~test], Y[~test], num_samples=50, num_draws=2)
-            size = np.asarray(drawn.effective_sample_size)
-            share = np.mean(size < 5)
-            advice = "fine" if share < 0.2 else "q(w) misses mass: more samples or a wider encoder"
-            print(f"  latent inputs: median ESS {np.median(size):.0f} of 50, {share:.0%} below 5: {advice}")
+            print(advice(fitted, training))
     print("* with compilation")
     best = max(results, key=lambda r: r["log_density"])
     print(f"\nBest by held-out log density: {best['model']} ({best['log_density']:.3f}).")
