@@ -36,6 +36,8 @@ Integrand = Callable[..., Array]
 Batch = Float[Array, "*batch"]
 Cuts = Float[Array, "*batch K"] | None
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
+NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
+HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
 
@@ -206,8 +208,26 @@ def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cut
 def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None) -> Batch:
     """``log E exp(fun(f, *args))``: log densities stay logarithms, shifted by their own log mean before ``exp``.
 
-    Parameters as in `expect`. Minus infinity where every node underflows.
+    Parameters as in `expect`. Minus infinity where every node underflows. With cuts, which are those of
+    `composite_cuts` then, or several of them side by side, nodes go where the product is: for an outlier that is far
+    from ``mean``. There ``N(mean, variance) = N(mean + a variance, variance) exp(a (mean - f) + a^2 variance / 2)``
+    for an ``a`` that is a constant for differentiation.
     """
+    still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
+    if cuts is None:
+        return _log_expect(fun, mean, variance, *args, cuts=None)
+    tilt = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts))
+
+    def tilted(f: Array, tilt: Array, start: Array, *given: Array) -> Array:
+        return fun(f, *given) - tilt * (f - start)
+
+    moved = mean + tilt * variance
+    constant = tilt * (mean - still_mean) + 0.5 * tilt**2 * variance
+    return constant + _log_expect(tilted, moved, variance, tilt, still_mean, *args, cuts=cuts)
+
+
+def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts) -> Batch:
+    """`log_expect` with its nodes around ``mean``."""
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
     points, weights = rule(still_mean, still_variance, cuts)
     values = fun(points, *[a[..., None] for a in still_args])
@@ -218,6 +238,42 @@ def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts:
         return jnp.exp(fun(f, *given[:-1]) - given[-1])
 
     return shift + jnp.log(_expect(shifted, mean, variance, cuts, (*args, shift)))
+
+
+def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Float[Array, "*batch K"]) -> Batch:
+    """The ``a`` of `log_expect`: zero where ``fun(f) + log N(f; mean, variance)`` has its mode within `NEAR` of it.
+
+    Between the mean and where ``fun`` is largest, the centre of the cuts, the mode is found by bisection. The slope at
+    the mean limits how far away it can be where ``fun`` is concave, and both ends are tried where it is not.
+    """
+    scale = jnp.sqrt(variance)[..., None]
+    own = [a[..., None] for a in args]
+
+    def density(z: Array) -> Array:
+        return fun(mean[..., None] + scale * z, *own) - 0.5 * z**2
+
+    def rises(z: Array) -> Array:
+        change: Array = jax.jvp(density, (z,), (jnp.ones_like(z),))[1]
+        return change
+
+    smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
+    centres = (cuts[..., len(WIDTHS) // 2 :: len(WIDTHS)] - mean[..., None]) / jnp.maximum(scale, smallest)
+    nearer = jnp.sign(centres) * jnp.minimum(jnp.abs(centres), jnp.abs(rises(jnp.zeros_like(centres))))
+    far = jnp.concatenate([centres, nearer], axis=-1)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        is_before = rises(middle) * jnp.sign(far) > 0
+        return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
+
+    low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(far), far))
+    found = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
+    heights = density(found)
+    best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=-1, keepdims=True)
+    mode = jnp.take_along_axis(found, best, axis=-1)
+    tilt = ((mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest))[..., 0]
+    return jnp.where(jnp.isfinite(tilt), tilt, 0.0)
 
 
 def spread_points(

@@ -5,16 +5,15 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax import lax
 from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import gammaln, log_ndtr, logit, logsumexp, ndtr, ndtri
+from jax.scipy.special import gammaln, log_ndtr, logit, ndtr, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
-from numpyro_gp.quadrature import composite_cuts, composite_rule, expect, floored_sqrt, log_expect
+from numpyro_gp.quadrature import composite_cuts, expect, floored_sqrt, log_expect
 
 LOG_2PI = 1.8378770664093453
 
@@ -22,6 +21,11 @@ LOG_2PI = 1.8378770664093453
 def normal_log_prob(residual: Array, variance: Array) -> Array:
     """``log N(residual; 0, variance)``."""
     return -0.5 * (LOG_2PI + jnp.log(variance) + residual**2 / variance)
+
+
+def given_noise(z: Array, residual: Array, tilt: Array, rest: Array, mean: Array, scale: Array) -> Array:
+    """``log N(residual; tilt z, rest + exp(mean + scale z))``."""
+    return normal_log_prob(residual - tilt * z, rest + jnp.exp(mean + scale * z))
 
 
 def log_link(link: str, f: Array) -> tuple[Array, Array]:
@@ -106,10 +110,9 @@ class HeteroscedasticGaussian(Likelihood):
         peak = jnp.where(tilt == 0, 0.0, residual / steep)
         width = jnp.where(tilt == 0, 1.0, jnp.sqrt(rest + jnp.exp(mean_g)) / jnp.abs(steep))
         cuts = [composite_cuts(turn, 1.0 / scale_g, y), composite_cuts(peak, width, y)]
-        z, weights = composite_rule(lax.stop_gradient(jnp.concatenate(cuts, axis=-1)))
-        noise = jnp.exp(mean_g[..., None] + scale_g[..., None] * z)
-        log_density = normal_log_prob(residual[..., None] - tilt[..., None] * z, rest[..., None] + noise)
-        return logsumexp(log_density, b=weights, axis=-1)
+        given = (residual, tilt, rest, mean_g, scale_g)
+        zero, one = jnp.zeros_like(residual), jnp.ones_like(residual)
+        return log_expect(given_noise, zero, one, *given, cuts=jnp.concatenate(cuts, axis=-1))
 
     def _mean(self, latent: Latent) -> Array:
         return latent.mean[..., 0]
