@@ -2,21 +2,23 @@
 
 Under the product measure of its zero-mean kernels the components are orthogonal, ``Var f = sum_c D_c`` with
 ``D_c = int f_c^2 dnu``. The index of a component is its share; the total index of an input sums those of all components
-that read it. Components without a zero-mean kernel have no such decomposition and are refused; constants are left out.
+that read it. Components without a zero-mean kernel have no such decomposition and are refused, as are two of the same
+columns, which are not orthogonal; constants are left out.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
-from numpyro_gp.checks import check_count, check_key, check_level, fail
+from numpyro_gp.checks import check_count, check_key, check_level, fail, when_known
 from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.linalg import matmul
@@ -104,6 +106,8 @@ def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
 def squares(basis: AdditiveBasis) -> Squares:
     """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4)."""
     gram, prior = {}, {}
+    read: dict[tuple[int, ...], str] = {}
+    measures: dict[int, tuple[str, object]] = {}
     for name, part in zip(basis.names, basis.parts, strict=True):
         scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
         used = [column for column, _ in factors]
@@ -111,6 +115,12 @@ def squares(basis: AdditiveBasis) -> Squares:
             fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", "Name each once.")
         if not factors:
             continue
+        if (other := read.setdefault(tuple(sorted(used)), name)) != name:
+            cure = "Variances of two functions of the same columns do not add up: give each set of columns one kernel."
+            fail("components", "of different columns each", f"{other!r} and {name!r}, both of {sorted(used)}", cure)
+        for column, kernel in factors:
+            own = kernel.probabilities if isinstance(kernel, ZeroMeanCategory) else kernel.measure
+            _check_measure(column, measures.setdefault(column, (name, own)), (name, own))
         integral, diagonal = scale**2, scale
         for column, kernel in factors:
             squared, trace = _one_integral(kernel, part.inducing[:, column])
@@ -120,6 +130,24 @@ def squares(basis: AdditiveBasis) -> Squares:
     if not gram:
         fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
     return Squares(gram, prior)
+
+
+def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
+    """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
+
+    def check(*leaves: np.ndarray) -> None:
+        half = len(leaves) // 2
+        if not all(a.shape == b.shape and np.allclose(a, b) for a, b in zip(leaves[:half], leaves[half:], strict=True)):
+            differ()
+
+    def differ() -> NoReturn:
+        got = f"others for {first[0]!r} and {second[0]!r}"
+        fail(f"the measure of column {column}", "the same in all components", got, "Use one measure for each column.")
+
+    structures: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
+    if structures[0] != structures[1]:
+        differ()
+    when_known(check, *jax.tree.leaves(first[1]), *jax.tree.leaves(second[1]))
 
 
 def _squares_of(f: AdditiveGP) -> Squares:

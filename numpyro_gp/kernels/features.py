@@ -128,7 +128,7 @@ def _(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) ->
 @features.register
 def _(kernel: Periodic, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     if points.shape[1] == 1:
-        numbers = jnp.arange(min(num, HARMONICS) + 1, dtype=points.dtype)
+        numbers = jnp.arange(HARMONICS + 1, dtype=points.dtype)
         return Partial(_harmonics, kernel, numbers)
     # An RBF kernel of the points on the circles.
     return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
@@ -157,7 +157,7 @@ def _waves(kernel: _Stationary, centre: Array, frequencies: Float[Array, "G E"],
     return (jnp.sqrt(kernel.variance) * _pair(angles),)
 
 
-# More harmonics than a lengthscale of 0.05 periods needs.
+# All that a lengthscale above 0.03 needs; of shorter ones, those that there are carry the whole variance.
 HARMONICS = 256
 
 
@@ -170,6 +170,7 @@ def _harmonics(kernel: Periodic, numbers: Float[Array, " C"], X: Float[Array, "N
     profile = jnp.exp(precision * jnp.asarray(np.cos(turns[1]) - 1, precision.dtype))
     fold = np.where(np.arange(count + 1) == 0, 1, 2) / nodes
     weights = matmul(jnp.asarray(np.cos(turns) * fold[:, None], precision.dtype), profile)
+    weights = weights / jnp.sum(weights)  # one, where these are all harmonics
     known = weights > jnp.finfo(weights.dtype).eps
     roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
     angles = 2 * math.pi * X / per_input("period", kernel.period, X) * numbers[None, :]

@@ -188,6 +188,24 @@ def test_bad_input():
         sobol.each_draw(single, jax.random.key(0), lambda f, key: 0.0, line)
 
 
+def test_components_that_are_not_orthogonal_are_refused():
+    """A trend and a wiggle of one column: the variances of the two summed to half as much again as that of the sum."""
+    points = jnp.linspace(0.1, 0.9, 3)[:, None]
+    trend, wiggle = (ZeroMean(RBF(1.0, scale), Uniform()).on(0) for scale in (0.5, 0.1))
+    other = ZeroMean(RBF(1.0, 0.5), Uniform(0.0, 2.0)).on(0) * ZeroMean(RBF(1.0, 0.5), Uniform()).on(1)
+    for kernels, message in (
+        ({"trend": trend, "wiggle": wiggle}, r"'trend' and 'wiggle', both of \[0\]"),
+        (
+            {"trend": trend, "pair": other},
+            "measure of column 0 must be the same in all components, .* 'trend' and 'pair'",
+        ),
+    ):
+        columns = 1 + ("pair" in kernels)
+        inducing = dict.fromkeys(kernels, jnp.tile(points, columns))
+        with pytest.raises(ValueError, match=message):
+            sobol.plug_in(process(jnp.ones(6), kernels, inducing))
+
+
 def test_processes_of_groups_are_refused():
     kernels, Z = {"a": ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)}, jnp.array([[0.2], [0.7]])
     with numpyro.plate("group", 3):
