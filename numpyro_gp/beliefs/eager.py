@@ -43,7 +43,7 @@ def one_program(function: Function) -> Function:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
-        if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and _is_of_library(structure)):
+        if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
             return function(*arguments)
         outcome = compiled(*arguments)
         for check, values in zip(outcome.checks, outcome.values, strict=True):
@@ -54,11 +54,16 @@ def one_program(function: Function) -> Function:
 
 
 @functools.lru_cache(maxsize=1000)
-def _is_of_library(structure: Any) -> bool:
-    """Whether a tree is made of containers and classes of this library, and holds no function."""
+def is_of_library(structure: Any) -> bool:
+    """Whether a tree is made of containers and classes of this library, and holds no function.
+
+    A function of the user's own may read globals that change, and so may the methods of a class: nothing compiled for
+    one tree then serves an equal one.
+    """
     node = structure.node_data()
     if node is not None and node[0] not in (tuple, list, dict, type(None)):
         fields = node[1] if isinstance(node[1], tuple) else ()
-        if not node[0].__module__.startswith("numpyro_gp.") or any(map(callable, fields)):
+        is_own = getattr(node[0], "is_users_own", False) or not node[0].__module__.startswith("numpyro_gp.")
+        if is_own or any(map(callable, fields)):
             return False
-    return all(map(_is_of_library, structure.children()))
+    return all(map(is_of_library, structure.children()))

@@ -73,6 +73,9 @@ class Closure:
     transformation holds in their place.
     """
 
+    # Equal structures do not mean equal functions: globals that the code reads are in neither (`beliefs.eager`).
+    is_users_own = True
+
     def __init__(self, function: Callable[..., object]) -> None:
         leaves, structure = jax.tree.flatten(_contents(function))
         self.arrays = [leaf for leaf in leaves if _is_array(leaf)]

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
 from numpyro_gp.primitives.functions import FunctionDraw, function_draw
+from numpyro_gp.primitives.programs import compiled
 from numpyro_gp.training.calls import Call
 
 # Numbers that the features of some functions at all rows may take together.
@@ -71,12 +71,12 @@ def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
         fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
     together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
-    return _evaluated(method, functions.draws, inputs, together, is_own)
+    return _evaluated(functions.draws, inputs, method=method, together=together, is_own=is_own)
 
 
-@partial(jax.jit, static_argnums=(0, 3, 4))
-def _evaluated(method: Any, draws: FunctionDraw, inputs: Array, together: int, is_own: bool) -> Any:
-    """Compiled once for all functions of one structure."""
+@compiled
+def _evaluated(draws: FunctionDraw, inputs: Array, *, method: Any, together: int, is_own: bool) -> Any:
+    """A method of many functions, or of each at inputs of its own."""
     if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
     return jax.lax.map(lambda pair: method(*pair), (draws, inputs), batch_size=together)

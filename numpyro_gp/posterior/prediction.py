@@ -14,6 +14,7 @@ from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_key, fail, known
 from numpyro_gp.likelihoods import CallableLikelihood, Gaussian
 from numpyro_gp.posterior.chunks import padded
+from numpyro_gp.primitives.programs import compiled
 from numpyro_gp.sites import Observation
 
 ROWS_TOGETHER = 2**16
@@ -86,7 +87,7 @@ class Prediction:
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
         keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
-        draws = _sample(self._chunks[number], keys, order.size // self.num_draws)
+        draws = _sample(self._chunks[number], keys, times=order.size // self.num_draws)
         flat = draws.reshape((-1, *draws.shape[2:]))
         return _first(flat[order[:count]], self._sizes[number], 1 + self._axis)
 
@@ -119,7 +120,7 @@ def _each(function: Callable[..., object], chunk: Observation, *extra: Array) ->
     return jax.lax.map(lambda own: function(own, *extra), chunk, batch_size=size)
 
 
-@jax.jit
+@compiled
 def _moments(chunk: Observation) -> tuple[Array, ...]:
     """Mean and variance of new data, then of the latent function."""
     means, variances = _each(lambda o: (o.mean, o.variance), chunk)
@@ -127,14 +128,14 @@ def _moments(chunk: Observation) -> tuple[Array, ...]:
     return means.mean(0), variances.mean(0) + means.var(0), latent.mean(0), spread.mean(0) + latent.var(0)
 
 
-@jax.jit
+@compiled
 def _log_density(chunk: Observation, y: Array) -> Array:
     each = _each(lambda o, own: o.predictive_log_prob(own), chunk, y)
     return logsumexp(each, axis=0) - math.log(each.shape[0])
 
 
-@partial(jax.jit, static_argnames="times")
-def _sample(chunk: Observation, keys: Array, times: int) -> Array:
+@compiled
+def _sample(chunk: Observation, keys: Array, *, times: int) -> Array:
     """Draws ``(S, times, rows, ...)``."""
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 

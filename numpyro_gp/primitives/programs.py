@@ -5,15 +5,19 @@ of all its values, and the numbers written in it. A closure, a global number, a 
 gives another program. Arrays that the function closes over, parameters, draws, random keys and data are arguments.
 """
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jaxlib
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from numpyro_gp.beliefs.eager import is_of_library
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 # How many programs are kept: the oldest leave first.
 SIZE = 128
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
@@ -78,6 +82,22 @@ def run(function: Callable[..., object], *arguments: object) -> Any:
     program, constants, structure = traced(function, *arguments)
     compiled = kept(program, None, lambda: jax.jit(as_function(program)))
     return jax.tree.unflatten(structure, compiled(*constants, *jax.tree.leaves(arguments)))
+
+
+def compiled(function: Function) -> Function:
+    """``jax.jit`` of a function of arrays and values, with keywords that are static; for all calls of one structure.
+
+    Where the user's own functions or classes are among the arguments it is `run`, which sees what their code reads.
+    """
+    quick = functools.cache(lambda names: jax.jit(function, static_argnames=names))
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **static: Any) -> Any:
+        if is_of_library(jax.tree.structure(arguments)):
+            return quick(tuple(sorted(static)))(*arguments, **static)
+        return run(functools.partial(function, **static), *arguments)
+
+    return cast("Function", call)
 
 
 def same_program(first: Jaxpr, second: Jaxpr) -> bool:

@@ -1,18 +1,20 @@
 """Compiled programs that are kept: by the object they belong to, weakly, and by everything that they were made of.
 
 A program made from a Python function has the values that the function read built in. `fingerprint` says what those
-are: two fingerprints are equal only where tracing again would read the same values, so that a kept program is never
-stale. What it sees, for a function: its code, default values, closure, and the globals that it names, and so
-on inside functions and methods of the user's own. Arrays of JAX, which cannot change, and objects of other kinds count
-by identity, NumPy arrays and containers by content, objects with attributes by their attributes. Functions
-of installed libraries are taken as they are.
+are: two fingerprints are equal only where tracing again would read the same values. What it sees, for a
+function: its code, default values, closure, and the globals that it names, also as attributes of a module, and so on
+inside functions, methods and classes of the user's own. Arrays of JAX, which cannot change, and objects of other kinds
+count by identity, NumPy arrays and containers (such as ``os.environ``) by content, objects by their attributes and
+their class. Installed libraries are taken as they are. Files, clocks and what a library returns are not seen.
 """
 
 import functools
 import hashlib
+import sys
 import types
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,48 +45,118 @@ class Identity:
 
 def fingerprint(*values: object) -> Hashable:
     """A hashable description of values, equal for two calls only if tracing would read the same from both."""
-    return tuple(_describe(value, frozenset()) for value in values)
+    seen = _Seen()
+    return tuple(_describe(value, seen) for value in values)
 
 
-def _describe(value: Any, above: frozenset[int]) -> Hashable:
+class _Seen:
+    """What has been described so far: it is held, so that no other object takes its address."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[int, object]] = {}
+        self.modules: set[tuple[types.ModuleType, tuple[str, ...]]] = set()  # with the names that were looked up
+
+    def place(self, value: object) -> int | None:
+        """The place of what was described before; None, once, for what is new."""
+        if id(value) in self._places:
+            return self._places[id(value)][0]
+        self._places[id(value)] = len(self._places), value
+        return None
+
+
+def _describe(value: Any, seen: _Seen, names: tuple[str, ...] = ()) -> Hashable:
+    """``names`` are those of the code that the value was found in: of a module, they are what the code may read."""
     if isinstance(value, PLAIN):
         return type(value), value
-    if isinstance(value, (jax.Array, type, types.ModuleType, types.BuiltinFunctionType)) or id(value) in above:
+    if isinstance(value, (jax.Array, types.BuiltinFunctionType)):
         return Identity(value)
     if isinstance(value, np.ndarray):
         return value.shape, str(value.dtype), hashlib.sha1(np.ascontiguousarray(value).tobytes()).hexdigest()
-    within = above | {id(value)}
+    if isinstance(value, types.MethodType):  # made anew each time that it is asked for
+        return "method", _describe((value.__func__, value.__self__), seen)
+    if isinstance(value, types.ModuleType):  # read by name, and so not once for all
+        return Identity(value), _describe_module(value, seen, names)
+    if (place := seen.place(value)) is not None:
+        return "described", place
     if isinstance(value, Mapping):
-        return type(value), tuple((_describe(k, within), _describe(v, within)) for k, v in value.items())
+        return type(value), tuple((_describe(k, seen), _describe(v, seen)) for k, v in value.items())
     if isinstance(value, (tuple, list, set, frozenset)):
-        return type(value), tuple(_describe(item, within) for item in value)
+        return type(value), tuple(_describe(item, seen) for item in value)
     if isinstance(value, functools.partial):
-        return "partial", _describe((value.func, value.args, value.keywords), within)
-    if isinstance(value, types.MethodType):
-        return "method", _describe((value.__func__, value.__self__), within)
+        return "partial", _describe((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.FunctionType):
-        return _describe_function(value, within)
+        return _describe_function(value, seen)
+    if isinstance(value, type):
+        return _describe_class(value, seen)
+    if isinstance(value, (staticmethod, classmethod)):
+        return type(value), _describe(value.__func__, seen)
+    if isinstance(value, property):
+        return "property", _describe((value.fget, value.fset), seen)
     if isinstance(getattr(value, "__wrapped__", None), types.FunctionType):  # what jax.jit returns
-        return Identity(value), _describe(value.__wrapped__, within)
+        return Identity(value), _describe(value.__wrapped__, seen)
     # A guide of a library fills its private attributes in its first run, from what else is described here.
     is_library = type(value).__module__.partition(".")[0] in LIBRARIES and hasattr(value, "prototype_trace")
-    attributes = vars(value) if hasattr(value, "__dict__") else {}
-    kept = {k: v for k, v in attributes.items() if not (is_library and (k[0] == "_" or k == "prototype_trace"))}
-    return Identity(value), _describe(kept, within)
+    kept = {k: v for k, v in _attributes(value) if not (is_library and (k[0] == "_" or k == "prototype_trace"))}
+    return Identity(value), _describe(kept, seen), _describe(type(value), seen)
 
 
-def _describe_function(function: types.FunctionType, above: frozenset[int]) -> Hashable:
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    """Attributes of an object, also those that its classes have places for."""
+    yield from getattr(value, "__dict__", {}).items()
+    for cls in type(value).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _describe_function(function: types.FunctionType, seen: _Seen) -> Hashable:
     if (function.__module__ or "").partition(".")[0] in LIBRARIES:
-        return Identity(function.__code__), _describe(closed_over(function), above)
-    named = [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
-    contents = (closed_over(function), function.__defaults__, function.__kwdefaults__, named)
-    return Identity(function.__code__), _describe(contents, above)
+        return Identity(function.__code__), _describe(closed_over(function), seen)
+    names = _names(function.__code__)
+    named = [_describe(function.__globals__[name], seen, names) for name in names if name in function.__globals__]
+    held = [_describe(value, seen, names) for value in closed_over(function)]
+    defaults = _describe((function.__defaults__, function.__kwdefaults__), seen)
+    return Identity(function.__code__), tuple(held), tuple(named), defaults
 
 
-def _names(code: types.CodeType) -> list[str]:
+def _describe_module(module: types.ModuleType, seen: _Seen, names: tuple[str, ...]) -> Hashable:
+    """What code may read of a module; of an installed one, settings alone, which are no code."""
+    if module.__name__.partition(".")[0] in LIBRARIES or (module, names) in seen.modules:
+        return ()
+    seen.modules.add((module, names))
+    own = vars(module)
+    found = [own[name] for name in names if name in own]
+    if _is_installed(module.__name__):
+        found = [value for value in found if isinstance(value, (*PLAIN, Mapping, list, np.ndarray))]
+    return tuple(_describe(value, seen, names) for value in found)
+
+
+def _describe_class(cls: type, seen: _Seen) -> Hashable:
+    """Attributes and methods of a class of the user's own and of those that it is made from."""
+    parts = []
+    for one in cls.__mro__:
+        if not _is_installed(one.__module__):
+            named = {k: v for k, v in vars(one).items() if k[:2] != "__" or isinstance(v, types.FunctionType)}
+            named.pop("_abc_impl", None)
+            parts.append(_describe(named, seen))
+    return Identity(cls), tuple(parts)
+
+
+@functools.cache
+def _is_installed(module: str) -> bool:
+    """Whether a module is Python's, or of an installed package."""
+    top = module.partition(".")[0]
+    if top in LIBRARIES or top in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _names(code: types.CodeType) -> tuple[str, ...]:
     """Names that the code, or a function defined in it, may look up among the globals."""
     inner = [name for part in code.co_consts if isinstance(part, types.CodeType) for name in _names(part)]
-    return sorted({*code.co_names, *inner})
+    return tuple(sorted({*code.co_names, *inner}))
 
 
 _kept: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()

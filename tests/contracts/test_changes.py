@@ -1,0 +1,211 @@
+"""A value that the user's code reads, wherever it stands, may change: nothing that was compiled before hides it."""
+
+import os
+import types
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.training.programs import fingerprint
+
+X = jnp.linspace(-1.0, 1.0, 6)[:, None]
+Y = jnp.sin(3 * X[:, 0])
+SCALE = 0.1
+
+
+class Settings:
+    scale = 0.5
+
+
+class Slots:
+    __slots__ = ("scale",)
+
+    def __init__(self):
+        self.scale = 0.5
+
+
+class Reader:
+    def __call__(self):
+        return SCALE
+
+    def method(self):
+        return SCALE
+
+
+class Child(Reader):
+    @classmethod
+    def of_class(cls):
+        return Settings.scale
+
+    @property
+    def value(self):
+        return SCALE
+
+
+SLOTS, READER, CHILD = Slots(), Reader(), Child()
+MODULE = types.ModuleType("settings_of_a_test")
+MODULE.scale = 0.5
+
+
+def set_global(monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+
+
+READINGS = {
+    "attribute of a class": (lambda: Settings.scale, lambda patch: patch.setattr(Settings, "scale", 2.0)),
+    "attribute of a module": (lambda: MODULE.scale, lambda patch: patch.setattr(MODULE, "scale", 2.0)),
+    "slot": (lambda: SLOTS.scale, lambda patch: patch.setattr(SLOTS, "scale", 2.0)),
+    "environment": (lambda: os.environ.get("SCALE", "0.5"), lambda patch: patch.setenv("SCALE", "2")),
+    "global of an object that is called": (READER, set_global),
+    "global of a method": (READER.method, set_global),
+    "global of a method of a parent": (CHILD, set_global),
+    "global of a property": (lambda: CHILD.value, set_global),
+    "attribute of a class, by a class method": (Child.of_class, lambda patch: patch.setattr(Settings, "scale", 2.0)),
+    "method that is replaced": (READER.method, lambda patch: patch.setattr(Reader, "method", lambda self: 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_code_may_read_is_in_its_fingerprint(name, monkeypatch):
+    read, change = READINGS[name]
+    before = fingerprint(read)
+    assert fingerprint(read) == before
+    change(monkeypatch)
+    assert fingerprint(read) != before
+
+
+def test_a_module_that_is_loaded_again(monkeypatch):
+    module = types.ModuleType("module_of_a_test")
+    module.itself = module  # a circle of modules ends
+    exec("def value():\n    return 0.5", vars(module))
+    read = lambda: module.itself.value()  # noqa: E731
+    before = fingerprint(read)
+    assert fingerprint(read) == before
+    exec("def value():\n    return 2.0", vars(module))
+    assert fingerprint(read) != before
+
+
+# --------------------------------------------------------------------- what a model is made of
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Squared(ngp.kernels.Kernel):
+    """A kernel of the user's own, which reads a global."""
+
+    lengthscale: jax.Array
+
+    def _cross(self, X1, X2):
+        return SCALE**2 * jnp.exp(-0.5 * jnp.sum((X1[:, None] - X2[None]) ** 2, axis=-1) / self.lengthscale**2)
+
+    def _diagonal(self, X):
+        return jnp.full(X.shape[0], SCALE**2, X.dtype)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Noisy(ngp.likelihoods.Likelihood):
+    """A likelihood of the user's own, which reads a global."""
+
+    def conditional(self, f):
+        return dist.Normal(f, SCALE)
+
+    def _expected(self, y, latent):
+        return ngp.likelihoods.Gaussian(SCALE).expected_log_prob(y, latent.mean, latent.variance)
+
+    def _predictive(self, y, latent):
+        return ngp.likelihoods.Gaussian(SCALE).predictive_log_prob(y, latent.mean, latent.variance)
+
+    def _mean(self, latent):
+        return latent.mean
+
+    def _variance(self, latent):
+        return latent.variance + SCALE**2
+
+
+def made(kernel, mean, likelihood):
+    def model(X, y=None):
+        f = ngp.gp("f", kernel(), X[::2], mean=mean)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), likelihood(), obs=y)
+
+    return model
+
+
+def rbf(variance=1.0):
+    return lambda: ngp.kernels.RBF(variance, 1.0)
+
+
+def gaussian(scale=0.5):
+    return lambda: ngp.likelihoods.Gaussian(scale)
+
+
+# A model that reads the global, and one that has its second value, 2, written in it.
+MODELS = {
+    "function as likelihood": (
+        made(rbf(), None, lambda: lambda f: dist.Normal(f, SCALE)),
+        made(rbf(), None, lambda: lambda f: dist.Normal(f, 2.0)),
+    ),
+    "likelihood": (made(rbf(), None, Noisy), made(rbf(), None, gaussian(2.0))),
+    "kernel": (made(lambda: Squared(jnp.ones(())), None, gaussian()), made(rbf(4.0), None, gaussian())),
+    "mean": (
+        made(rbf(), lambda X: SCALE + 0.0 * X[..., 0], gaussian()),
+        made(rbf(), lambda X: 2.0 + 0.0 * X[..., 0], gaussian()),
+    ),
+}
+POINT = jnp.asarray([0.3, -1.0, 0.5])
+
+
+def asked(model):
+    """What engine and posterior of a model answer, again and again."""
+    key, posterior = jax.random.key(0), ngp.Posterior.from_mcmc(model, {"f": jnp.stack([POINT, -POINT])})
+    svi = SVI(model, ngp.AutoGP(model), optax.sgd(1e-3), Trace_ELBO())
+
+    def answers():
+        predicted = posterior.predict(key, X)
+        new = SVI(model, ngp.AutoGP(model), optax.sgd(1e-3), Trace_ELBO())
+        found = {
+            "density": log_density(model, (X, Y), {}, {"f": POINT})[0],
+            "fit": ngp.fit(key, svi, 2, X, Y, progress=False).losses,
+            "run": new.run(key, 2, X, Y, progress_bar=False).losses,
+            "variance": predicted.variance,
+            "predictive": predicted.log_density(Y),
+        }
+        if model is not MODELS["kernel"][0]:  # it has no features
+            found["functions"] = posterior.functions(key, 2, X, num_features=8)(X)
+        return found
+
+    return answers
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_no_answer_is_that_of_the_old_value(name, monkeypatch):
+    """The wrong answers were off by factors, from NumPyro's own engines as well."""
+    model, other = MODELS[name]
+    answers, wanted = asked(model), asked(other)()
+    before = answers()
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    after = answers()
+    for what, value in after.items():
+        np.testing.assert_allclose(value, wanted[what], rtol=1e-6, err_msg=what)
+    assert not np.allclose(before["density"], after["density"], rtol=0.1)
+
+
+def test_a_function_as_likelihood_reads_its_globals_each_time(monkeypatch):
+    found = []
+    for scale in (0.1, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        found.append(log_density(MODELS["function as likelihood"][0], (X, Y), {}, {"f": POINT})[0])
+    wanted, _ = log_density(MODELS["function as likelihood"][1], (X, Y), {}, {"f": POINT})
+    np.testing.assert_allclose(found[1], wanted, rtol=1e-12)
+    assert abs(found[0] - found[1]) > 1.0
