@@ -16,8 +16,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.given_rows import given_rows_again
-from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
+from numpyro_gp.guides.given_rows import GivenRows, given_rows_again
+from numpyro_gp.guides.internals import active_handlers, list_in_order, make_plates, mask_of, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
@@ -86,6 +86,7 @@ class AutoGP(AutoGuide):
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
         check_plate_rows(self.model, args, kwargs)
         self.prototype_trace = self._run_model(args, kwargs)
+        _check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
@@ -116,8 +117,9 @@ class AutoGP(AutoGuide):
             check_plate_rows(self.model, args, kwargs)
             if len(self._plates_by_call) >= CALLS_KEPT:
                 del self._plates_by_call[next(iter(self._plates_by_call))]
-            own = _plates_of(abstract_trace(self.model, args, kwargs)) if self._frames else ({}, {})
-            self._plates_by_call[signature] = own
+            sites = abstract_trace(self.model, args, kwargs) if self._frames else {}
+            _check_masks(sites)
+            self._plates_by_call[signature] = _plates_of(sites)
         if self._frames:
             self._use_plates(*self._plates_by_call[signature])
 
@@ -323,6 +325,16 @@ def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
     stacks = [(is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
     frames = {f.name: f for is_ours, stack in stacks for f in stack if is_ours or f.size != sizes.get(f.name, f.size)}
     return frames, sizes
+
+
+def _check_masks(trace: Trace) -> None:
+    """Refuse a mask over latent values of rows: this guide would gain from the spread of what the model has hidden."""
+    if any(isinstance(handler, GivenRows) for handler in active_handlers()):  # whose mask model and guide share
+        return
+    for name, site in trace.items():
+        if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
+            cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
+            fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)
 
 
 def _standard_normal(site: Any) -> dist.Distribution:

@@ -24,6 +24,7 @@ from numpyro_gp.linalg import small_cholesky
 from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
 
 TENSOR_LIMIT = 3
+CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)
 
 
 class Latent(NamedTuple):
@@ -59,7 +60,10 @@ class Likelihood(abc.ABC):
         values, target = jnp.asarray(f), jnp.asarray(y)
         if jnp.issubdtype(target.dtype, jnp.floating):
             target = target.astype(values.dtype)
-        found: Array = self.conditional(values).log_prob(target)
+        conditional = self.conditional(values)
+        if isinstance(conditional, CATEGORICAL):  # of labels 0.0, 1.0 as well
+            target = target.astype(int)
+        found: Array = conditional.log_prob(target)
         return found
 
     def predictive_log_prob(

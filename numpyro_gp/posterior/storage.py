@@ -3,7 +3,7 @@
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.training.checkpoints import read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
+SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
 
 
 def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mapping[str, object]], notes: object) -> None:
@@ -23,13 +24,14 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
         fail("path", "a file in a folder that exists", repr(str(target)), "Create the folder first.")
     entries: dict[str, np.ndarray] = {}
     description: list[Any] = []
+    sequences: list[Any] = []
     for group, named in groups.items():
-        for keys, leaf in _leaves(named, (group,)):
+        for keys, leaf in _leaves(named, (group,), sequences):
             array = np.asarray(leaf)
             # NumPy's files forget the names of types such as bfloat16.
             description.append([list(keys), str(array.dtype)])
             entries[f"array_{len(entries)}"] = array
-    header = json.dumps({"format": FORMAT, "kind": kind, "arrays": description, "notes": notes})
+    header = json.dumps({"format": FORMAT, "kind": kind, "arrays": description, "sequences": sequences, "notes": notes})
     write_whole(target, header=np.asarray(header), **entries)
 
 
@@ -49,17 +51,29 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
         for key in keys[:-1]:
             at = at.setdefault(key, {})
         at[keys[-1]] = jnp.asarray(array if str(array.dtype) == dtype else array.view(jnp.dtype(dtype)))
+    # Those inside of others first: each then finds its entries by their numbers. Older files have none.
+    for keys, kind, size in sorted(header.get("sequences", []), key=lambda entry: -len(entry[0])):
+        at = groups
+        for key in keys[:-1]:
+            at = at.setdefault(key, {})
+        own = at.get(keys[-1], {})
+        at[keys[-1]] = SEQUENCES[kind](own[str(number)] for number in range(size))
     return header["kind"], groups, header["notes"]
 
 
-def _leaves(tree: Mapping[str, object], keys: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(tree: Any, keys: tuple[str, ...], sequences: list[Any]) -> list[tuple[tuple[str, ...], Any]]:
+    """Arrays with their names; ``sequences`` takes the names, kinds and lengths of lists and tuples."""
     found = []
-    for name, value in tree.items():
+    for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+        own = (*keys, str(name))
         if isinstance(value, Mapping):
-            found += _leaves(value, (*keys, str(name)))
+            found += _leaves(value, own, sequences)
+        elif type(value) in SEQUENCES.values():
+            sequences.append([own, type(value).__name__, len(value)])
+            found += _leaves(value, own, sequences)
         elif hasattr(value, "dtype") or isinstance(value, (int, float)):
-            found.append(((*keys, str(name)), value))
+            found.append((own, value))
         else:
-            cure = "Save parameters that are dictionaries of arrays."
-            fail(f"the value of {name!r}", "an array or a dictionary of arrays", f"a {type(value).__name__}", cure)
+            cure = "Save parameters that are arrays, or dictionaries, lists and tuples of them."
+            fail(f"the value of {name!r}", "an array or a container of arrays", f"a {type(value).__name__}", cure)
     return found

@@ -1,7 +1,7 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -105,8 +105,7 @@ class _Data(NamedTuple):
         leads = [batch_shape(kernel), inputs.shape[:-2], noise.shape[:-1], levels]
         lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
         if noise.shape == rows == lead:
-            got = f"shape {noise.shape}, which members and rows have both"
-            fail("noise", f"of shape {(*lead, 1)}, one for each member, or (1, {noise.size})", got, "Add the axis.")
+            _refuse_of_both(noise)
         if not all(fits(one, lead) for one in leads):
             cure = "One entry for each member of the plates: what sites in them sample."
             got = f"leading axes {[one for one in leads if one]}"
@@ -133,9 +132,17 @@ def _check_noise(noise: ArrayLike, rows: int) -> Array:
     return variance if with_rows or not variance.ndim else variance[..., None]
 
 
+def _refuse_of_both(noise: Array) -> NoReturn:
+    """Noise variances of which there are as many as members and as rows."""
+    got = f"shape {noise.shape}, which members and rows have both"
+    fail("noise", f"of shape {(*noise.shape, 1)}, one for each member, or (1, {noise.size})", got, "Add the axis.")
+
+
 def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Array:
     """Noise variances with the axes of what the process returns."""
     if noise.ndim < 2:
+        if noise.size > 1 and tuple(size for size in plates.batch if size > 1) == noise.shape:
+            _refuse_of_both(noise)
         return noise
     if not plates.names:
         got = f"shape {noise.shape if noise.shape[-1] > 1 else noise.shape[:-1]}"

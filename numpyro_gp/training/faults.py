@@ -49,6 +49,9 @@ def explain(
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
+    if not faulty and finite_loss:
+        cure = "Take smaller ones: a value overflowed, as that of a parameter is exp of it, or the gradient itself did."
+        return f"the loss is {loss:.6g}, but the step was too long: {names} would not be finite after it. {cure}", ()
     if not faulty:
         return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
     what = "gradient of its log density" if finite_loss else "log density or value"

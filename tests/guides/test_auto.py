@@ -276,6 +276,23 @@ def test_calls_with_ever_new_numbers_are_forgotten():
     assert len(guide._plates_by_call) <= 16
 
 
+def test_a_mask_over_latent_inputs_is_refused():
+    """The model hid their prior and the guide kept their entropy: scales of hidden rows grew without end."""
+
+    def masked(X, y=None, seen=True):
+        with numpyro.plate("data", X.shape[0]), handlers.mask(mask=seen):
+            w = ngp.latent_inputs("w", X)
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.ones((2, 2)) * jnp.arange(2.0)[:, None])
+            ngp.observe("y", f(w), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    guide, seen = ngp.AutoGP(masked), jnp.arange(20) < 9
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)  # nothing is masked
+        for one in (guide, ngp.AutoGP(masked)):
+            with pytest.raises(ValueError, match=r"site 'w' must be outside of handlers\.mask"):
+                one(X, Y, seen)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("ask", ["beliefs", "median", "quantiles", "sample_posterior", "global_values"])
 def test_missing_parameters_are_refused(ask):

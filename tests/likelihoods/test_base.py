@@ -7,7 +7,16 @@ import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
 
-from numpyro_gp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, Softmax, as_likelihood
+from numpyro_gp.likelihoods import (
+    Bernoulli,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    as_likelihood,
+)
 
 PAIRS = {
     "gaussian": (lambda f: dist.Normal(f, 0.7), Gaussian(0.7), [0.3, -1.2, 2.0], 1e-12),
@@ -161,6 +170,13 @@ def test_a_likelihood_is_returned_as_it_is():
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("likelihood", [Ordinal(jnp.array([0.0, 1.0])), Softmax(3), RobustMax(3)])
+def test_labels_may_be_floats(likelihood):
+    f, labels = jnp.linspace(-1.0, 2.0, 9).reshape(3, 3), jnp.array([0, 2, 1])
+    f = f[:, 0] if likelihood.num_latent == 1 else f
+    assert_allclose(likelihood.log_prob(labels.astype(float), f), likelihood.log_prob(labels, f), rtol=1e-12)
 
 
 def test_targets_of_callables_are_compared_with_the_support():

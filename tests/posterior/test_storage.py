@@ -1,5 +1,6 @@
 """Files of arrays: what is written is read back bit for bit, and other files are refused."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,6 +27,15 @@ def test_round_trip_keeps_names_shapes_and_types(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file.npz"], "no temporary file is left"
 
 
+def test_lists_and_tuples_come_back_as_such(tmp_path):
+    """Networks of NumPyro's flows are lists of tuples, empty where a layer has no parameters."""
+    params = {"net": [(jnp.ones((2, 3)), jnp.zeros(2)), (), [{"a": jnp.ones(1)}, ()]], "[0]": jnp.ones(()), "none": []}
+    write_arrays(tmp_path / "file.npz", "svi", {"params": params}, {})
+    found = read_arrays(tmp_path / "file.npz")[1]["params"]
+    assert jax.tree.structure(found) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
         read_arrays(tmp_path / "missing.npz")
@@ -45,7 +55,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_values_that_cannot_be_written(tmp_path):
-    with pytest.raises(ValueError, match="the value of 'a' must be an array or a dictionary of arrays, but got a list"):
-        write_arrays(tmp_path / "file.npz", "svi", {"params": {"a": [1]}}, {})
+    with pytest.raises(ValueError, match="the value of 'a' must be an array or a container of arrays, but got a str"):
+        write_arrays(tmp_path / "file.npz", "svi", {"params": {"a": "word"}}, {})
     with pytest.raises(ValueError, match="path must be a file in a folder that exists"):
         write_arrays(tmp_path / "no" / "file.npz", "svi", {}, {})

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from scipy import stats
 
 import numpyro_gp as ngp
 from tests.oracles.build import kernel_of
@@ -150,3 +152,24 @@ def test_a_factorisation_that_fails_is_named():
     with pytest.raises(ValueError, match=match):
         ngp.gp_regression("y", kernel, X, 1e-9, inducing=X, obs=jnp.ones(4), jitter=0.0)
     ngp.gp_regression("y", kernel, X, 1e-9, inducing=X, obs=jnp.ones(4))
+
+
+def test_noise_that_members_and_rows_could_both_claim_is_refused():
+    """Five members of five rows: the variances of members were taken for those of rows."""
+    X, y = jnp.linspace(-1.0, 1.0, 5)[:, None], jnp.ones((5, 5))
+    noise = jnp.linspace(0.1, 1.0, 5)
+
+    def density(noise, X=X):
+        def model():
+            with numpyro.plate("group", 5):
+                ngp.gp_regression("y", ngp.kernels.RBF(1.3, 0.7), X, noise, obs=y[:, : len(X)])
+
+        return log_density(model, (), {}, {})[0]
+
+    with pytest.raises(ValueError, match=r"noise must be of shape \(5, 1\), one for each member, or \(1, 5\), but got"):
+        density(noise)
+    gram = np.asarray(ngp.kernels.RBF(1.3, 0.7).matrix(X))
+    of_members = sum(stats.multivariate_normal.logpdf(y[0], np.zeros(5), gram + one * np.eye(5)) for one in noise)
+    of_rows = 5 * stats.multivariate_normal.logpdf(y[0], np.zeros(5), gram + np.diag(noise))
+    np.testing.assert_allclose(density(noise[:, None]), of_members, rtol=1e-10)
+    np.testing.assert_allclose(density(noise[None]), of_rows, rtol=1e-10)

@@ -49,6 +49,20 @@ def test_an_infinite_gradient_names_site_and_parameter():
     assert float(info.value.result.params["x"]) == 0.0
 
 
+def test_a_step_that_is_too_long_is_not_blamed_on_the_gradient():
+    """A positive parameter is exp of what moves, 1e6 after this step; every gradient is finite."""
+
+    def model(y):
+        scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+        numpyro.sample("y", dist.Normal(0.0, scale), obs=y[0])
+
+    svi = SVI(model, lambda y: None, optax.adam(1e6), Trace_ELBO())
+    with pytest.raises(
+        NonFiniteLoss, match=r"the step was too long: 'scale' would not be finite after it\. Take smaller"
+    ):
+        fit(KEY, svi, 9, 3.0 + jnp.zeros_like(DATA), progress=False)
+
+
 def test_a_parameter_that_is_not_finite_from_the_start_is_named():
     def guide(y):
         z = numpyro.param("bound", jnp.inf)
