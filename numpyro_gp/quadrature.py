@@ -216,7 +216,7 @@ def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts:
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
     if cuts is None:
         return _log_expect(fun, mean, variance, *args, cuts=None)
-    tilt = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts))
+    tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts))
 
     def tilted(f: Array, tilt: Array, start: Array, *given: Array) -> Array:
         return fun(f, *given) - tilt * (f - start)
@@ -240,8 +240,12 @@ def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts
     return shift + jnp.log(_expect(shifted, mean, variance, cuts, (*args, shift)))
 
 
-def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Float[Array, "*batch K"]) -> Batch:
-    """The ``a`` of `log_expect`: zero where ``fun(f) + log N(f; mean, variance)`` has its mode within `NEAR` of it.
+def _tilt(
+    fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Float[Array, "*batch K"]
+) -> tuple[Batch, Float[Array, "*batch K"]]:
+    """The ``a`` of `log_expect`, zero where ``fun(f) + log N(f; mean, variance)`` has its mode within `NEAR`, and cuts.
+
+    They are those given where ``a`` is zero, and else around that mode, by the curvature there.
 
     Between the mean and where ``fun`` is largest, the centre of the cuts, the mode is found by bisection. The slope at
     the mean limits how far away it can be where ``fun`` is concave, and both ends are tried where it is not.
@@ -272,8 +276,13 @@ def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Floa
     heights = density(found)
     best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=-1, keepdims=True)
     mode = jnp.take_along_axis(found, best, axis=-1)
-    tilt = ((mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest))[..., 0]
-    return jnp.where(jnp.isfinite(tilt), tilt, 0.0)
+    tilt = (mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest)
+    tilt = jnp.where(jnp.isfinite(tilt), tilt, 0.0)
+    curvature = jax.jvp(rises, (mode,), (jnp.ones_like(mode),))[1]
+    width = lax.rsqrt(jnp.maximum(-curvature, 1.0)) * scale
+    moved = composite_cuts((mean[..., None] + scale * mode)[..., 0], width[..., 0], mean)
+    moved = jnp.concatenate([moved] * (cuts.shape[-1] // len(WIDTHS)), axis=-1)
+    return tilt[..., 0], jnp.where(tilt == 0, cuts, moved)
 
 
 def spread_points(

@@ -18,18 +18,21 @@ from numpyro_gp.primitives import AdditiveGP
 class Effect(NamedTuple):
     """One component on a grid of the inputs that it reads, in raw units.
 
-    ``axes`` are the grids of its columns; ``mean`` and ``scale`` have one axis for each of them.
+    ``axes`` are the grids of its columns; ``mean`` and ``scale`` have one axis for each of them. The grid of a category
+    is its levels: those of the design, or those in the data where a `CategoryDelta`, `Coregion` or `ZeroMeanCategory`
+    reads the column.
     """
 
     columns: tuple[int, ...]
     axes: tuple[np.ndarray, ...]
     mean: np.ndarray
     scale: np.ndarray
+    is_category: tuple[bool, ...]
 
 
-def _axis(design: Design | None, X: np.ndarray, column: int, size: int) -> np.ndarray:
-    if design is not None and design.inputs[column].is_category:
-        return np.asarray(design.inputs[column].levels)
+def _axis(design: Design | None, X: np.ndarray, column: int, size: int, categories: frozenset[int]) -> np.ndarray:
+    if column in categories:  # there is nothing between two levels
+        return np.unique(X[:, column]) if design is None else np.asarray(design.inputs[column].levels)
     return np.linspace(X[:, column].min(), X[:, column].max(), size)
 
 
@@ -54,11 +57,15 @@ def effects(
         got = f"a {type(design).__name__}"
         fail("design", "what ngp.anova.design made", got, "Leave it out, or pass it.", TypeError)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
-    layout = _layout(posterior, key, X, *args, **call) if design is None else design.components
+    if design is None:
+        layout, categories = _layout(posterior, key, X, *args, **call)
+    else:
+        layout = design.components
+        categories = frozenset(column for column, one in enumerate(design.inputs) if one.is_category)
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
         fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect.")
-    grids = {name: _grid(design, data, columns, grid) for name, columns in chosen.items()}
+    grids = {name: _grid(design, data, columns, grid, categories) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.
     rows = jnp.concatenate([points for _, points in grids.values()])
@@ -75,28 +82,33 @@ def effects(
         mean, variance = drawn[name]
         shape = tuple(len(axis) for axis in axes)
         centre, total = (np.asarray(part).reshape(shape) for part in (mean.mean(0), variance.mean(0) + mean.var(0)))
-        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total))
+        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total), tuple(c in categories for c in chosen[name]))
     return result
 
 
-def _layout(posterior: Posterior, key: Array, *args: object, **call: Any) -> dict[str, tuple[int, ...]]:
-    """Columns of each component, from the kernels of the model; traced, not computed."""
+def _layout(
+    posterior: Posterior, key: Array, *args: object, **call: Any
+) -> tuple[dict[str, tuple[int, ...]], frozenset[int]]:
+    """Columns of each component, and those that hold categories, from the model's kernels; traced, not computed."""
     layout: dict[str, tuple[int, ...]] = {}
+    categories: set[int] = set()
 
     def look(f: AdditiveGP, key: Array) -> Array:  # noqa: ARG001
         layout.update(sobol.columns_of(f))
+        for part in f.basis.parts:
+            categories.update(sobol.category_columns(part.kernel, tuple(range(f.columns))))
         return jnp.zeros(())
 
     jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
-    return layout
+    return layout, frozenset(categories)
 
 
 def _grid(
-    design: Design | None, X: np.ndarray, columns: tuple[int, ...], size: int
+    design: Design | None, X: np.ndarray, columns: tuple[int, ...], size: int, categories: frozenset[int]
 ) -> tuple[tuple[np.ndarray, ...], Array]:
     """Axes in raw units and rows of inputs, with the columns that are not read at their first value."""
     per_axis = size if len(columns) == 1 else max(2, math.ceil(size / 2.5))
-    axes = tuple(_axis(design, X, column, per_axis) for column in columns)
+    axes = tuple(_axis(design, X, column, per_axis, categories) for column in columns)
     mesh = np.meshgrid(*axes, indexing="ij")
     rows = np.repeat(X[:1], mesh[0].size, axis=0)
     for column, values in zip(columns, mesh, strict=True):

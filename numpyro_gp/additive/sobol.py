@@ -19,7 +19,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, fail, when_known
-from numpyro_gp.kernels import Constant, ZeroMean, ZeroMeanCategory
+from numpyro_gp.kernels import CategoryDelta, Constant, Coregion, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.posterior import Posterior
@@ -84,6 +84,16 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     if isinstance(kernel, Scaled):
         inner = [kernel.kernel]
     return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
+
+
+def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
+    """Columns that a kernel reads as codes of categories."""
+    if isinstance(kernel, (CategoryDelta, Coregion, ZeroMeanCategory)):
+        return set(columns)
+    if isinstance(kernel, Active):
+        return category_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
+    return {column for part in inner for column in category_columns(part, columns)}
 
 
 def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:

@@ -332,6 +332,7 @@ def _check_masks(trace: Trace) -> None:
     if any(isinstance(handler, GivenRows) for handler in active_handlers()):  # whose mask model and guide share
         return
     for name, site in trace.items():
+        # An array is refused whatever it holds: inside of a program nobody knows.
         if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
             cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
             fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)

@@ -117,10 +117,10 @@ def draw_effects(
     places, limits = list(axes.ravel()), _share_limits(effects, z)
     for axis, (name, effect) in zip(places, effects.items(), strict=False):
         if len(effect.columns) == 1:
-            _draw_line(axis, effect, z, data, design, (truth or {}).get(name))
+            _draw_line(axis, effect, z, data, (truth or {}).get(name))
             axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=response, ylim=limits)
         else:
-            _draw_map(figure, axis, effect, design, response)
+            _draw_map(figure, axis, effect, response)
             axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=labels[effect.columns[1]])
     if indices is not None:
         _draw_indices(places[len(effects)], indices, level)
@@ -153,17 +153,16 @@ def _share_limits(found: dict[str, Effect], z: float) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def _draw_line(
-    axis: "Axes", effect: Effect, z: float, data: np.ndarray, design: Design | None, truth: Truth | None
-) -> None:
+def _draw_line(axis: "Axes", effect: Effect, z: float, data: np.ndarray, truth: Truth | None) -> None:
     (column,), (at,) = effect.columns, effect.axes
     axis.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
-    if design is not None and design.inputs[column].is_category:
+    if effect.is_category[0]:
         place = np.arange(len(at))
         axis.errorbar(place, effect.mean, z * effect.scale, fmt="o", color=LINE, capsize=3)
         axis.set_xticks(place, [f"{level:g}" for level in at])
         coordinates = ("data", "axes fraction")
-        for x, share in zip(place, design.inputs[column].frequencies, strict=True):
+        for x, level in zip(place, at, strict=True):
+            share = np.mean(data[:, column] == level)
             axis.annotate(f"{100 * share:.0f} %", (x, 0.01), xycoords=coordinates, ha="center", fontsize=7)
     else:
         low, high = effect.mean - z * effect.scale, effect.mean + z * effect.scale
@@ -175,11 +174,11 @@ def _draw_line(
         axis.plot(at, np.asarray(truth(at)), color="#c14a09", linewidth=1.2, linestyle="--")
 
 
-def _draw_map(figure: "Figure", axis: "Axes", effect: Effect, design: Design | None, response: str) -> None:
+def _draw_map(figure: "Figure", axis: "Axes", effect: Effect, response: str) -> None:
     """Posterior mean; dotted lines hold the points whose mean is one posterior standard deviation from zero."""
     first, second = (
-        np.arange(len(at)) if design is not None and design.inputs[column].is_category else at
-        for column, at in zip(effect.columns, effect.axes, strict=True)
+        np.arange(len(at)) if is_category else at
+        for is_category, at in zip(effect.is_category, effect.axes, strict=True)
     )
     most = max(float(np.abs(effect.mean).max()), 1e-12)
     scale: dict[str, Any] = {"cmap": MAP, "vmin": -most, "vmax": most}
@@ -188,8 +187,8 @@ def _draw_map(figure: "Figure", axis: "Axes", effect: Effect, design: Design | N
     if min(clear.shape) > 1 and clear.min() < 1 < clear.max():
         axis.contour(first, second, clear.T, levels=[1.0], colors="0.2", linestyles=":", linewidths=0.9)
         axis.annotate("dotted: one sd from zero", (0.02, 0.02), xycoords="axes fraction", fontsize=7)
-    for number, (column, at) in enumerate(zip(effect.columns, effect.axes, strict=True)):
-        if design is not None and design.inputs[column].is_category:
+    for number, (is_category, at) in enumerate(zip(effect.is_category, effect.axes, strict=True)):
+        if is_category:
             ticks = axis.set_xticks if number == 0 else axis.set_yticks
             ticks(np.arange(len(at)), [f"{level:g}" for level in at])
     figure.colorbar(image, ax=axis, label=response)

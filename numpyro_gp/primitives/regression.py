@@ -104,7 +104,7 @@ class _Data(NamedTuple):
         noise, levels = _trimmed(noise, noise.shape[:-1]), getattr(mean, "shape", ())
         leads = [batch_shape(kernel), inputs.shape[:-2], noise.shape[:-1], levels]
         lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
-        if noise.shape == rows == lead:
+        if noise.size > 1 and noise.shape == rows == lead:
             _refuse_of_both(noise)
         if not all(fits(one, lead) for one in leads):
             cure = "One entry for each member of the plates: what sites in them sample."

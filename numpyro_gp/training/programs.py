@@ -5,7 +5,9 @@ are: two fingerprints are equal only where tracing again would read the same val
 function: its code, default values, closure, and the globals that it names, also as attributes of a module, and so on
 inside functions, methods and classes of the user's own. Arrays of JAX, which cannot change, and objects of other kinds
 count by identity, NumPy arrays and containers (such as ``os.environ``) by content, objects by their attributes and
-their class. Installed libraries are taken as they are. Files, clocks and what a library returns are not seen.
+their class. Installed libraries are taken as they are. Not seen are names that are made when the code runs
+(``getattr(module, name)``), files, clocks, context variables, and what a library returns. What cannot be described
+equals nothing, not even itself: it is compiled each time.
 """
 
 import functools
@@ -13,6 +15,7 @@ import hashlib
 import sys
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,27 +29,39 @@ from numpyro_gp.likelihoods.closures import closed_over
 
 # Libraries whose functions hold no values of the user's.
 LIBRARIES = frozenset({"builtins", "jax", "jaxlib", "numpy", "numpyro", "numpyro_gp", "optax", "scipy", "functools"})
+# Attributes of classes that Python makes and no model reads.
+UNREAD = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__", "_abc_impl"})
+UNREAD |= {"__abstractmethods__", "__dataclass_fields__", "__dataclass_params__", "__firstlineno__", "__slots__"}
+UNREAD |= {"__static_attributes__", "__parameters__", "__orig_bases__", "__annotate__", "__annotate_func__"}
 # Programs kept for one object: more than a loop over a few problems needs, and no growth without end.
 PROGRAMS_KEPT = 16
 
 
 class Identity:
-    """An object that equals itself alone. It is held, so that no other object takes its address."""
+    """An object that equals itself alone; once it is gone, it equals nothing. Held only where it must be."""
 
     def __init__(self, value: object) -> None:
-        self.value = value
+        self.address = id(value)
+        try:  # an object that holds its engine is not kept alive by the engine's programs
+            self.value: Callable[[], object] = weakref.ref(value)
+        except TypeError:
+            self.value = lambda: value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.value is other.value
+        mine = self.value()
+        return isinstance(other, Identity) and mine is not None and mine is other.value()
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return self.address
 
 
 def fingerprint(*values: object) -> Hashable:
     """A hashable description of values, equal for two calls only if tracing would read the same from both."""
     seen = _Seen()
-    return tuple(_describe(value, seen) for value in values)
+    try:
+        return tuple(_describe(value, seen) for value in values)
+    except Exception:  # the user's own attributes may raise anything, and nest too deeply
+        return Identity(object())
 
 
 class _Seen:
@@ -72,6 +87,8 @@ def _describe(value: Any, seen: _Seen, names: tuple[str, ...] = ()) -> Hashable:
         return Identity(value)
     if isinstance(value, np.ndarray):
         return value.shape, str(value.dtype), hashlib.sha1(np.ascontiguousarray(value).tobytes()).hexdigest()
+    if isinstance(value, bytearray):
+        return bytes(value)
     if isinstance(value, types.MethodType):  # made anew each time that it is asked for
         return "method", _describe((value.__func__, value.__self__), seen)
     if isinstance(value, types.ModuleType):  # read by name, and so not once for all
@@ -79,9 +96,10 @@ def _describe(value: Any, seen: _Seen, names: tuple[str, ...] = ()) -> Hashable:
     if (place := seen.place(value)) is not None:
         return "described", place
     if isinstance(value, Mapping):
-        return type(value), tuple((_describe(k, seen), _describe(v, seen)) for k, v in value.items())
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return type(value), tuple(_describe(item, seen) for item in value)
+        entries = tuple((_describe(k, seen, names), _describe(v, seen, names)) for k, v in value.items())
+        return type(value), entries, _own_class(value, seen)
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
+        return type(value), tuple(_describe(item, seen, names) for item in value), _own_class(value, seen)
     if isinstance(value, functools.partial):
         return "partial", _describe((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.FunctionType):
@@ -97,7 +115,14 @@ def _describe(value: Any, seen: _Seen, names: tuple[str, ...] = ()) -> Hashable:
     # A guide of a library fills its private attributes in its first run, from what else is described here.
     is_library = type(value).__module__.partition(".")[0] in LIBRARIES and hasattr(value, "prototype_trace")
     kept = {k: v for k, v in _attributes(value) if not (is_library and (k[0] == "_" or k == "prototype_trace"))}
-    return Identity(value), _describe(kept, seen), _describe(type(value), seen)
+    return Identity(value), _describe(kept, seen, names), _describe(type(value), seen)
+
+
+def _own_class(container: object, seen: _Seen) -> Hashable:
+    """Attributes and class of a container that is of no standard kind."""
+    if type(container).__module__ in ("builtins", "collections", "types"):
+        return ()
+    return _describe(dict(_attributes(container)), seen), _describe(type(container), seen)
 
 
 def _attributes(value: object) -> Iterator[tuple[str, object]]:
@@ -105,19 +130,24 @@ def _attributes(value: object) -> Iterator[tuple[str, object]]:
     yield from getattr(value, "__dict__", {}).items()
     for cls in type(value).__mro__:
         slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            is_private = slot[:2] == "__" and slot[-2:] != "__"
+            name = f"_{cls.__name__.lstrip('_')}{slot}" if is_private else slot
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 yield name, getattr(value, name)
 
 
 def _describe_function(function: types.FunctionType, seen: _Seen) -> Hashable:
-    if (function.__module__ or "").partition(".")[0] in LIBRARIES:
+    # Its own module may be another by name: functools.wraps takes that of what it wraps.
+    if str(function.__globals__.get("__name__", "")).partition(".")[0] in LIBRARIES:
         return Identity(function.__code__), _describe(closed_over(function), seen)
     names = _names(function.__code__)
-    named = [_describe(function.__globals__[name], seen, names) for name in names if name in function.__globals__]
+    # Modules that the code imports itself are among its names, and not among its globals.
+    found = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
+    named = [_describe(value, seen, names) for value in found]
     held = [_describe(value, seen, names) for value in closed_over(function)]
-    defaults = _describe((function.__defaults__, function.__kwdefaults__), seen)
-    return Identity(function.__code__), tuple(held), tuple(named), defaults
+    rest = _describe((function.__defaults__, function.__kwdefaults__, vars(function)), seen, names)
+    return Identity(function.__code__), tuple(held), tuple(named), rest
 
 
 def _describe_module(module: types.ModuleType, seen: _Seen, names: tuple[str, ...]) -> Hashable:
@@ -137,9 +167,7 @@ def _describe_class(cls: type, seen: _Seen) -> Hashable:
     parts = []
     for one in cls.__mro__:
         if not _is_installed(one.__module__):
-            named = {k: v for k, v in vars(one).items() if k[:2] != "__" or isinstance(v, types.FunctionType)}
-            named.pop("_abc_impl", None)
-            parts.append(_describe(named, seen))
+            parts.append(_describe({k: v for k, v in vars(one).items() if k not in UNREAD}, seen))
     return Identity(cls), tuple(parts)
 
 

@@ -1,7 +1,9 @@
 """Effects: the numbers are those of the posterior's mixture."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro import handlers
 
@@ -36,3 +38,31 @@ def test_too_few_points_for_a_curve():
     X, layout, model, stored = design_posterior()
     with pytest.raises(ValueError, match="grid must be at least 2"):
         ngp.effects(ngp.Posterior.from_mcmc(model, stored), jax.random.key(0), X, design=layout, grid=1)
+
+
+@pytest.mark.parametrize(
+    "kernel", [ngp.kernels.CategoryDelta(1.0), ngp.kernels.Coregion(jnp.ones((3, 1)), jnp.ones(3))]
+)
+def test_categories_of_a_hand_written_model_are_shown_at_their_levels(kernel):
+    """A line of 80 points between codes 0 and 2 showed the prior, 0 and 1, at 78 codes that do not exist."""
+    X = np.stack([np.linspace(0.0, 1.0, 12), np.arange(12) % 3], axis=1)
+    inducing = {"x": jnp.asarray(X[::4]), "level": jnp.asarray(X[:3]), "both": jnp.asarray(X[:3])}
+
+    def model(X):
+        smooth = ngp.kernels.RBF(1.0, 0.4).on(0)
+        kernels = {"x": smooth, "level": 2.0 * kernel.on(1), "both": smooth * kernel.on(1)}
+        f = ngp.additive_gp("f", kernels, inducing)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3))
+
+    values = np.random.default_rng(0).normal(size=(2, 9))
+    posterior = ngp.Posterior.from_mcmc(model, {"f": values})
+    found = ngp.effects(posterior, jax.random.key(0), X)
+    assert found["x"].mean.shape == (80,)
+    assert found["both"].mean.shape == (32, 3)
+    assert found["level"].is_category == (True,)
+    np.testing.assert_array_equal(found["level"].axes[0], [0.0, 1.0, 2.0])
+    assert np.all(np.isfinite(found["level"].mean))
+    assert np.ptp(found["level"].mean) > 0.01
+    figure = ngp.plot_effects(posterior, jax.random.key(0), X, indices=False)
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["0", "1", "2"]

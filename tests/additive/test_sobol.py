@@ -87,9 +87,10 @@ def test_float32_at_long_lengthscales():
         length = jnp.asarray(100.0, dtype)
         zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
         kernels = {
-            "a": ZeroMean(RBF(one, length), Uniform(zero, one)),
-            "b": ZeroMean(RBF(one, length / 100), Uniform(zero, one)),
+            "a": ZeroMean(RBF(one, length), Uniform(zero, one)).on(0),
+            "b": ZeroMean(RBF(one, length / 100), Uniform(zero, one)).on(1),
         }
+        line = jnp.tile(line, 2)
         value = jnp.concatenate([jnp.ones((3,), dtype), jnp.ones((3,), dtype)])
         f = process(value, kernels, {"a": line, "b": line}, jitter=1e-2)
         found[dtype] = sobol.plug_in(f).variance["a"], f.components(line)["a"].loc

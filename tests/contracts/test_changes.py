@@ -1,8 +1,14 @@
 """A value that the user's code reads, wherever it stands, may change: nothing that was compiled before hides it."""
 
+import functools
+import gc
 import os
+import sys
 import types
+import weakref
+from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,9 +57,53 @@ class Child(Reader):
         return SCALE
 
 
-SLOTS, READER, CHILD = Slots(), Reader(), Child()
+class Private:
+    __slots__ = ("__scale",)
+
+    def __init__(self):
+        self.__scale = 0.5
+
+    def value(self):
+        return self.__scale
+
+
+class Pair(NamedTuple):
+    """A tuple with a method that reads a global."""
+
+    first: float = 1.0
+
+    def value(self):
+        return SCALE * self.first
+
+
+class Listed(list):
+    scale = 0.5
+
+
+def with_attribute():
+    return with_attribute.scale
+
+
+with_attribute.scale = 0.5
+
+
+@functools.wraps(jnp.sin)
+def wrapping():
+    return SCALE
+
+
+def importing():
+    import settings_of_a_test  # the user's own module
+
+    return settings_of_a_test.scale
+
+
+SLOTS, READER, CHILD, PRIVATE, PAIR, LISTED = Slots(), Reader(), Child(), Private(), Pair(), Listed()
+QUEUE, BYTES = deque([0.5]), bytearray(b"0.5")
 MODULE = types.ModuleType("settings_of_a_test")
 MODULE.scale = 0.5
+sys.modules["settings_of_a_test"] = MODULE
+HOLDER = types.SimpleNamespace(settings=MODULE)
 
 
 def set_global(monkeypatch):
@@ -64,6 +114,15 @@ READINGS = {
     "attribute of a class": (lambda: Settings.scale, lambda patch: patch.setattr(Settings, "scale", 2.0)),
     "attribute of a module": (lambda: MODULE.scale, lambda patch: patch.setattr(MODULE, "scale", 2.0)),
     "slot": (lambda: SLOTS.scale, lambda patch: patch.setattr(SLOTS, "scale", 2.0)),
+    "private slot": (PRIVATE.value, lambda patch: patch.setattr(PRIVATE, "_Private__scale", 2.0)),
+    "global of a method of a tuple": (PAIR.value, set_global),
+    "class of a list": (lambda: LISTED.scale, lambda patch: patch.setattr(Listed, "scale", 2.0)),
+    "queue": (lambda: QUEUE[0], lambda patch: QUEUE.append(2.0)),
+    "bytes": (lambda: float(BYTES), lambda patch: BYTES.extend(b"1")),
+    "attribute of a function": (with_attribute, lambda patch: patch.setattr(with_attribute, "scale", 2.0)),
+    "function in the guise of a library's": (wrapping, set_global),
+    "module that is imported inside": (importing, lambda patch: patch.setattr(MODULE, "scale", 2.0)),
+    "module in an attribute": (lambda: HOLDER.settings.scale, lambda patch: patch.setattr(MODULE, "scale", 2.0)),
     "environment": (lambda: os.environ.get("SCALE", "0.5"), lambda patch: patch.setenv("SCALE", "2")),
     "global of an object that is called": (READER, set_global),
     "global of a method": (READER.method, set_global),
@@ -92,6 +151,40 @@ def test_a_module_that_is_loaded_again(monkeypatch):
     assert fingerprint(read) == before
     exec("def value():\n    return 2.0", vars(module))
     assert fingerprint(read) != before
+
+
+class Raising:
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+def nested(depth):
+    inner = lambda: SCALE  # noqa: E731
+    for _ in range(depth):
+        inner = lambda inner=inner: inner()  # noqa: E731
+    return inner
+
+
+@pytest.mark.parametrize("make", [Raising, lambda: nested(2000)])
+def test_what_cannot_be_described_is_never_taken_for_the_same(make):
+    read = make()
+    assert fingerprint(read) != fingerprint(read)
+
+
+def test_an_object_that_holds_its_engine_is_not_kept_by_what_was_compiled_for_it():
+    class Trainer:
+        def __init__(self):
+            self.svi = SVI(self.model, ngp.AutoGP(self.model), optax.sgd(1e-3), Trace_ELBO())
+
+        def model(self, X, y=None):
+            made(rbf(), None, gaussian())(X, y)
+
+    trainer = Trainer()
+    ngp.fit(jax.random.key(0), trainer.svi, 2, X, Y, progress=False)
+    reference = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert reference() is None
 
 
 # --------------------------------------------------------------------- what a model is made of
