@@ -21,6 +21,7 @@ from examples import (
     deep_starts,
     gam_interactions_tables,
     long_runs,
+    run_tables,
     stein_classification,
     stein_regression,
 )
@@ -193,7 +194,11 @@ def here(rows):
 
 
 # Tables that take numbers as numbers.
-READERS = {"gam_interactions": gam_interactions_tables.read, "beyond": beyond_tables.read}
+READERS = {
+    "gam_interactions": gam_interactions_tables.read,
+    "beyond": beyond_tables.read,
+    "long_runs": run_tables.read,
+}
 # The tables: rows, or rows and what is shown of them.
 TABLES = {
     "bayesian_optimisation": regret,
@@ -222,6 +227,7 @@ TABLES = {
     "scale": devices,
     "scale_here": here,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
+    "long_runs, K": run_tables.by_samples,
     "stein_air_quality": air_quality,
     "stein_air_quality_800": air_quality,
     "stein_air_quality_spread": spread,

@@ -5,9 +5,10 @@ import textwrap
 
 import numpy as np
 
-from examples.tables import of_mean
+from examples.tables import markdown as table
+from examples.tables import of_mean, with_error
 
-__all__ = ["groups", "last_rounds", "markdown", "paired", "plot", "read"]
+__all__ = ["by_samples", "groups", "last_rounds", "markdown", "paired", "plot", "read"]
 
 # Differences that the papers' claims are about, first minus second.
 BASES = [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")]
@@ -21,6 +22,7 @@ PAIRS = {
         ("LV-GP-GP VI", "GP-GP VI"),
         ("LV-GP IW", "LV-GP VI"),
         ("LV-GP-GP IW", "LV-GP-GP VI"),
+        ("LV-GP-GP-GP IW", "LV-GP-GP-GP VI"),
     ],
     "depth": [
         *((f"decoupled {depth}", f"coupled {depth}") for depth in range(5)),
@@ -150,18 +152,41 @@ def scores(rows, name, methods, metric):
     return line
 
 
+def by_samples(rows):
+    """Sets against the importance samples of LV-GP, where nothing else in the settings differs, and differences."""
+    found = {}
+    for row in last_rounds(rows):
+        settings = dict(word.split("=") for word in row["settings"].split())
+        samples = settings.pop("K", None)
+        if samples and row["method"] == "LV-GP IW":
+            place = row["version"], tuple(settings.items()), row["set"]
+            found.setdefault(place, {}).setdefault(int(samples), {})[row["split"]] = row["log_density"]
+    found = {place: own for place, own in found.items() if len(own) > 1}
+    numbers = sorted({samples for own in found.values() for samples in own})
+    pairs = list(zip(numbers[1:], numbers, strict=False))
+    lines = []
+    for (*_, name), own in found.items():
+        scores = [with_error(*of_mean(list(own.get(samples, {}).values()))) for samples in numbers]
+        both = [[own[a][split] - own[b][split] for split in own[a] if split in own[b]] for a, b in pairs]
+        lines.append([name, *scores, *(with_error(*of_mean(one)) for one in both)])
+    return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
+
+
 def panel(row):
     """Which panel a row stands in."""
     return row["experiment"], row["set"], row["settings"]
 
 
 def plot(rows, path):
-    """Bounds a row against steps, a panel for each experiment, set and settings, each of its latest version."""
+    """Bounds a row against steps, a panel for each experiment, set and settings: of the version with most runs there."""
     import matplotlib.pyplot as plt
 
-    latest = {panel(row): row["version"] for row in rows}
-    own = [row for row in last_rounds(rows) if row["version"] == latest[panel(row)]]
-    methods, places = in_order({row["method"] for row in own}), list(latest)
+    runs = {}
+    for row in last_rounds(rows):
+        runs.setdefault(panel(row), {}).setdefault(row["version"], []).append(row)
+    chosen = {place: max(versions.values(), key=len) for place, versions in runs.items()}
+    own = [row for here in chosen.values() for row in here]
+    methods, places = in_order({row["method"] for row in own}), list(chosen)
     width = min(3, len(places))
     places = sorted(places, key=lambda place: (place[0], place[2], place[1]))
     figure, axes = plt.subplots(
