@@ -178,7 +178,7 @@ def panel(row):
 
 
 def plot(rows, path):
-    """Bounds a row against steps, a panel for each experiment, set and settings: of the version with most runs there."""
+    """Bounds a row against steps, a panel for each experiment, set and settings: the version with most runs."""
     import matplotlib.pyplot as plt
 
     runs = {}
