@@ -132,7 +132,10 @@ def test_fits_of_own_kernels_take_the_steps_of_single_processes():
 
 @pytest.mark.long
 def test_functions_of_own_kernels_are_those_of_single_processes():
-    """With the same features and noise; the point is that of each output."""
+    """With the same features and noise; the point is that of each output.
+
+    Weights of harmonics that are rounding, 1e-16, enter by their roots, 1e-8; the other output's kernel is 0.1 away.
+    """
     kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
     value = jnp.arange(8.0).reshape(2, 4) / 8
     normal = lambda name, shape: jnp.broadcast_to(jnp.linspace(-1.0, 1.0, shape[-1]), shape)  # noqa: E731
@@ -140,7 +143,7 @@ def test_functions_of_own_kernels_are_those_of_single_processes():
     for p in range(2):
         kernel = jax.tree.map(lambda leaf, p=p: leaf[p], kernels)
         single = function_draw(process(value[p], kernel, HERE), jax.random.key(0), 40, normal)(ROWS)
-        np.testing.assert_allclose(both[:, p], single, rtol=1e-9)
+        np.testing.assert_allclose(both[:, p], single, atol=1e-7)
 
 
 @pytest.mark.long
