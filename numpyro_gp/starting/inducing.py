@@ -67,7 +67,7 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     """
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
-    found: tuple[Array, Array] = clusters(check_key("key", key), X, int(num_inducing), num_iterations)
+    found: tuple[Array, Array] = clusters(check_key("key", key), *centred(X), int(num_inducing), num_iterations)
     check_distinct(num_inducing, found[1])
     return found[0]
 
@@ -232,13 +232,21 @@ def lloyd(X: Array, centres: Array, num_iterations: int) -> Array:
     return lax.while_loop(lambda carry: (carry[0] < num_iterations) & carry[2], move, start)[1]
 
 
+@jax.jit
+def centred(X: Array) -> tuple[Array, Array]:
+    """Inputs less their mean, and the mean: the product form of the distance needs centred inputs.
+
+    A program of its own: fused into distances, equal rows would be at one of rounding from each other.
+    """
+    offset = jnp.mean(X, axis=0, keepdims=True)
+    return X - offset, offset
+
+
 @functools.partial(jax.jit, static_argnames="size")
-def clusters(key: Array, X: Array, size: int, num_iterations: int) -> tuple[Array, Array]:
-    """Centres of k-means and the number of distinct rows among those it began with."""
-    offset = jnp.mean(X, axis=0, keepdims=True)  # the product form of the distance needs centred inputs
-    centred = X - offset
-    indices, distinct = plus_plus(key, centred, size)
-    return lloyd(centred, centred[indices], num_iterations) + offset, distinct
+def clusters(key: Array, X: Array, offset: Array, size: int, num_iterations: int) -> tuple[Array, Array]:
+    """Centres of k-means of centred inputs, moved back, and the number of distinct rows among those it began with."""
+    indices, distinct = plus_plus(key, X, size)
+    return lloyd(X, X[indices], num_iterations) + offset, distinct
 
 
 def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:

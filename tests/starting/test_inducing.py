@@ -10,6 +10,7 @@ import pytest
 
 from numpyro_gp.starting import inducing
 from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
+from tests.optimised import optimised
 from tests.programs import counted
 
 KEY = jax.random.key(5)
@@ -146,11 +147,28 @@ def test_no_array_of_all_distances_is_built():
     assert "4096,300" in str(shapes)
 
 
-def test_kmeans_is_one_program(rng):
+def test_kmeans_is_two_programs(rng):
     X = jnp.asarray(rng.normal(size=(41, 3)))
     with counted() as programs:
         kmeans(KEY, X, 7)
-    assert programs.count == 1
+    assert programs.count == 2
+
+
+def test_duplicates_far_from_zero_are_seen_as_users_compile():
+    """With all optimisations: a subtraction that was fused into distances told 7 of 30 such sets apart."""
+    assert optimised("tests.starting.test_inducing", "sets_of_duplicates_taken_for_more", 12) == 0
+
+
+def sets_of_duplicates_taken_for_more(count):
+    rng, taken = np.random.default_rng(0), 0
+    for number in range(count):
+        X = np.repeat(10.0 ** rng.uniform(-3, 3) * rng.normal(size=(5, 2)) + 100 * rng.normal(), 7, axis=0)
+        try:
+            kmeans(jax.random.key(number), X.astype(np.float32 if number % 2 else np.float64), 6)
+        except ValueError:
+            continue
+        taken += 1
+    return taken
 
 
 def test_empty_cluster_restarts_at_the_farthest_row():
