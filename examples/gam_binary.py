@@ -44,7 +44,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--split", type=int, default=0)
+    parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -53,9 +53,10 @@ def main():
     size = {"num_inducing": 5 if options.smoke else 12, "pair_inducing": 3 if options.smoke else 5}
     layout = ngp.anova.design(X, names=NAMES, pairs=[(1, 2)], **size)
     model = layout.model(seen, scale=1.0)
+    tests = [split_mask(splits, split) for split in range(options.splits)]
     steps = 20 if options.smoke else options.steps
     gam(
-        "gam_binary", layout, model, X, y, split_mask(splits, options.split), peers=peers, steps=steps, batch=None,
+        "gam_binary", layout, lambda _: model, X, y, tests, peers=peers, steps=steps, batch=None,
         out=options.out, response="log odds",
     )  # fmt: skip
 

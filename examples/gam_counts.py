@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--split", type=int, default=0)
+    parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -80,11 +80,15 @@ def main():
         X, y, splits = X[:300], y[:300], splits[:300]
     size = {"num_inducing": 6 if options.smoke else 16, "pair_inducing": 6 if options.smoke else 16}
     layout = ngp.anova.design(X, names=NAMES, categorical=CATEGORIES, pairs=[("hour", "workingday")], **size)
-    test = split_mask(splits, options.split)
-    model = layout.model(seen, scale=2.0, mean=float(np.log(y[~test].mean())))  # a log link starts at the data's level
+
+    def model(y_train):
+        """A log link starts at the data's level."""
+        return layout.model(seen, scale=2.0, mean=float(np.log(y_train.mean())))
+
+    tests = [split_mask(splits, split) for split in range(options.splits)]
     steps = 20 if options.smoke else options.steps
     gam(
-        "gam_counts", layout, model, X, y, test, peers=peers, steps=steps, batch=500,
+        "gam_counts", layout, model, X, y, tests, peers=peers, steps=steps, batch=500,
         out=options.out, response="log rentals",
     )  # fmt: skip
 
