@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
@@ -192,14 +193,17 @@ def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
     data = jnp.asarray(y)
     found = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
     if isinstance(prediction.likelihood, Bernoulli) or prediction.mean.ndim > data.ndim:
-        labels = data.astype(int)
-        found["accuracy"] = _estimate(metrics.accuracy(prediction.mean, labels))
-        error = metrics.expected_calibration_error(prediction.mean, labels)
+        labels, probabilities = data.astype(int), prediction.mean
+        if probabilities.ndim == data.ndim:  # several yes or no of a row count one by one
+            labels, probabilities = labels.ravel(), probabilities.ravel()
+        found["accuracy"] = _estimate(metrics.accuracy(probabilities, labels))
+        error = metrics.expected_calibration_error(probabilities, labels)
         return {**found, "calibration error": Estimate(float(error))}
     draws = prediction.sample(1000).astype(prediction.mean.dtype)  # counts are whole numbers, their quantiles not
     levels = jnp.linspace(0.05, 0.95, LEVELS, dtype=prediction.mean.dtype)
     lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
-    error = metrics.calibration_error(levels, metrics.pit_samples(draws, data))
+    # Randomised, because counts tie; the same at every call.
+    error = metrics.calibration_error(levels, metrics.pit_samples(draws, data, jax.random.key(0)))
     return {
         **found,
         "RMSE": _estimate(metrics.rmse(prediction.mean, data)),

@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Merge, split_arrays
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
@@ -208,10 +208,11 @@ def sbc(
     check_count("num_draws", num_draws, 7)
     data = {"y": "y"} if data is None else dict(data)
     simulate = _simulator(model if truth is None else truth, args, kwargs, data)
-    run = _nuts(model, num_draws, check_count("thinning", thinning), kwargs) if fit is None else fit
+    run = _nuts(num_draws, check_count("thinning", thinning)) if fit is None else fit
     found: dict[str, list[int]] = {}
-    for key_both in jax.random.split(check_key("key", key), num_simulations):
+    for number, key_both in enumerate(jax.random.split(check_key("key", key), num_simulations)):
         key_data, key_fit = jax.random.split(key_both)
+        ties = np.random.default_rng(number)
         values, observed = simulate(key_data)
         draws = run(key_fit, model, *args, **{**kwargs, **observed})
         names = [name for name in (values if sites is None else sites) if name in draws]
@@ -219,7 +220,7 @@ def sbc(
             got = f"{sorted(values)} simulated, {sorted(draws)} inferred"
             fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, "Check the names.")
         for name in names:
-            for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws):
+            for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws, ties):
                 found.setdefault(label, []).append(rank)
     ranks = {label: np.asarray(each) for label, each in found.items()}
     p_values = {label: float(_uniformity(each, num_draws, n)) for n, (label, each) in enumerate(ranks.items())}
@@ -243,34 +244,37 @@ def _simulator(
     return jax.jit(simulate)
 
 
-def _nuts(
-    model: Callable[..., object], num_draws: int, thinning: int, kwargs: Mapping[str, object]
-) -> Callable[..., Mapping[str, Array]]:
+def _nuts(num_draws: int, thinning: int) -> Callable[..., Mapping[str, Array]]:
     """NUTS as one program for all data sets; thinned, because ranks take draws for independent."""
-    static = {name: value for name, value in kwargs.items() if not hasattr(value, "dtype")}
     sizes = {"num_warmup": 300, "num_samples": num_draws * thinning, "thinning": thinning}
 
-    @jax.jit
-    def compiled(key: Array, args: tuple[object, ...], arrays: dict[str, Array]) -> Mapping[str, Array]:
-        mcmc = MCMC(NUTS(partial(model, **static)), progress_bar=False, **sizes)
-        mcmc.run(key, *args, **arrays)
+    def sampled(model: Callable[..., object], merge: Merge, key: Array, arrays: list[Array]) -> Mapping[str, Array]:
+        args, kwargs = merge(arrays)
+        mcmc = MCMC(NUTS(model), progress_bar=False, **sizes)
+        mcmc.run(key, *args, **kwargs)
         samples: Mapping[str, Array] = mcmc.get_samples()
         return samples
 
-    def run(key: Array, _: object, *args: object, **kwargs: object) -> Mapping[str, Array]:
-        samples: Mapping[str, Array] = compiled(key, args, {n: x for n, x in kwargs.items() if n not in static})
-        return samples
+    programs: list[Callable[..., Mapping[str, Array]]] = []
+
+    def run(key: Array, model: Callable[..., object], *args: object, **kwargs: object) -> Mapping[str, Array]:
+        arrays, merge = split_arrays((args, kwargs))
+        if not programs:  # all data sets are of one model and one form
+            programs.append(jax.jit(partial(sampled, model, merge)))
+        return programs[0](key, arrays)
 
     return run
 
 
-def _ranks(name: str, value: np.ndarray, draws: np.ndarray, num_draws: int) -> list[tuple[str, int]]:
-    """Rank of each entry of a value among its draws."""
+def _ranks(
+    name: str, value: np.ndarray, draws: np.ndarray, num_draws: int, ties: np.random.Generator
+) -> list[tuple[str, int]]:
+    """Rank of each entry of a value among its draws, anywhere among those that equal it."""
     if draws.shape[1:] != value.shape or len(draws) < num_draws:
         need = f"at least {num_draws} draws of shape {value.shape}"
         fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", "Put the draws on the first axis.")
     thinned = draws[np.round(np.linspace(0, len(draws) - 1, num_draws)).astype(int)]
-    below = (thinned < value).sum(axis=0)
+    below = (thinned < value).sum(axis=0) + ties.integers((thinned == value).sum(axis=0) + 1)
     return [(name if not at else f"{name}{list(at)}", int(below[at])) for at in np.ndindex(value.shape)]
 
 

@@ -14,7 +14,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.eager import one_program
-from numpyro_gp.checks import check_array, check_count, check_floating, check_positive, fail, known
+from numpyro_gp.checks import check_array, check_count, check_floating, check_key, check_positive, fail, known
 from numpyro_gp.linalg import einsum
 
 __all__ = [
@@ -108,8 +108,9 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
     if count < 2:
         fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Draw more samples.")
     weights = 2.0 * jnp.arange(1, count + 1, dtype=samples.dtype) - (count + 1)
-    spread = einsum("s,s...->...", weights, jnp.sort(samples, axis=0)) / (count * (count - 1))
-    return mean_score(jnp.mean(jnp.abs(samples - y[None]), axis=0) - spread)
+    away = samples - y[None]  # the weights sum to zero: a common offset would only cost digits
+    spread = einsum("s,s...->...", weights, jnp.sort(away, axis=0)) / (count * (count - 1))
+    return mean_score(jnp.mean(jnp.abs(away), axis=0) - spread)
 
 
 def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score:
@@ -128,14 +129,19 @@ def pit_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Array:
     return norm.cdf(standardised(mean, scale, y)[0])
 
 
-def pit_samples(samples: ArrayLike, y: ArrayLike) -> Array:
-    """Probability integral transform from draws ``(S, N)``: ``(#(x < y) + #(x = y) / 2 + 1/2) / (S + 1)``.
+def pit_samples(samples: ArrayLike, y: ArrayLike, key: Array | None = None) -> Array:
+    """Probability integral transform from draws ``(S, N)``: ``(#(x < y) + u (#(x = y) + 1)) / (S + 1)``.
 
-    For continuous data the values are uniform on the ``S + 1`` mid-ranks if the prediction is right.
+    Without a key ``u`` is a half. For continuous data the values are then uniform on the ``S + 1`` mid-ranks if the
+    prediction is right; those of counts and other data with ties gather in the middle, however right it is. With a key
+    ``u`` is uniform, and the values are uniform for any data (the randomised transform, Czado, Gneiting & Held 2009).
     """
     samples, y = check_samples(samples, y)
-    below = jnp.sum(samples < y[None], axis=0) + 0.5 * jnp.sum(samples == y[None], axis=0)
-    return ((below + 0.5) / (samples.shape[0] + 1)).astype(samples.dtype)
+    within: Array | float = 0.5
+    if key is not None:
+        within = jax.random.uniform(check_key("key", key), y.shape, samples.dtype)
+    ties = jnp.sum(samples == y[None], axis=0) + 1
+    return ((jnp.sum(samples < y[None], axis=0) + within * ties) / (samples.shape[0] + 1)).astype(samples.dtype)
 
 
 def pit_uniformity(pit: ArrayLike) -> Uniformity:

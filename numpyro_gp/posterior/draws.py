@@ -15,6 +15,7 @@ from jax.scipy.stats import norm
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, fail
+from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.internals import mask_of
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.tracing import (
@@ -69,6 +70,8 @@ def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
 
 def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
+    bound = call.at(call.arrays)
+    check_plate_rows(posterior.model, bound.args, bound.kwargs)
     trace = call.sites(posterior.fitted_model)
     check_source(posterior, call, trace, None if is_whole else data_plates(trace))
     return draws_of(key, stored_index(posterior, num_samples))

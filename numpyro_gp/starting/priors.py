@@ -70,7 +70,9 @@ def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
 def variance_prior(y: ArrayLike | None = None) -> dist.Distribution:
     """Log-normal variance of a function with median the variance of ``y``; without ``y``, of standardised targets: 1.
 
-    A model that is simulated from, as in simulation-based calibration, must leave ``y`` out.
+    All entries of ``y`` count as one set, such as replicates ``(R, N)``; outputs ``(N, P)`` that differ in level or
+    scale have a prior each, ``variance_prior(y[:, p])``. A model that is simulated from, as in simulation-based
+    calibration, must leave ``y`` out.
     """
     return dist.LogNormal(2 * _log_scale(y), SPREAD)
 
@@ -78,7 +80,7 @@ def variance_prior(y: ArrayLike | None = None) -> dist.Distribution:
 def noise_prior(y: ArrayLike | None = None) -> dist.Distribution:
     """Log-normal scale of the noise, a standard deviation, with median ``exp(-1)`` times that of ``y`` (None: 1).
 
-    It is what `likelihoods.Gaussian` takes; `gp_regression` takes its square.
+    It is what `likelihoods.Gaussian` takes; `gp_regression` takes its square. Several outputs: see `variance_prior`.
     """
     return dist.LogNormal(_log_scale(y) + QUIET, SPREAD)
 

@@ -17,7 +17,7 @@ from numpyro.infer import init_to_sample
 from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_choice, check_shared, fail, known
+from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.internals import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
 from numpyro_gp.guides.setup import in_one_program
@@ -125,7 +125,8 @@ class SVGD(SteinHooks):
 
     def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
-        check_plate_rows(self.model, args, {**kwargs, **self.static_kwargs})
+        check_key("rng_key", rng_key)
+        self._check_rows(args, kwargs)
         return in_one_program(lambda: self._init(rng_key, args, kwargs), self)
 
     def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:
@@ -211,6 +212,7 @@ class SVGD(SteinHooks):
             got = f"a {type(init_state).__name__}"
             fail("init_state", "the state of an earlier run", got, "Pass result.state.", TypeError)
         if init_state is not None and self.guide_sites is not None:
+            self._check_rows(args, kwargs)
             return init_state
         start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
         return start if init_state is None else init_state
@@ -272,6 +274,7 @@ class SVGD(SteinHooks):
     def scores(self, state: SteinVIState, *args: object, **kwargs: object) -> dict[str, Array]:
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
         self._check_ready()
+        self._check_rows(args, kwargs)
         free, shared = self._parted(self.optim.get_params(state.optim_state))
         kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
         return self._by_site(scores(self._target(), key, free, shared, args, kwargs)[0])
@@ -289,6 +292,9 @@ class SVGD(SteinHooks):
 
     def _site(self, name: str) -> str:
         return name.removesuffix(f"_{self.guide.prefix}_loc")
+
+    def _check_rows(self, args: tuple, kwargs: dict) -> None:
+        check_plate_rows(self.model, args, {**kwargs, **self.static_kwargs})
 
     def _check_ready(self) -> None:
         if self.guide_sites is None:

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from numpyro.distributions.transforms import ComposeTransform, IndependentTransform
 from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import axes_of, known
-from numpyro_gp.guides.internals import model_and_guide_keys
+from numpyro_gp.guides.internals import mask_of, model_and_guide_keys
 from numpyro_gp.guides.minibatches import keyed_rows
 
 
@@ -45,10 +46,39 @@ class Target(NamedTuple):
         params = self.constrained({**free, **shared})
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
-            density, _ = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        # Whole arrays, never scaled: a site in a subsampled plate is still all there.
-        jacobians = (jnp.sum(self.transforms[n].log_abs_det_jacobian(x, params[n])) for n, x in free.items())
-        return density + sum(jacobians)
+            density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
+        hidden = {name: site for name, site in sites.items() if site["type"] == "sample" and is_masked(site)}
+        for name, x in free.items():
+            site = hidden.get(name.removesuffix(f"_{self.guide.prefix}_loc"))
+            if site is None:  # whole arrays, never scaled: a site in a subsampled plate is still all there
+                density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
+            else:
+                density += seen_jacobian(self.transforms[name], site)
+        return density
+
+
+def is_masked(site: dict) -> bool:
+    """Whether a mask may hide entries of a site."""
+    return mask_of(site["fn"]) is not True
+
+
+def seen_jacobian(transform: Any, site: dict) -> Array:
+    """``log|det dT/dx|`` of the entries of a site that no mask hides: the others have no density in any coordinates."""
+    y, mask, transform = site["value"], mask_of(site["fn"]), of_single_entries(transform)
+    terms = transform.log_abs_det_jacobian(transform.inv(y), y)
+    axes = max(len(site["fn"].batch_shape), jnp.ndim(mask))
+    terms = jnp.sum(terms, axis=tuple(range(axes, jnp.ndim(terms))))
+    total = jnp.sum(jnp.where(mask, terms, 0.0) if jnp.ndim(terms) >= jnp.ndim(mask) else terms)
+    return total if site["scale"] is None else site["scale"] * total
+
+
+def of_single_entries(transform: Any) -> Any:
+    """The transform without the words that its entries belong together: a mask may lie within an event."""
+    if isinstance(transform, IndependentTransform):
+        return of_single_entries(transform.base_transform)
+    if isinstance(transform, ComposeTransform):
+        return ComposeTransform([of_single_entries(part) for part in transform.parts])
+    return transform
 
 
 def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:

@@ -172,6 +172,21 @@ def test_classes_are_scored_as_classes():
 
 
 @pytest.mark.long
+def test_several_labels_of_a_row_count_one_by_one():
+    def labels(X, y=None):
+        f = ngp.gp("f", PROBLEM.kernel, X_TEST[:3], outputs=2)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(labels, {"f": jnp.asarray(np.random.default_rng(0).normal(size=(5, 2, 3)))})
+    y = np.stack([Y_TEST > 0, Y_TEST < 0.5], axis=1).astype(int)
+    row = compare({"NUTS": posterior}, KEY, X_TEST, y=y)["NUTS"]
+    probability = np.asarray(posterior.predict(KEY, X_TEST).mean)
+    assert probability.shape == y.shape
+    assert row["accuracy"].value == pytest.approx(np.mean((probability > 0.5) == y))
+
+
+@pytest.mark.long
 def test_large_parameters_are_left_out(posteriors):
     table = compare({"NUTS": posteriors["NUTS"]}, KEY, X_TEST, y=Y_TEST, train={"X": X, "y": Y}, max_parameters=1)
     assert "lengthscale[0]" not in table["NUTS"]
@@ -253,3 +268,11 @@ def test_counts_are_scored():
     prediction = Prediction([Observation(normal, Poisson())], [4], jax.random.key(0))
     found = scores(prediction, jnp.asarray([0, 3, 4, 1]))
     assert found["coverage of 90%"].value == 0.75
+
+
+@pytest.mark.long
+def test_a_right_prediction_of_counts_is_calibrated(rng):
+    """By mid-ranks of ties its error was 0.13, for any number of data."""
+    normal = dist.Normal(jnp.full((1, 3000), np.log(0.4)), jnp.full((1, 3000), 1e-6))
+    prediction = Prediction([Observation(normal, Poisson())], [3000], jax.random.key(0))
+    assert scores(prediction, rng.poisson(0.4, size=3000))["calibration error"].value < 0.02

@@ -126,6 +126,37 @@ def test_exact_inference_passes_and_wrong_inference_fails():
     assert "FAILED" in str(misspecified)
 
 
+@pytest.mark.long
+def test_draws_that_equal_the_truth_are_on_both_sides_of_it():
+    """Half of the draws of a coin equal it: all of these above it would be a rank that is wrong for certain."""
+
+    def coin(y=None):
+        numpyro.sample("k", dist.Bernoulli(0.5))
+        with numpyro.plate("data", 5):
+            numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    right = lambda key, _, y: {"k": jax.random.bernoulli(key, 0.5, (63,)).astype(int)}  # noqa: E731
+    assert sbc(jax.random.key(1), coin, fit=right, num_simulations=200).passed()
+    wrong = lambda key, _, y: {"k": jax.random.bernoulli(key, 0.8, (63,)).astype(int)}  # noqa: E731
+    assert not sbc(jax.random.key(1), coin, fit=wrong, num_simulations=200).passed()
+
+
+@pytest.mark.long
+def test_arguments_that_are_no_arrays_stay_what_they_are():
+    def sized(X, size, name, y=None):
+        assert name == "rbf"
+        noise = numpyro.sample("noise", dist.LogNormal(0.0, 0.5))
+        with numpyro.plate("data", size):
+            numpyro.sample("y", dist.Normal(X[:, 0], noise), obs=y)
+
+    sizes = {"num_simulations": 10, "num_draws": 7, "thinning": 1}
+    found = sbc(jax.random.key(0), sized, jnp.zeros((5, 1)), 5, name="rbf", **sizes)
+    assert found.ranks["noise"].shape == (10,)
+    np.testing.assert_array_equal(
+        found.ranks["noise"], sbc(jax.random.key(0), sized, jnp.zeros((5, 1)), 5, "rbf", **sizes).ranks["noise"]
+    )
+
+
 @pytest.mark.statistical
 def test_nuts_on_a_gp_regression_is_calibrated():
     """Level 1e-3 over two hyper-parameters; the marginal likelihood is exact, so that nothing else is approximate."""

@@ -113,6 +113,25 @@ def test_rank_values_of_a_right_prediction_are_uniform(rng):
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("rate", [0.1, 1.0, 30.0])
+def test_randomised_values_of_counts_are_uniform(rng, rate):
+    """Mid-ranks of a right prediction of counts gather in the middle: a distance of 0.45 at a rate of 0.1."""
+    samples, y = rng.poisson(rate, size=(200, 4000)), rng.poisson(rate, size=4000)
+    pit = metrics.pit_samples(samples, y, jax.random.key(0))
+    assert stats.kstest(np.asarray(pit), "uniform").pvalue > 1e-3
+    assert metrics.calibration_error(np.linspace(0.05, 0.95, 19), pit) < 0.02
+    with pytest.raises(TypeError, match="key must be one JAX random key"):
+        metrics.pit_samples(samples, y, 0)
+
+
+def test_the_score_of_draws_keeps_its_digits_beside_an_offset(rng):
+    """In float32 sums of weights of a thousand times 2e5 had lost one digit in a hundred."""
+    samples = (2e5 + rng.normal(size=(1000, 20))).astype(np.float32)
+    y = (2e5 + rng.normal(size=20)).astype(np.float32)
+    wanted = metrics.crps_samples(samples.astype(float), y.astype(float)).value
+    np.testing.assert_allclose(metrics.crps_samples(samples, y).value, wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("size", [10, 20, 500])
 @pytest.mark.parametrize("power", [1.0, 1.1, 1.5])
 def test_uniformity_equals_scipy(rng, size, power):
