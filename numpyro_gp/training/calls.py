@@ -61,7 +61,7 @@ def bind(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         bound = inspect.signature(model).bind(*args, **kwargs)
     except TypeError as error:
         cure = "Give it what the model takes, in the same order and under the same names."
-        fail("args and kwargs", "arguments of the model", str(error), cure, TypeError)
+        fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
     declared, keywords = bound.signature.parameters, inspect.Parameter.VAR_KEYWORD
     others = [name for name in bound.arguments if declared[name].kind is keywords]
     given = {name: value for name, value in bound.arguments.items() if name not in others}

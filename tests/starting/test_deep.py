@@ -67,6 +67,10 @@ def test_dtype_follows():
     [
         (lambda: initial_layers(np.zeros((3, 2)), np.zeros((3, 1)), []), "inducing must be an array with 2 columns"),
         (lambda: initial_layers(np.zeros((3, 2)), np.zeros((3, 2)), [0]), "widths must be at least 1"),
+        (
+            lambda: initial_layers(np.zeros((3, 2)), np.zeros((3, 2)), 2),
+            "widths must be a sequence of whole numbers, .* but got 2",
+        ),
         (lambda: latent_columns(0, np.zeros((3, 2))), "key must be one JAX random key"),
         (lambda: mix(np.zeros((4, 3)), np.zeros((3, 2))), "values must be with 2 columns"),
     ],

@@ -41,6 +41,7 @@ def test_arguments_of_a_model_that_takes_any_are_known_by_their_own_names():
     ("call", "error", "message"),
     [
         (lambda: bind(model, (), {}), TypeError, "args and kwargs must be arguments of the model.*missing"),
+        (lambda: bind(model, (1,), {"q": 1}), TypeError, "but got an unexpected keyword argument 'q'"),
         (lambda: row_arrays(bind(model, (1,), {}), None), ValueError, r"rows must be names of array arguments.*\['X'\]"),
         (lambda: row_arrays(bind(model, (np.zeros(1),), {}), ["Q"]), ValueError, r"got \['Q'\]"),
         (lambda: row_arrays(bind(model, (np.zeros(2), np.zeros(3)), {}), ("X", "y")), ValueError, "same, non-zero number of rows"),
