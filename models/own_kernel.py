@@ -47,7 +47,7 @@ class Wendland(ngp.kernels.Kernel):
     power it would not be positive definite there. The correlation is zero from distance ``lengthscale`` on.
     """
 
-    variance: jax.Array  # ()
+    variance: jax.Array  # (); by its axes a batch of kernels is known
     lengthscale: jax.Array  # () or (D,)
 
     def _cross(self, X1, X2):

@@ -103,7 +103,10 @@ def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
 
 
 def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
-    """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column, exact to rounding."""
+    """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column.
+
+    To 1e-6 for lengthscales from a tenth of the distance between inducing inputs on (mathematics.md section 6.4).
+    """
     if isinstance(kernel, ZeroMeanCategory):
         nodes, weights = kernel.quadrature()
     else:

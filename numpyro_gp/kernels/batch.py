@@ -32,7 +32,8 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     """A batch of kernels: the kernel whose leaves have one entry for each of them on their first axis.
 
     The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. A process `gp` takes one for
-    ``outputs=P`` with kernels of their own, and in plates one for their members.
+    ``outputs=P`` with kernels of their own, and in plates one for their members. A class of your own needs a field
+    ``variance``, a scalar of a single kernel, by whose axes a batch is known.
 
     Examples
     --------
@@ -56,6 +57,9 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
             )
             fail("kernels", "of one form, with hyper-parameters of the same shapes", got, cure)
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    if batch_shape(batch)[:1] != (len(parts),):
+        required = "of classes with a field variance, a scalar, by whose axes a batch is known"
+        fail("kernels", required, like, "Add the field to your class.", TypeError)
     return batch
 
 
@@ -69,7 +73,7 @@ def batch_shape(kernel: Kernel) -> tuple[int, ...]:
     """Leading axes of a batch of kernels; none for a single kernel.
 
     A hyper-parameter that is a scalar, such as a variance, tells them: ``(D,)`` lengthscales may be those of one
-    kernel. `Linear` alone, of ``(P,)`` variances, and functions are single kernels.
+    kernel. Functions are single kernels, and so are a user's own classes without a field ``variance``.
     """
     shapes = _shapes(kernel)
     if len(shapes) > 1:
@@ -86,7 +90,7 @@ def _shapes(kernel: Kernel) -> set[tuple[int, ...]]:
     if type(kernel) in MADE_OF and type(kernel) not in FIXED:
         return found
     if isinstance(kernel, Linear):
-        return found | ({kernel.variance.shape[:-1]} if jnp.ndim(kernel.variance) > 1 else set())
+        return found | {kernel.variance.shape[: kernel.variance.ndim - kernel.per_column]}
     name, axes = FIXED.get(type(kernel), ("variance", 0))
     leaf = getattr(kernel, name, None)
     if isinstance(kernel, FunctionKernel) or leaf is None or not hasattr(leaf, "shape"):

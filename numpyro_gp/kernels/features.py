@@ -272,7 +272,8 @@ def _coregion(kernel: Coregion, X: Array) -> Blocks:
     rows, valid = kernel._codes(X)
     has_own = kernel.diagonal_values > 0
     own = jnp.where(has_own, jnp.sqrt(jnp.where(has_own, kernel.diagonal_values, 1)), 0)
-    root = jnp.concatenate([kernel.weights, jnp.eye(kernel.weights.shape[0]) * jnp.reshape(own, (1, -1))], axis=1)
+    each = jnp.eye(kernel.weights.shape[0], dtype=own.dtype) * jnp.reshape(own, (1, -1))
+    root = jnp.concatenate([kernel.weights, each], axis=1)
     return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
 
 

@@ -1,6 +1,7 @@
 """Kernels that are no functions of a difference: linear, neural, categorical (mathematics.md section 2.2)."""
 
 import math
+from dataclasses import field
 from typing import cast
 
 import jax
@@ -21,7 +22,7 @@ from numpyro_gp.kernels.base import (
 from numpyro_gp.kernels.stationary import constant_like, safe_root
 
 
-@value_type()
+@value_type(static=("per_column",))
 class Linear(Kernel):
     """``sum_d variance_d x_d y_d``: straight lines through the origin.
 
@@ -29,9 +30,12 @@ class Linear(Kernel):
     """
 
     variance: ArrayField
+    # Whether there is one variance for each column: with as many kernels in a batch as columns shapes do not say it.
+    per_column: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        store(self, variance=positive_per_input("variance", self.variance))
+        variance = positive_per_input("variance", self.variance)
+        store(self, variance=variance, per_column=variance.ndim > 0)
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return inner_products(X1 * per_input("variance", self.variance, X1), X2)

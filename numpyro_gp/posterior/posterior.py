@@ -18,7 +18,7 @@ from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.training.calls import bind, is_data
+from numpyro_gp.training.calls import argument_names, bind, is_data
 
 DEFAULT_DRAWS = 100
 
@@ -267,7 +267,8 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 100 from a guide.
         """
-        return draw_functions(self, key, X, bind(self.model, args or (X,), kwargs), gp, num_samples)
+        given = args or any(name in kwargs for name in argument_names(self.model)[:1])
+        return draw_functions(self, key, X, bind(self.model, args if given else (X,), kwargs), gp, num_samples)
 
     def functions(
         self,

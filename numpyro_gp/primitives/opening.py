@@ -12,6 +12,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.sites import InducingPrior
@@ -28,6 +29,17 @@ class _Found(Messenger):
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample":
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
+            masked = isinstance(msg["fn"], (dist.MaskedDistribution, MaskedPrior))
+            _check_members("mask", msg["fn"].batch_shape if masked else (), self.name, self.plates)
+            _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), self.name, self.plates)
+
+
+def _check_members(what: str, shape: tuple[int, ...], name: str, plates: Plates) -> None:
+    """Refuse a mask or a scale of rows: a process is one event, and would count once for each of them."""
+    if len(shape) > len(plates.batch) or any(n not in (1, m) for n, m in zip(shape[::-1], plates.batch[::-1])):
+        required = f"of the members of {plates}, {plates.batch}" if plates.names else "one number: it is one event"
+        cure = f"Put handlers.{what} around ngp.observe alone; of gp_regression leave rows without data out."
+        fail(f"the {what} over site {name!r}", required, f"shape {shape}", cure)
 
 
 def check_name(argument: str, name: object) -> str:

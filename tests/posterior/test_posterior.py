@@ -216,7 +216,10 @@ def test_functions_of_exact_regression_and_of_several_outputs():
     with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
         two(X)
     np.testing.assert_allclose(draws.mean(0), trace["at"]["value"], atol=0.1)
-    assert posterior.function_draws(jax.random.key(0), X, gp="g", num_samples=3).shape == (3, 4, 2)
+    few = posterior.function_draws(jax.random.key(0), X, gp="g", num_samples=3)
+    assert few.shape == (3, 4, 2)
+    named = posterior.function_draws(jax.random.key(0), X, X=X[:2], y=X[:2, 0], gp="g", num_samples=3)
+    np.testing.assert_array_equal(named, few)
     with pytest.raises(ValueError, match=r"gp must be the name of one process of the model: \['g', 'y'\]"):
         posterior.function_draws(jax.random.key(0), X)
 
