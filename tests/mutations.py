@@ -117,8 +117,8 @@ FAULTS = [
     Fault(
         "sign of the Jacobian of constrained particles",
         "stein/target.py",
-        "return density + sum(jacobians)",
-        "return density - sum(jacobians)",
+        "density += jnp.sum(self",
+        "density -= jnp.sum(self",
         "stein/test_svgd.py",
     ),
     Fault(
