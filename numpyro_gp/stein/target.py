@@ -12,7 +12,7 @@ from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
-from numpyro_gp.checks import axes_of, known
+from numpyro_gp.checks import axes_of, fail, known
 from numpyro_gp.guides.internals import mask_of, model_and_guide_keys
 from numpyro_gp.guides.minibatches import keyed_rows
 
@@ -47,6 +47,7 @@ class Target(NamedTuple):
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
+        check_whole(sites)
         hidden = {name: site for name, site in sites.items() if site["type"] == "sample" and is_masked(site)}
         for name, x in free.items():
             site = hidden.get(name.removesuffix(f"_{self.guide.prefix}_loc"))
@@ -55,6 +56,18 @@ class Target(NamedTuple):
             else:
                 density += seen_jacobian(self.transforms[name], site)
         return density
+
+
+def check_whole(sites: Mapping[str, Any]) -> None:
+    """Refuse a call on more rows of a plate than the guide has, which draws those of its start where latents stand."""
+    for name, site in sites.items():
+        if site["type"] != "plate":
+            continue
+        asked = site["args"][1] or site["args"][0]
+        if len(site["value"]) < asked:
+            cure = "Latent values stand in it: call it as at the start, or start new particles on all rows."
+            required = f"of {len(site['value'])} rows, the minibatch that the particles were started on"
+            fail(f"plate {name!r}", required, f"{asked} rows", cure)
 
 
 def is_masked(site: dict) -> bool:

@@ -108,6 +108,23 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
     np.testing.assert_allclose(rows.mean(axis=0), wanted, rtol=1e-9, atol=1e-12)
 
 
+def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
+    """Their guide goes on to draw four rows: a score on "all" data was that of a minibatch, without a word."""
+
+    def local(y, batch=None):
+        scale = numpyro.sample("scale", dist.Gamma(3.0, 1.0))
+        with numpyro.plate("data", 12, subsample_size=batch) as index:
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Normal(z, scale), obs=y[index])
+
+    y = jnp.arange(12.0)
+    svgd = SVGD(local, optax.sgd(0.1), num_stein_particles=2)
+    state = state_of(svgd, y, 4)
+    assert svgd.scores(state, y, 4)["z"].shape == (2, 12)
+    with pytest.raises(ValueError, match=r"plate 'data' must be of 4 rows, the minibatch .* but got 12 rows"):
+        svgd.scores(state, y)
+
+
 def counting_model(counter, y, batch):
     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
     with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
