@@ -1,0 +1,57 @@
+"""A process is one event: masks and scales over it are those of its members."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+
+X = jnp.linspace(0.0, 1.0, 6)[:, None]
+Y = jnp.sin(5 * X[:, 0])
+ROWS = jnp.array([True, True, False, True, False, True])
+
+
+def regression(around):
+    with around:
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=Y)
+
+
+def process(around):
+    with around:
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.7), X[:3])
+        with numpyro.plate("data", 6):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=Y)
+
+
+@pytest.mark.parametrize(("model", "site"), [(regression, "y"), (process, "f")])
+@pytest.mark.parametrize("handler", ["mask", "scale"])
+def test_rows_over_a_process_are_refused(model, site, handler):
+    """The evidence had counted once for each row that is seen: -60.4 for -15.1, and the hidden rows in it."""
+    around = getattr(numpyro.handlers, handler)(**{handler: ROWS if handler == "mask" else 1.0 + ROWS})
+    with pytest.raises(ValueError, match=rf"the {handler} over site '{site}' must be one number.*shape \(6,\)") as info:
+        log_density(model, (around,), {}, {"f": jnp.ones(3)} if site == "f" else {})
+    assert "leave rows without data out" in str(info.value)
+
+
+def test_members_are_hidden_and_scaled_one_by_one():
+    shift = jnp.arange(3.0)[:, None]
+
+    def members(around):
+        with numpyro.plate("g", 3), around:
+            ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=Y[None] + shift)
+
+    each = []
+    for number in range(3):
+        hidden = numpyro.handlers.mask(mask=jnp.arange(3) == number)
+        each.append(log_density(members, (hidden,), {}, {})[0])
+    whole = log_density(members, (numpyro.handlers.mask(mask=True),), {}, {})[0]
+    np.testing.assert_allclose(sum(each), whole, rtol=1e-12)
+    twice = log_density(members, (numpyro.handlers.scale(scale=jnp.array([1.0, 2.0, 1.0])),), {}, {})[0]
+    np.testing.assert_allclose(twice, whole + each[1], rtol=1e-12)
+    one = log_density(regression, (numpyro.handlers.mask(mask=True),), {}, {})[0]
+    np.testing.assert_allclose(each[0], one, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"the mask over site 'y' must be of the members of plate 'g' of 3, \(3,\)"):
+        wide = numpyro.handlers.mask(mask=jnp.ones((3, 3), bool))
+        log_density(members, (wide,), {}, {})
