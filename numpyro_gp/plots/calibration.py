@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.criticism.diagnose import Calibration
+from numpyro_gp.criticism.metrics import pit_samples
 from numpyro_gp.plots.style import COLOURS, DRAWS, INK, along, axes_of, band, finish, look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
 
@@ -97,7 +99,6 @@ def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> 
         return pit
     if y is None:
         fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")
-    sample = np.asarray(prediction.sample(DRAWS))
-    target = along("y", y, sample.shape[1])
-    below: np.ndarray = np.sum(sample < target, 0) + 0.5 * np.sum(sample == target, 0)
-    return (below + 0.5) / (DRAWS + 1)
+    sample = prediction.sample(DRAWS)
+    # Randomised, because counts tie; the same at every call.
+    return np.asarray(pit_samples(sample, along("y", y, sample.shape[1]), jax.random.key(0)))

@@ -1,16 +1,32 @@
 """Reliability curves and rank histograms: what is drawn and labelled, and what is refused."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from numpyro_gp import plots
 from numpyro_gp.criticism.diagnose import Calibration
+from numpyro_gp.likelihoods import Poisson
+from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.sites import Observation
 
 
 def test_calibration_draws_the_share_below(ax):
     plots.calibration({"a": np.array([0.1, 0.2, 0.9, 0.95])}, ax=ax)
     line = next(line for line in ax.lines if line.get_label() == "a")
     assert line.get_ydata()[100] == 0.5
+
+
+@pytest.mark.long
+def test_a_right_prediction_of_counts_is_on_the_diagonal(ax, rng):
+    """Mid-ranks of a Poisson at 0.4 leave a third of the curve 0.4 away from it."""
+    normal = dist.Normal(jnp.full((1, 2000), np.log(0.4)), jnp.full((1, 2000), 1e-6))
+    prediction = Prediction([Observation(normal, Poisson())], [2000], jax.random.key(0))
+    plots.calibration({"a": prediction}, rng.poisson(0.4, size=2000).astype(float), ax=ax)
+    line = next(line for line in ax.lines if line.get_label() == "a")
+    assert np.max(np.abs(line.get_ydata() - line.get_xdata())) < 0.06
 
 
 def test_ranks_are_counted_in_bins_of_equal_chance(ax):
