@@ -152,7 +152,8 @@ def check_plate_rows(model: Callable[..., Any], args: tuple[Any, ...], kwargs: M
     where = [path for path, leaf in jax.tree_util.tree_leaves_with_path((args, dict(kwargs))) if is_array(leaf)]
     outer, name, *_ = where[short[0]]
     if outer.idx == 0:
-        names = list(inspect.signature(model).parameters)
+        declared = inspect.signature(model).parameters.values()
+        names = [one.name for one in declared if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
         name = names[name.idx] if name.idx < len(names) else f"argument {name.idx}"
     held, count = jnp.shape(arrays[short[0]])[0], found.rows[short[0]]
     cure = "Pass one row for each datum: JAX would repeat the last one."

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import random
+from numpyro.distributions import TransformedDistribution
 from numpyro.handlers import block, seed, trace
 from numpyro.infer import RenyiELBO
 from numpyro.infer.autoguide import AutoGuide
@@ -113,8 +114,11 @@ def is_validated(fn: object) -> bool:
 
 
 def mask_of(fn: object) -> Any:
-    """The mask that ``handlers.mask`` or ``Distribution.mask`` left on a distribution; True where there is none."""
-    while hasattr(fn, "base_dist"):
+    """The mask that ``handlers.mask`` or ``Distribution.mask`` left on a distribution; True where there is none.
+
+    One inside of a transformed distribution does not hide the density of the transform.
+    """
+    while hasattr(fn, "base_dist") and not isinstance(fn, TransformedDistribution):
         if hasattr(fn, "_mask"):
             return fn._mask
         fn = fn.base_dist

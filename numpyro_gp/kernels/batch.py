@@ -57,7 +57,7 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
             )
             fail("kernels", "of one form, with hyper-parameters of the same shapes", got, cure)
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    if batch_shape(batch)[:1] != (len(parts),):
+    if batch_shape(batch)[:1] != (len(parts),) and not isinstance(parts[0], FunctionKernel):
         required = "of classes with a field variance, a scalar, by whose axes a batch is known"
         fail("kernels", required, like, "Add the field to your class.", TypeError)
     return batch

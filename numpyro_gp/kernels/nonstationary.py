@@ -31,7 +31,7 @@ class Linear(Kernel):
 
     variance: ArrayField
     # Whether there is one variance for each column: with as many kernels in a batch as columns shapes do not say it.
-    per_column: bool = field(default=False, init=False, repr=False)
+    per_column: bool = field(default=True, init=False, repr=False)  # what a pickle of before is taken for
 
     def __post_init__(self) -> None:
         variance = positive_per_input("variance", self.variance)

@@ -29,17 +29,33 @@ class _Found(Messenger):
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample":
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
-            masked = isinstance(msg["fn"], (dist.MaskedDistribution, MaskedPrior))
-            _check_members("mask", msg["fn"].batch_shape if masked else (), self.name, self.plates)
-            _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), self.name, self.plates)
+            rows = None if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape[-1]
+            _check_members("mask", _mask_shape(msg["fn"]), rows, self)
+            _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), rows, self)
 
 
-def _check_members(what: str, shape: tuple[int, ...], name: str, plates: Plates) -> None:
-    """Refuse a mask or a scale of rows: a process is one event, and would count once for each of them."""
-    if len(shape) > len(plates.batch) or any(n not in (1, m) for n, m in zip(shape[::-1], plates.batch[::-1])):
-        required = f"of the members of {plates}, {plates.batch}" if plates.names else "one number: it is one event"
+def _mask_shape(fn: Any) -> tuple[int, ...]:
+    """Axes over which a mask lies, inside of the expansion that a plate makes too; none without a mask."""
+    while not isinstance(fn, (dist.MaskedDistribution, MaskedPrior)):
+        if not isinstance(fn, dist.ExpandedDistribution):
+            return ()
+        fn = fn.base_dist
+    shape: tuple[int, ...] = fn.batch_shape
+    return shape
+
+
+def _check_members(what: str, shape: tuple[int, ...], rows: int | None, found: _Found) -> None:
+    """Refuse a mask or a scale of rows: a process is one event, and would count once for each of them.
+
+    Axes on the left of the plates' are those of enumerated sites, unless there are as many entries as ``rows`` of data.
+    """
+    members = found.plates.batch or (1,)
+    own, others = shape[-len(members) :], shape[: -len(members)]
+    if rows in others or any(n not in (1, m) for n, m in zip(own[::-1], members[::-1])):
+        has_plates = bool(found.plates.names)
+        required = f"of the members of {found.plates}, {members}" if has_plates else "one number: it is one event"
         cure = f"Put handlers.{what} around ngp.observe alone; of gp_regression leave rows without data out."
-        fail(f"the {what} over site {name!r}", required, f"shape {shape}", cure)
+        fail(f"the {what} over site {found.name!r}", required, f"shape {shape}", cure)
 
 
 def check_name(argument: str, name: object) -> str:

@@ -47,27 +47,28 @@ class Target(NamedTuple):
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        check_whole(sites)
+        check_rows(values, sites)
         hidden = {name: site for name, site in sites.items() if site["type"] == "sample" and is_masked(site)}
         for name, x in free.items():
             site = hidden.get(name.removesuffix(f"_{self.guide.prefix}_loc"))
             if site is None:  # whole arrays, never scaled: a site in a subsampled plate is still all there
                 density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
             else:
-                density += seen_jacobian(self.transforms[name], site)
+                density += seen_jacobian(self.transforms[name], site, x, params[name])
         return density
 
 
-def check_whole(sites: Mapping[str, Any]) -> None:
-    """Refuse a call on more rows of a plate than the guide has, which draws those of its start where latents stand."""
-    for name, site in sites.items():
-        if site["type"] != "plate":
+def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Refuse a plate of latent values that has other rows than the guide, which draws those of its start."""
+    for name, site in model.items():
+        if site["type"] != "plate" or name not in guide:
             continue
-        asked = site["args"][1] or site["args"][0]
-        if len(site["value"]) < asked:
-            cure = "Latent values stand in it: call it as at the start, or start new particles on all rows."
-            required = f"of {len(site['value'])} rows, the minibatch that the particles were started on"
-            fail(f"plate {name!r}", required, f"{asked} rows", cure)
+        size, asked = site["args"]
+        held, drawn = guide[name]["args"][0], len(site["value"])
+        if size != held or drawn < (asked or size):
+            cure = "Call it as at the start, or start new particles on these rows."
+            required = f"of {drawn} of {held} rows, as at the start of the particles: latent values stand in it"
+            fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
 
 
 def is_masked(site: dict) -> bool:
@@ -75,14 +76,20 @@ def is_masked(site: dict) -> bool:
     return mask_of(site["fn"]) is not True
 
 
-def seen_jacobian(transform: Any, site: dict) -> Array:
-    """``log|det dT/dx|`` of the entries of a site that no mask hides: the others have no density in any coordinates."""
-    y, mask, transform = site["value"], mask_of(site["fn"]), of_single_entries(transform)
-    terms = transform.log_abs_det_jacobian(transform.inv(y), y)
+def seen_jacobian(transform: Any, site: dict, x: Array, y: Array) -> Array:
+    """``log|det dT/dx|`` of the entries of a site that no mask hides: the others have no density in any coordinates.
+
+    Of a site in a subsampled plate ``x`` and ``y = T(x)`` are all entries, and the mask is of those in the minibatch.
+    """
+    mask, transform, whole = mask_of(site["fn"]), of_single_entries(transform), jnp.size(y)
+    if jnp.shape(site["value"]) != jnp.shape(y):
+        y = site["value"]
+        x = transform.inv(y)
+    terms = transform.log_abs_det_jacobian(x, y)
     axes = max(len(site["fn"].batch_shape), jnp.ndim(mask))
     terms = jnp.sum(terms, axis=tuple(range(axes, jnp.ndim(terms))))
-    total = jnp.sum(jnp.where(mask, terms, 0.0) if jnp.ndim(terms) >= jnp.ndim(mask) else terms)
-    return total if site["scale"] is None else site["scale"] * total
+    seen = jnp.sum(jnp.where(mask, terms, 0.0) if jnp.ndim(terms) >= jnp.ndim(mask) else terms)
+    return seen * (whole / jnp.size(y))
 
 
 def of_single_entries(transform: Any) -> Any:

@@ -93,3 +93,8 @@ def test_a_class_without_a_variance_cannot_be_told_from_a_batch():
 
     with pytest.raises(TypeError, match=r"kernels must be of classes with a field variance.*Add the field"):
         stack([Own(jnp.array(0.5)), Own(jnp.array(2.0))])
+
+
+def test_functions_are_stacked_as_the_one_function_that_they_are():
+    function = lambda a, b: a @ b.T  # noqa: E731
+    assert batch_shape(stack([function, function])) == ()

@@ -3,8 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.funsor import config_enumerate, enum
+from numpyro.contrib.funsor import log_density as enumerated_density
 from numpyro.infer.util import log_density
+from scipy import stats
 
 import numpyro_gp as ngp
 
@@ -52,6 +56,33 @@ def test_members_are_hidden_and_scaled_one_by_one():
     np.testing.assert_allclose(twice, whole + each[1], rtol=1e-12)
     one = log_density(regression, (numpyro.handlers.mask(mask=True),), {}, {})[0]
     np.testing.assert_allclose(each[0], one, rtol=1e-12)
+    half = log_density(regression, (numpyro.handlers.scale(scale=jnp.array([0.5])),), {}, {})[0]
+    np.testing.assert_allclose(half, 0.5 * one, rtol=1e-12)
     with pytest.raises(ValueError, match=r"the mask over site 'y' must be of the members of plate 'g' of 3, \(3,\)"):
-        wide = numpyro.handlers.mask(mask=jnp.ones((3, 3), bool))
+        wide = numpyro.handlers.mask(mask=jnp.ones((6, 3), bool))
         log_density(members, (wide,), {}, {})
+
+
+def test_rows_are_seen_inside_of_the_expansion_of_a_plate():
+    def model():
+        with numpyro.plate("g", 3, dim=-2), numpyro.handlers.mask(mask=ROWS):
+            ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=jnp.tile(Y, (3, 1, 1)))
+
+    with pytest.raises(ValueError, match=r"the mask over site 'y' must be of the members of plate 'g' of 3, \(3, 1\)"):
+        log_density(model, (), {}, {})
+
+
+def test_masks_of_enumerated_sites_choose_between_events():
+    def model():
+        z = numpyro.sample("z", dist.Bernoulli(0.3), infer={"enumerate": "parallel"})
+        for name, value, noise in (("y", 1, 0.1), ("y2", 0, 0.2)):
+            with numpyro.handlers.mask(mask=z == value):
+                ngp.gp_regression(name, ngp.kernels.RBF(1.0, 0.7), X, noise, obs=Y)
+
+    K = np.asarray(ngp.kernels.RBF(1.0, 0.7).matrix(X))
+    terms = [
+        np.log(p) + stats.multivariate_normal(np.zeros(6), K + noise * np.eye(6)).logpdf(Y)
+        for p, noise in ((0.3, 0.1), (0.7, 0.2))
+    ]
+    found = enumerated_density(enum(config_enumerate(model), -2), (), {}, {})[0]
+    np.testing.assert_allclose(found, np.logaddexp(*terms), rtol=1e-10)

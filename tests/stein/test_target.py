@@ -108,12 +108,33 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
     np.testing.assert_allclose(rows.mean(axis=0), wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [0.2, jnp.array([1.0, 2.0, 1.0])])
+def test_a_mask_that_hides_nothing_changes_nothing(scale):
+    """A user's scale is of densities, and not of Jacobians."""
+
+    def model(mask):
+        with numpyro.handlers.scale(scale=scale), numpyro.plate("p", 3), numpyro.handlers.mask(mask=mask):
+            numpyro.sample("r", dist.Gamma(2.0, 1.0))
+            numpyro.sample("w", dist.Beta(2.0, 3.0))
+
+    found = []
+    for mask in (True, jnp.ones(3, bool)):
+        svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=2)
+        # A logit of 37: the inverse of what the transform made of it is infinite, or has no slope.
+        svgd.init_particles = {"w": jnp.full((2, 3), 1 - 1e-16), "r": jnp.full((2, 3), 2.0)}
+        with jax.numpy_rank_promotion("allow"):  # NumPyro's Beta promotes ranks
+            state = state_of(svgd, mask)
+            found.append(svgd.scores(state, mask))
+    for name, wanted in found[0].items():
+        np.testing.assert_allclose(found[1][name], wanted, rtol=1e-12)
+
+
 def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
     """Their guide goes on to draw four rows: a score on "all" data was that of a minibatch, without a word."""
 
     def local(y, batch=None):
         scale = numpyro.sample("scale", dist.Gamma(3.0, 1.0))
-        with numpyro.plate("data", 12, subsample_size=batch) as index:
+        with numpyro.plate("data", len(y), subsample_size=batch) as index:
             z = numpyro.sample("z", dist.Normal(0.0, 1.0))
             numpyro.sample("y", dist.Normal(z, scale), obs=y[index])
 
@@ -121,8 +142,10 @@ def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
     svgd = SVGD(local, optax.sgd(0.1), num_stein_particles=2)
     state = state_of(svgd, y, 4)
     assert svgd.scores(state, y, 4)["z"].shape == (2, 12)
-    with pytest.raises(ValueError, match=r"plate 'data' must be of 4 rows, the minibatch .* but got 12 rows"):
+    with pytest.raises(ValueError, match=r"plate 'data' must be of 4 of 12 rows, as at the start .* got 12 of 12"):
         svgd.scores(state, y)
+    with pytest.raises(ValueError, match=r"plate 'data' must be of 4 of 12 rows, as at the start .* got 4 of 6"):
+        svgd.scores(state, y[:6], 4)
 
 
 def counting_model(counter, y, batch):
