@@ -35,7 +35,7 @@ def user(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("default", "ignore:.* found in sys.modules after import:RuntimeWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path, user, monkeypatch, capsys):
     # As `python -m examples.NAME` runs it, in this process: thirty imports of JAX and NumPyro are two minutes.
