@@ -11,6 +11,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from examples.tables import of_mean
 from numpyro_gp.plots.additive import draw_effects
 
 
@@ -68,9 +69,9 @@ def gam(title, layout, model, X, y, tests, *, peers, steps, batch, out, response
         guide, params, seconds = fit(own, recipe, *seen, steps=steps, batch=batch, adam=0.05, progress=True)
         posterior = ngp.Posterior.from_svi(own, guide, params)
         density = held_out(posterior, X[test], y[test])
-        rows.append([split, "numpyro_gp additive", *error_of_mean(density), seconds, "", ""])
+        rows.append([split, "numpyro_gp additive", *of_mean(density), seconds, "", ""])
         for name, other, spent in peers(*seen, X[test], y[test]):
-            rows.append([split, name, *error_of_mean(other), spent, *error_of_mean(other - density)])
+            rows.append([split, name, *of_mean(other), spent, *of_mean(other - density)])
         first = first or (posterior, X[train])
     columns = ["split", "model", "held-out log density", "standard error", "seconds", "ahead", "error of ahead"]
     text = show(rows, columns)
@@ -89,11 +90,6 @@ def gam(title, layout, model, X, y, tests, *, peers, steps, batch, out, response
     best = max(models, key=lambda name: np.mean([row[2] for row in rows if row[1] == name]))
     print(f"\nDiagnosis: best held-out log density: {best}; {len(tests)} splits. Figure and table: {out}/{title}.*")
     print("Distrust the effects where the rug is thin, and inputs that go together: their bands then widen together.")
-
-
-def error_of_mean(values):
-    """Mean over rows and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def optional(*names):

@@ -77,7 +77,7 @@ def test_recommended_engine_improves_from_a_finite_prior(name):
 @pytest.mark.parametrize("name", ["exact_regression", "counts", "robust"])
 def test_nuts_finds_the_values_that_made_the_data(name):
     """Level 1e-3 over all hyper-parameters; inducing inputs at the data, so that nothing is approximate."""
-    found = optimised("examples.calibration", "run", name, np.linspace(-3.0, 3.0, 10)[:, None], 24, 31)
+    found = optimised("examples.calibration", "run", name, np.linspace(-3.0, 3.0, 10)[:, None], 40, 31)
     assert len(found.ranks) >= 3
     assert found.passed(1e-3), str(found)
 

@@ -26,7 +26,7 @@ from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.numpyro_kernels import numpyro_forces
 from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
-from numpyro_gp.stein.target import Target, copied, not_finite, scores
+from numpyro_gp.stein.target import Target, copied, not_finite, scores, site_of
 
 EVALUATIONS = ("vmap", "map")
 
@@ -291,7 +291,7 @@ class SVGD(SteinHooks):
         return {self._site(name): value for name, value in params.items()}
 
     def _site(self, name: str) -> str:
-        return name.removesuffix(f"_{self.guide.prefix}_loc")
+        return site_of(self.guide, name)
 
     def _check_rows(self, args: tuple, kwargs: dict) -> None:
         check_plate_rows(self.model, args, {**kwargs, **self.static_kwargs})

@@ -48,14 +48,20 @@ class Target(NamedTuple):
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
         check_rows(values, sites)
-        hidden = {name: site for name, site in sites.items() if site["type"] == "sample" and is_masked(site)}
         for name, x in free.items():
-            site = hidden.get(name.removesuffix(f"_{self.guide.prefix}_loc"))
-            if site is None:  # whole arrays, never scaled: a site in a subsampled plate is still all there
+            site = sites[site_of(self.guide, name)]
+            if (
+                mask_of(site["fn"]) is True
+            ):  # whole arrays, never scaled: a site in a subsampled plate is still all there
                 density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
             else:
                 density += seen_jacobian(self.transforms[name], site, x, params[name])
         return density
+
+
+def site_of(guide: Any, parameter: str) -> str:
+    """The site of the model that a parameter of ``AutoDelta`` is the value of."""
+    return parameter.removesuffix(f"_{guide.prefix}_loc")
 
 
 def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -69,11 +75,6 @@ def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
             cure = "Call it as at the start, or start new particles on these rows."
             required = f"of {drawn} of {held} rows, as at the start of the particles: latent values stand in it"
             fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
-
-
-def is_masked(site: dict) -> bool:
-    """Whether a mask may hide entries of a site."""
-    return mask_of(site["fn"]) is not True
 
 
 def seen_jacobian(transform: Any, site: dict, x: Array, y: Array) -> Array:

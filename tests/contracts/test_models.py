@@ -18,7 +18,7 @@ COUNT = int(os.environ.get("NUMPYRO_GP_NET", "50"))
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED", "0"))
 IN_CI = "NUMPYRO_GP_NET" not in os.environ
 # How many relations are checked on each model, and on how many models each relation is at least.
-EACH, LEAST = 3, 6
+EACH, LEAST = 4, 8
 
 Plan = list[tuple[Description, list[str]]]
 

@@ -171,6 +171,7 @@ def test_float32_stays_float32(name):
     kernel, points = jax.tree.map(lambda x: x.astype(jnp.float32), (TYPED[name], CODES))
     blocks = features(kernel, jax.random.key(0), 8, points)(points)
     assert all(block.dtype == jnp.float32 for block in blocks)
+    assert all(np.isfinite(block).all() for block in blocks)
 
 
 @pytest.mark.long
