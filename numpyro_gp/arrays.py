@@ -137,6 +137,11 @@ def on_device(array: np.ndarray | Array) -> Array:
     return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
+def on_devices(tree: Any) -> Any:
+    """A tree with JAX arrays for its NumPy arrays of numbers."""
+    return jax.tree.map(lambda leaf: on_device(leaf) if is_array(leaf) else leaf, tree)
+
+
 ARRAY = object()
 
 

@@ -60,24 +60,35 @@ def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF
     return direction
 
 
-def forces(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Forces:  # noqa: B008
-    """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them."""
+def forces(
+    particles: Particles,
+    scores: Particles,
+    kernel: Kernel = RBF(),  # noqa: B008
+    absent: Mapping[str, Array] | None = None,
+) -> Forces:
+    """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them.
+
+    Coordinates that are ``absent``, by site and shaped as one particle, are in no distance and feel no repulsion.
+    """
+    if absent is not None and isinstance(particles, Mapping):
+        particles = {name: jnp.where(absent[name][None], 0, x) for name, x in particles.items()}
     tables, values = split_blocks(particles, scores, kernel)
     healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
     parts = [_block_forces(x, s, radial, healthy) for x, s, radial in tables]
     if isinstance(kernel, Moments):
-        affine = _affine_forces([x for x, _, _ in tables], [s for _, s, _ in tables], kernel.weight, healthy)
+        size = sum(x.shape[1] for x, _, _ in tables) - sum(jnp.sum(part) for part in (absent or {}).values())
+        affine = _affine_forces([x for x, _, _ in tables], [s for _, s, _ in tables], kernel.weight, healthy, size)
         parts = [(a + b, r + q) for (a, r), (b, q) in zip(parts, affine, strict=True)]
     return Forces(values([a for a, _ in parts]), values([r for _, r in parts]))
 
 
 def _affine_forces(
-    tables: list[Array], scores: list[Array], weight: float, healthy: Array
+    tables: list[Array], scores: list[Array], weight: float, healthy: Array, size: int | Array
 ) -> list[tuple[Array, Array]]:
-    """Forces of ``1 + (x - m).(y - m) / v`` over all blocks: ``m`` the mean, ``v`` the average variance."""
+    """Forces of ``1 + (x - m).(y - m) / v``, all blocks: ``m`` the mean, ``v`` the variance averaged over ``size``."""
     seen, count = healthy[:, None], jnp.sum(healthy).astype(tables[0].dtype)
     centred = [jnp.where(seen, x - average(x, healthy)[None], 0) for x in tables]
-    width = sum(jnp.sum(c**2) for c in centred) / (count * sum(c.shape[1] for c in centred))
+    width = sum(jnp.sum(c**2) for c in centred) / (count * jnp.maximum(size, 1))
     width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
     inner = sum(matmul(c, c.T) for c in centred) / width
     inner = jnp.where(seen & seen.T, 1 + inner, 0) / count

@@ -28,8 +28,9 @@ class Curvature:
 
     The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
     gradients a particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
-    that of the minibatch of its step. Far from the posterior it says little: start at draws of a fitted guide
-    (``examples/compare_engines.py``), or `Around` a MAP, found by a run of one particle.
+    that of the minibatch of its step, and values that stand outside of it, or under a mask, keep theirs. Far from the
+    posterior it says little: start at draws of a fitted guide (``examples/compare_engines.py``), or `Around` a MAP,
+    found by a run of one particle.
 
     Parameters
     ----------
@@ -151,18 +152,36 @@ def in_coordinates(
 
 def average_curvature(
     log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]
-) -> tuple[Array, Array]:
-    """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite, and whether it is so anywhere."""
+) -> tuple[Array, Array, Array]:
+    """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite, and whether it is so anywhere.
+
+    Between them which coordinates ``(d,)`` have none, as values outside of a minibatch and those that a mask hides:
+    their rows and columns are zero.
+    """
     unravel = of_row(particles)
 
-    def size(row: Array) -> Array:
+    def size(row: Array) -> tuple[Array, Array]:
         density = log_target(unravel(row))
         hessian = jax.jacfwd(jax.grad(lambda row: log_target(unravel(row))))(row)
-        return symmetric_power(jnp.where(jnp.isfinite(density), hessian, jnp.nan), 1.0)
+        is_flat = jnp.all(hessian == 0, axis=1)
+        return symmetric_power(jnp.where(jnp.isfinite(density), hessian, jnp.nan), 1.0), is_flat
 
-    sizes = lax.map(size, to_rows(particles))
+    sizes, flat = lax.map(size, to_rows(particles))
     healthy = jnp.isfinite(sizes).all((1, 2))
-    return average(sizes, healthy), healthy.any()
+    is_flat = jnp.all(flat | ~healthy[:, None], axis=0)
+    return jnp.where(is_flat[:, None] | is_flat[None], 0, average(sizes, healthy)), is_flat, healthy.any()
+
+
+def blended(before: Array, found: Array, is_flat: Array, memory: float) -> Array:
+    """``memory`` of what was measured before with what was found; coordinates without curvature keep theirs, or 1.
+
+    Taken for flat, as wide as rounding lets them be, they would run away at the next step.
+    """
+    is_first = ~jnp.any(before)
+    before = jnp.where(is_first, jnp.eye(*before.shape, dtype=before.dtype), before)
+    kept = jnp.where(is_first, 0.0, memory).astype(before.dtype)
+    side = jnp.sqrt(jnp.where(is_flat, 1, kept))  # on both sides: the sum stays positive definite
+    return side[:, None] * before * side[None] + (1 - kept) * found
 
 
 class Moved(NamedTuple):
@@ -232,14 +251,12 @@ class Moving:
         """
         if not isinstance(self.metric, Curvature):
             return state
-        memory = self.metric.memory
 
         def again(state: Moved) -> Moved:
             params = self.get_params(state)
             particles = {name: params.pop(name) for name in state.origin}
-            found, is_found = average_curvature(lambda one: log_target(one, params), particles)
-            is_first = ~jnp.any(state.curvature)
-            curvature = jnp.where(is_first, found, memory * state.curvature + (1 - memory) * found)
+            found, is_flat, is_found = average_curvature(lambda one: log_target(one, params), particles)
+            curvature = blended(state.curvature, found, is_flat, self.metric.memory)
             root = symmetric_power(jnp.where(is_found, curvature, jnp.eye(*found.shape, dtype=found.dtype)), -0.5)
             new = self.turned(state, root)
             kept = functools.partial(jnp.where, is_found)

@@ -16,7 +16,7 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.infer import init_to_sample
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.internals import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
@@ -25,7 +25,7 @@ from numpyro_gp.stein.direction import average, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.numpyro_kernels import numpyro_forces
-from numpyro_gp.stein.start import Around, check_start, check_supports, starting_values
+from numpyro_gp.stein.start import Around, check_resumed, check_start, check_supports, starting_values
 from numpyro_gp.stein.target import Target, copied, not_finite, scores, site_of
 
 EVALUATIONS = ("vmap", "map")
@@ -38,7 +38,10 @@ class SVGD(SteinHooks):
     ``get_params``, ``run``, ``guide``. What differs:
 
     * the target is ``log p(data, T(x)) + log|det dT/dx|`` of the unconstrained ``x``, so the particles
-      approximate the *posterior*; without the Jacobian a lone Gamma(4, 1) site goes to mean 3;
+      approximate the *posterior*; without the Jacobian a lone Gamma(4, 1) site goes to mean 3. A ``handlers.scale``
+      of yours is of densities alone (NumPyro's HMC and NUTS scale the Jacobians of the sites within, too);
+    * latent values that ``handlers.mask`` hides, and that no data read, stay at their start and are in no distance
+      (in a subsampled plate they do not: there a step knows the mask of its rows alone);
     * one score for each particle and step; one minibatch for all particles, its data term scaled by
       ``N/N_b`` by NumPyro's plate;
     * `RBF`, `IMQ`, `PerSite`, `Groups`, `Moments` kernels (NumPyro's own are taken too), in the coordinates of a
@@ -127,7 +130,10 @@ class SVGD(SteinHooks):
         """Place the particles and the optimiser at the start."""
         check_key("rng_key", rng_key)
         self._check_rows(args, kwargs)
-        return in_one_program(lambda: self._init(rng_key, args, kwargs), self)
+        args, kwargs = on_devices((args, kwargs))
+        state = in_one_program(lambda: self._init(rng_key, args, kwargs), self)
+        self.state_like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), state)
+        return state
 
     def _init(self, rng_key: Array, args: tuple, kwargs: dict) -> SteinVIState:
         check_supports(self.model, rng_key, args, {**kwargs, **self.static_kwargs})
@@ -179,14 +185,15 @@ class SVGD(SteinHooks):
         if self.metric is not None:
             state = state._replace(optim_state=self.optim.measured(state.optim_state, density))
         free, shared = self._parted(copied(self.optim.get_params(state.optim_state), self.sharding))
-        slopes, shared_slopes = scores(target, key, free, shared, args, kwargs)
+        slopes, shared_slopes, absent = scores(target, key, free, shared, args, kwargs)
         slopes = jax.tree.map(lambda slope: _times(state.loss_temperature, slope), slopes)
         root = None if self.metric is None else state.optim_state.root
         places, turned = in_coordinates(root, free, slopes)
         if isinstance(self.kernel_fn, SteinKernel):
             both = numpyro_forces(self, key, free, slopes, lambda one: density(one, shared))
+            both = [{name: jnp.where(absent[name][None], 0, named[name]) for name in free} for named in both]
         else:
-            both = forces(self._by_site(places), self._by_site(turned), self.kernel_fn)
+            both = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
             both = [{name: named[self._site(name)] for name in free} for named in both]
         phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
@@ -211,11 +218,13 @@ class SVGD(SteinHooks):
         if init_state is not None and not isinstance(init_state, SteinVIState):
             got = f"a {type(init_state).__name__}"
             fail("init_state", "the state of an earlier run", got, "Pass result.state.", TypeError)
-        if init_state is not None and self.guide_sites is not None:
-            self._check_rows(args, kwargs)
-            return init_state
-        start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
-        return start if init_state is None else init_state
+        if init_state is None or self.guide_sites is None:
+            start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
+        if init_state is None:
+            return start
+        self._check_rows(args, kwargs)
+        check_resumed(init_state, self.state_like)
+        return init_state
 
     def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: object, kwargs: dict) -> tuple:  # noqa: ARG002
         """NumPyro's loop, which also starts from a `SteinVIState`."""
@@ -242,6 +251,7 @@ class SVGD(SteinHooks):
             ``(params, state, losses)``; a loss is the norm of the Stein force. ``particles(params)`` has
             the particles by site.
         """
+        args, kwargs = on_devices((args, kwargs))
         result = super().run(rng_key, num_steps, *args, progress_bar=progress_bar, **kwargs)
         losses = known(result.losses) if isinstance(result.losses, jax.Array) else None
         if losses is not None and not jnp.isfinite(losses).all():
@@ -277,7 +287,7 @@ class SVGD(SteinHooks):
         self._check_rows(args, kwargs)
         free, shared = self._parted(self.optim.get_params(state.optim_state))
         kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
-        return self._by_site(scores(self._target(), key, free, shared, args, kwargs)[0])
+        return self._by_site(scores(self._target(), key, free, shared, args, kwargs).own)
 
     def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
         """Particles and sites whose position or score is not finite, as ``(particle, site)``.

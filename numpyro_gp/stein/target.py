@@ -42,21 +42,26 @@ class Target(NamedTuple):
 
     def log_density(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> Array:
         """``log p(data, T(x)) + log|det dT/dx|`` of one particle ``x``; ``shared`` are parameters of the model."""
+        return self.examined(free, shared, rng_key, args, kwargs)[0]
+
+    def examined(self, free: dict, shared: dict, rng_key: Array, args: tuple, kwargs: dict) -> tuple[Array, dict]:
+        """`log_density`, and by parameter whether a mask stands over its site, which no minibatch cuts."""
         model_key, guide_key = model_and_guide_keys(rng_key)
         params = self.constrained({**free, **shared})
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
         check_rows(values, sites)
+        masked = {}
         for name, x in free.items():
             site = sites[site_of(self.guide, name)]
-            if (
-                mask_of(site["fn"]) is True
-            ):  # whole arrays, never scaled: a site in a subsampled plate is still all there
-                density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
-            else:
+            is_masked = mask_of(site["fn"]) is not True
+            if is_masked:
                 density += seen_jacobian(self.transforms[name], site, x, params[name])
-        return density
+            else:  # whole arrays, never scaled: a site in a subsampled plate is still all there
+                density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
+            masked[name] = jnp.array(is_masked and jnp.shape(site["value"]) == jnp.shape(params[name]))
+        return density, masked
 
 
 def site_of(guide: Any, parameter: str) -> str:
@@ -102,28 +107,51 @@ def of_single_entries(transform: Any) -> Any:
     return transform
 
 
-def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> tuple[dict, dict]:
+class Scores(NamedTuple):
+    """Gradients of the log density at all particles, by parameter.
+
+    Attributes
+    ----------
+    own, shared : dict
+        In each particle and, by particle, in what they share.
+    absent : dict
+        Which coordinates, shaped as one particle, are in no density: a mask hides them, and nothing else reads them.
+        No force pulls them back, so they take no part in the particles' distances, nor in their moments.
+    """
+
+    own: dict[str, Array]
+    shared: dict[str, Array]
+    absent: dict[str, Array]
+
+
+def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> Scores:
     """Gradients of the log density in each particle and, by particle, in what they share: one key, so one minibatch."""
     (arrays, merge), sharding = split_arrays((rng_key, args, kwargs)), target.sharding
 
-    def of_all(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict]:
+    def of_all(free: dict, shared: dict, arrays: list[Array]) -> tuple[dict, dict, dict]:
         key, args, kwargs = merge(arrays)
-        both = jax.value_and_grad(lambda x, y: target.log_density(x, y, key, args, kwargs), argnums=(0, 1))
+        density_of = lambda x, y: target.examined(x, y, key, args, kwargs)  # noqa: E731
+        both = jax.value_and_grad(density_of, argnums=(0, 1), has_aux=True)
 
-        def score(particle: dict) -> tuple[dict, dict]:
+        def score(particle: dict) -> tuple[dict, dict, dict]:
             # A density that is not finite may still have a finite gradient: log(-7) does. It is a fault.
-            density, gradients = both(particle, shared)
-            return jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients)
+            (density, masked), gradients = both(particle, shared)
+            return *jax.tree.map(lambda g: jnp.where(jnp.isfinite(density), g, jnp.nan), gradients), masked
 
         return lax.map(score, free) if target.evaluation == "map" else jax.vmap(score)(free)
 
     if sharding is None:
-        return of_all(free, shared, arrays)
+        return _with_absent(*of_all(free, shared, arrays))
     own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
     # A loop over particles is one on each device, which the compiler would not make of a loop over all.
     placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
     of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of(sharding)), check_vma=False)
-    return copied(of_each(free, shared, arrays), sharding)
+    return _with_absent(*copied(of_each(free, shared, arrays), sharding))
+
+
+def _with_absent(own: dict, shared: dict, masked: dict) -> Scores:
+    still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in own.items()}
+    return Scores(own, shared, {name: still[name] & jnp.all(masked[name]) for name in own})
 
 
 def copied(tree: Any, sharding: NamedSharding | None) -> Any:

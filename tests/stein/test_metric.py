@@ -115,9 +115,11 @@ def test_minibatches_and_what_is_shared_and_single_precision():
 
 def test_curvature_in_unconstrained_coordinates_counts_by_its_size():
     """``4 u - exp(u)``, a Gamma's, has the rate; ``u^2 / 2 - u^4 / 4`` has ``3 u^2 - 1``, which is negative near 0."""
-    rate, _ = average_curvature(lambda one: 4 * one["u"] - jnp.exp(one["u"]), {"u": jnp.log(jnp.asarray([1.0, 3.0]))})
+    rate, _, _ = average_curvature(
+        lambda one: 4 * one["u"] - jnp.exp(one["u"]), {"u": jnp.log(jnp.asarray([1.0, 3.0]))}
+    )
     np.testing.assert_allclose(rate, [[2.0]], rtol=1e-12)
-    well, _ = average_curvature(lambda one: one["u"] ** 2 / 2 - one["u"] ** 4 / 4, {"u": jnp.asarray([0.0, 1.0])})
+    well, _, _ = average_curvature(lambda one: one["u"] ** 2 / 2 - one["u"] ** 4 / 4, {"u": jnp.asarray([0.0, 1.0])})
     np.testing.assert_allclose(well, [[1.5]], rtol=1e-12)
     matrix = np.array([[2.0, 3.0], [3.0, 2.0]])  # eigenvalues 5 and -1
     np.testing.assert_allclose(symmetric_power(jnp.asarray(matrix), 1.0), [[3.0, 2.0], [2.0, 3.0]], rtol=1e-12)

@@ -13,7 +13,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 from numpyro.infer.reparam import NeuTraReparam
 
 import numpyro_gp as ngp
-from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Groups, PerSite, svgd_direction
+from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Curvature, Groups, PerSite, svgd_direction
 from tests.stein.models import KEY, LABELS, X, Y, gp_model, hyper, state_of
 
 
@@ -319,3 +319,36 @@ def test_data_that_are_short_are_refused_after_the_start_too():
         svgd.run(KEY, 1, X, LABELS[:5], init_state=state, progress_bar=False)
     with pytest.raises(TypeError, match="rng_key must be one JAX random key, but got 0"):
         svgd.init(0, X, LABELS)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_state_of_another_engine_is_refused(is_new):
+    """Three particles went on as three where four were asked for; a state without a metric was a raw error."""
+
+    def rate():
+        numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+
+    def engine(optimiser=None, number=3, **options):
+        svgd = SVGD(rate, optimiser or optax.adam(0.1), IMQ(), number, **options)
+        if not is_new:
+            svgd.init(KEY)
+        return svgd
+
+    state = SVGD(rate, optax.adam(0.1), IMQ(), 3).init(KEY)
+    for other in (engine(number=4), engine(optax.sgd(0.1)), engine(metric=Curvature())):
+        with pytest.raises(ValueError, match="init_state must be of an engine with as many particles"):
+            other.run(KEY, 1, init_state=state, progress_bar=False)
+    engine().run(KEY, 1, init_state=state, progress_bar=False)
+
+
+def test_numpy_arrays_are_cut_into_minibatches():
+    def model(y, batch):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y), subsample_size=batch) as index:
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=y[index])
+
+    found = []
+    for y in (np.arange(4.0), jnp.arange(4.0)):
+        svgd = SVGD(model, optax.sgd(0.1), IMQ(), 2)
+        found.append(svgd.particles(svgd.run(KEY, 2, y, 2, progress_bar=False).params)["x"])
+    np.testing.assert_array_equal(found[0], found[1])
