@@ -41,6 +41,11 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 1000)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Simulations first, which take the longest: at the end no process then waits for one that began late."""
+    items.sort(key=lambda item: item.get_closest_marker("statistical") is None)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A generator that is the same in every run."""
