@@ -1,6 +1,7 @@
 """Where particles start: near a point, such as a MAP, or at given values; and whether they have fixed coordinates."""
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpyro.handlers import seed, trace
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
+from numpyro_gp.guides.internals import mask_of
 
 
 @value_type(static=("scale",))
@@ -85,20 +87,35 @@ def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
 
 
 def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs: dict) -> None:
-    """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed."""
+    """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed.
+
+    Warn of masks over the rows of a minibatch, of which a step knows its own alone.
+    """
+    hidden: set[str] = set()
 
     def bounds(key: Array) -> dict[str, list[Array]]:
         sites = trace(seed(model, key)).get_trace(*args, **kwargs)
         latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        hidden.update(n for n, s in latent.items() if mask_of(s["fn"]) is not True and _is_cut(s, sites))
         leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}
         return {name: [leaf for leaf in own if isinstance(leaf, jax.core.Tracer)] for name, own in leaves.items()}
 
-    if not any(jax.eval_shape(bounds, key).values()):
+    sites = jax.eval_shape(bounds, key)
+    if hidden:
+        values, rows = ", ".join(sorted(hidden)), "Sample all rows (no subsample_size), or leave the hidden ones out."
+        message = f"handlers.mask stands over {values} in a plate of which a step sees some rows: what it hides is"
+        warnings.warn(f"{message} repelled and never drawn back, and the others' spread shrinks. {rows}", stacklevel=4)
+    if not any(sites.values()):
         return
     one, other = (jax.jit(bounds)(own) for own in random.split(key))
     for name in one:
         for pair in zip(one[name], other[name], strict=True):
             when_known(functools.partial(_check_fixed, name), *pair)
+
+
+def _is_cut(site: dict[str, Any], sites: dict[str, Any]) -> bool:
+    """Whether a site stands in a plate that draws some of its rows."""
+    return any(frame.size != sites[frame.name]["args"][0] for frame in site["cond_indep_stack"])
 
 
 def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:

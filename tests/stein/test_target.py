@@ -98,7 +98,10 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
     y = jnp.array([1.0, 2.0, 3.0])
     svgd = SVGD(masked_sites, optax.sgd(0.1), num_stein_particles=1)
     with jax.numpy_rank_promotion("allow"):
-        batched = state_of(svgd, y, 1)
+        with pytest.warns(
+            UserWarning, match="handlers.mask stands over rate in a plate of which a step sees some rows"
+        ):
+            batched = state_of(svgd, y, 1)
         u = svgd.unconstrained(batched)["rate"][0]
         step = jax.jit(lambda key: svgd.scores(batched._replace(rng_key=key), y, 1)["rate"][0])
         rows = np.unique(np.round(np.asarray(jax.vmap(step)(jax.random.split(KEY, 40))), 12), axis=0)
