@@ -20,7 +20,7 @@ from numpyro_gp.guides.given_rows import GivenRows, given_rows_again
 from numpyro_gp.guides.internals import active_handlers, list_in_order, make_plates, mask_of, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
-from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, quantiles_of_rest
+from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, check_rest, quantiles_of_rest
 from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, standard_normal, unwrap
@@ -44,7 +44,8 @@ class AutoGP(AutoGuide):
         Site name to recipe (`ngp.guides`). GP sites that are not named get ``coupled()``, latent inputs
         ``free_latent()``. Naming a site of another kind gives it to that recipe.
     rest : callable
-        ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites.
+        ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites; the model that it gets has every
+        process held at zero. Autoguides that read the density of that model (Laplace, DAIS) are refused.
     prefix, create_plates
         As in NumPyro's guides.
 
@@ -77,6 +78,7 @@ class AutoGP(AutoGuide):
         self.recipes = check_recipes(recipes)
         if not callable(rest):
             fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself, e.g. rest=AutoNormal.", TypeError)
+        check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
         super().__init__(model, prefix=prefix, create_plates=create_plates)
@@ -99,6 +101,7 @@ class AutoGP(AutoGuide):
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
             self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
+            check_rest(self.rest)
 
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         key = numpyro.prng_key()

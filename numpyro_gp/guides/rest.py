@@ -6,7 +6,15 @@ from typing import Any
 
 import jax.numpy as jnp
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoDelta, AutoGuide
+from numpyro.infer.autoguide import (
+    AutoDAIS,
+    AutoDelta,
+    AutoGuide,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoSemiDAIS,
+    AutoSurrogateLikelihoodDAIS,
+)
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
@@ -15,6 +23,25 @@ from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import shared_plates, starts_well
 from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
 from numpyro_gp.sites import Site, role, unwrap
+
+# What these say depends on the density of the model that they were made for, not on their parameters alone.
+READ_THE_DENSITY = (AutoLaplaceApproximation, AutoDAIS, AutoSurrogateLikelihoodDAIS, AutoSemiDAIS)
+
+
+def check_rest(rest: Any) -> None:
+    """Refuse an autoguide, or its class, that reads the density of its model: here every process in it is zero.
+
+    A guide that is a list is looked through.
+    """
+    rest = getattr(rest, "func", rest)  # of a partial
+    for part in rest if isinstance(rest, AutoGuideList) else ():
+        check_rest(part)
+    kind = rest if isinstance(rest, type) else type(rest)
+    if issubclass(kind, READ_THE_DENSITY):
+        required = "an autoguide that its parameters alone describe"
+        got = f"{kind.__name__}, which reads the density of the model: it would see every process held at zero"
+        cure = "Use AutoNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal, AutoIAFNormal or AutoDelta."
+        fail("rest", required, got, cure)
 
 
 class Remainder:
