@@ -14,8 +14,9 @@ gives the sites that are not named to NumPyro's own autoguides. The functions he
 
 ``natural=True`` stores natural parameters, which need `ngp.optim.natural_gradient`. A recipe of your own is any
 function ``recipe(name, prior)`` that declares its parameters with ``numpyro.param(f"{name}/...", start)`` and returns a
-belief (`ngp.beliefs`), or a NumPyro distribution for a site of another kind; ``prior`` is the site's prior in the
-model, with ``event_shape``, ``dtype`` and, for a process, the ``basis`` of its inducing inputs at the first call.
+belief (`ngp.beliefs`; a ``Delta`` is a point), or a NumPyro distribution for a site of another kind, as
+``{"noise": recipe}`` for a hyper-parameter; ``prior`` is the site's prior in the model, with ``event_shape``,
+``dtype`` and, for a process, the ``basis`` of its inducing inputs at the first call.
 """
 
 from numpyro_gp.guides.additive import block_diagonal, block_low_rank, structured

@@ -19,11 +19,12 @@ from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.given_rows import GivenRows, given_rows_again
 from numpyro_gp.guides.internals import active_handlers, list_in_order, make_plates, mask_of, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
+from numpyro_gp.guides.own_sites import described, standard_normal_of
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, check_rest, quantiles_of_rest
 from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.guides.validation import Validated
-from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, standard_normal, unwrap
+from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
 # Plates are found anew for calls of another kind: at most so many kinds are remembered, the first found leaving first.
 CALLS_KEPT = 16
@@ -166,7 +167,7 @@ class AutoGP(AutoGuide):
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
-            return _standard_normal(site)
+            return standard_normal_of(site)
         default = free_latent() if kind == "latent" else coupled()
         shape = self._whole_shape(site)
         if kind == "gp":
@@ -174,14 +175,7 @@ class AutoGP(AutoGuide):
             prior = inner.of_one(shape[: len(shape) - inner.event_dim])
         else:
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs)
-        value = self.recipes.get(name, default)(name, prior)
-        if isinstance(value, AbstractBelief):
-            return Belief(value)
-        if isinstance(value, dist.Distribution):
-            return value
-        required, got = "a function that returns a belief or a NumPyro distribution", type(value).__name__
-        cure = "help(ngp.guides) says what a recipe is."
-        fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
+        return described(name, kind, self.recipes.get(name, default)(name, prior))
 
     def _whole_shape(self, site: Any) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
@@ -339,11 +333,3 @@ def _check_masks(trace: Trace) -> None:
         if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
             cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
             fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)
-
-
-def _standard_normal(site: Any) -> dist.Distribution:
-    """The noise of a function draw in the guide: its own prior, of the site's event shape."""
-    fn, value = site["fn"], site["value"]
-    in_plates = {frame.dim for frame in site["cond_indep_stack"]}
-    batch = [1 if -i in in_plates else size for i, size in zip(range(len(fn.batch_shape), 0, -1), fn.batch_shape)]
-    return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)

@@ -82,3 +82,8 @@ def regression(X, y=None, *, Z):
 def belief_engine(rest=AutoDelta, model=regression):
     """SVI with a coupled belief at the site ``f`` and an autoguide of the rest."""
     return SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled()}, rest), optax.adam(0.01), Trace_ELBO())
+
+
+def recipe_engine(recipes, rest=AutoDelta, model=regression, rate=0.01):
+    """SVI with recipes of a user's own."""
+    return SVI(model, ngp.AutoGP(model, recipes, rest), optax.adam(rate), Trace_ELBO())
