@@ -19,9 +19,9 @@ from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.given_rows import GivenRows, given_rows_again
 from numpyro_gp.guides.internals import active_handlers, list_in_order, make_plates, mask_of, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
-from numpyro_gp.guides.own_sites import described, standard_normal_of
+from numpyro_gp.guides.own_sites import data_plates, described, shared_sites, site_quantiles, standard_normal_of
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
-from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, check_rest, quantiles_of_rest
+from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, check_rest, is_point, quantiles_of_rest
 from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
@@ -82,6 +82,8 @@ class AutoGP(AutoGuide):
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
+        # Whether draws of the sites outside of the plates of data differ; known from the first call on.
+        self.is_random = True
         super().__init__(model, prefix=prefix, create_plates=create_plates)
 
     # ------------------------------------------------------------------ structure of the model
@@ -98,7 +100,7 @@ class AutoGP(AutoGuide):
             fail("a process under a guide", "outside of control_flow.scan", f"{sorted(inside)} inside", cure)
         self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
         self._use_plates(*_plates_of(self.prototype_trace))
-        self._fitted_sizes = dict(self._full_sizes)
+        self._fitted_sizes, self._data_plates = dict(self._full_sizes), data_plates(self.prototype_trace)
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
             self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
@@ -149,17 +151,20 @@ class AutoGP(AutoGuide):
         with keyed_rows():
             plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
+        drawn: dict[str, dist.Distribution] = {}
         if self.rest is not None:
             result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
         for name, site in {name: values.get(name, site) for name, site in self._mine().items()}.items():
             with ExitStack() as stack:
                 for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
                     stack.enter_context(plates[frame.name])
-                fn = self._distribution(name, site, args, kwargs)
+                fn = drawn[name] = self._distribution(name, site, args, kwargs)
                 result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
         latent = self._latent()
         list_in_order(latent)
         if is_new:
+            own = shared_sites(self._mine(), self._data_plates)
+            self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
             keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
             self.prototype_trace = {n: {k: jax.tree.map(keep, site[k]) for k in KEPT} for n, site in latent.items()}
         return result
@@ -199,12 +204,12 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
     def _distributions(
-        self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any], kinds: tuple[str | None, ...] = KINDS
+        self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Distribution of each of this guide's own sites at given parameters, over the whole plate."""
+        """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
         found: dict[str, Any] = {}
-        for name, site in self._mine().items():
-            if role(site) not in kinds:
+        for name, site in (self._mine() if sites is None else sites).items():
+            if role(site) not in KINDS:
                 continue
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                 found[name] = self._distribution(name, site, args, kwargs)
@@ -212,13 +217,17 @@ class AutoGP(AutoGuide):
 
     def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
-        found = self._distributions(self._fitted(params), (), {}, ("gp",))
+        sites = {name: site for name, site in self._mine().items() if role(site) == "gp"}
+        found = self._distributions(self._fitted(params), (), {}, sites)
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
-    def global_values(self, rng_key: Array, params: dict[str, Any]) -> dict[str, Any]:
+    def global_values(self, rng_key: Array, params: dict[str, Any], *args: object, **kwargs: object) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         params = self._fitted(params)
         values = dict(self.beliefs(params))
+        found = self._distributions(params, args, kwargs, shared_sites(self._mine(), self._data_plates))
+        rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
+        values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if self.rest is not None:
             values.update(self.rest.sample_posterior(rng_key, params))
         return values
@@ -253,7 +262,7 @@ class AutoGP(AutoGuide):
         params = self._fitted(params)
         result = dict(self.rest.median(params)) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
-            result[name] = self._moments(name, fn)[0]
+            result[name] = self._site_quantiles(name, fn, jnp.asarray([0.5]))[0]
         return result
 
     def quantiles(
@@ -264,15 +273,16 @@ class AutoGP(AutoGuide):
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         result = {} if self.rest is None else quantiles_of_rest(self.rest, params, levels)
         for name, fn in self._distributions(params, args, kwargs).items():
-            mean, scale = self._moments(name, fn)
-            steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
-            result[name] = mean[None] + steps * scale[None]
+            result[name] = self._site_quantiles(name, fn, levels)
         return result
 
-    def _moments(self, name: str, fn: dist.Distribution) -> tuple[Array, Array]:
-        """Mean and standard deviation of a site's value; of the whitened values for a belief."""
-        is_belief = isinstance(fn, Belief)
-        return fn.value.whitened_moments(self._basis(name, fn.value)) if is_belief else (fn.mean, jnp.sqrt(fn.variance))
+    def _site_quantiles(self, name: str, fn: Any, levels: Array) -> Array:
+        """Quantiles of a site's value; of the whitened values for a belief."""
+        if not isinstance(fn, Belief):
+            return site_quantiles(name, fn, levels)
+        mean, scale = fn.value.whitened_moments(self._basis(name, fn.value))
+        steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
+        return mean[None] + steps * scale[None]
 
     def _basis(self, name: str, belief: AbstractBelief) -> Any:
         """The basis of a site as it was when the guide was set up, if that was on whole plates."""

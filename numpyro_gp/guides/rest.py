@@ -110,6 +110,11 @@ def call_rest(
     return result
 
 
+def is_point(rest: object) -> bool:
+    """Whether all draws of the other sites are one."""
+    return rest is None or isinstance(rest, AutoDelta)
+
+
 def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
     """Quantiles of the other sites, levels on the first axis."""
     if type(rest).quantiles is not AutoGuide.quantiles:

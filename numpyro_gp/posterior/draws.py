@@ -17,13 +17,13 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.internals import mask_of
+from numpyro_gp.guides.own_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.tracing import (
     Draw,
     Values,
     at_each_draw,
     check_source,
-    data_plates,
     draws_of,
     is_same,
     run_model,

@@ -28,13 +28,13 @@ class GuideDraws:
     def is_random(self) -> bool:
         """Whether draws of the global sites differ."""
         if isinstance(self.guide, AutoGP):
-            return not (self.guide.rest is None or isinstance(self.guide.rest, AutoDelta))
+            return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
     def values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:
         """One draw of the global sites, beliefs at GP sites."""
         if isinstance(self.guide, AutoGP):
-            return self.guide.global_values(key, self.params)
+            return self.guide.global_values(key, self.params, *call.args, **call.kwargs)
         if isinstance(self.guide, AutoGuide):
             return self.guide.sample_posterior(key, self.params)
         return self.training_values(key, index, call)

@@ -12,6 +12,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import MeanField
 from numpyro_gp.checks import check_key, fail
+from numpyro_gp.guides.own_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
 from numpyro_gp.primitives.opening import recorded_processes
@@ -110,13 +111,6 @@ def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *res
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
-
-
-def data_plates(trace: Trace) -> frozenset[str]:
-    """The rightmost plate around each site that `observe` opened: what stands in it belongs to single data."""
-    data = [s for s in trace.values() if s["type"] == "sample" and isinstance(unwrap(s["fn"]), Observation)]
-    frames = [max(s["cond_indep_stack"], key=lambda frame: frame.dim) for s in data if s["cond_indep_stack"]]
-    return frozenset(frame.name for frame in frames)
 
 
 def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None, new: Sequence[str] = ()) -> frozenset[str]:
