@@ -15,13 +15,30 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides import own_sites
 from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.given_rows import GivenRows, given_rows_again
-from numpyro_gp.guides.internals import active_handlers, list_in_order, make_plates, mask_of, set_plates
+from numpyro_gp.guides.given_rows import given_rows_again
+from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
-from numpyro_gp.guides.own_sites import data_plates, described, shared_sites, site_quantiles, standard_normal_of
+from numpyro_gp.guides.own_sites import (
+    check_masks,
+    data_plates,
+    described,
+    shared_sites,
+    site_quantiles,
+    standard_normal_of,
+)
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
-from numpyro_gp.guides.rest import NotOfRest, Remainder, call_rest, check_rest, is_point, quantiles_of_rest
+from numpyro_gp.guides.rest import (
+    NotOfRest,
+    Remainder,
+    call_rest,
+    check_rest,
+    draws_of_rest,
+    is_point,
+    median_of_rest,
+    quantiles_of_rest,
+)
 from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.guides.validation import Validated
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
@@ -45,8 +62,9 @@ class AutoGP(AutoGuide):
         Site name to recipe (`ngp.guides`). GP sites that are not named get ``coupled()``, latent inputs
         ``free_latent()``. Naming a site of another kind gives it to that recipe.
     rest : callable
-        ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites; the model that it gets has every
-        process held at zero. Autoguides that read the density of that model (Laplace, DAIS) are refused.
+        ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites; the guide may be a function of
+        your own with the arguments of the model. The model that it gets has every process held at zero: autoguides
+        that read its density (Laplace, DAIS) are refused.
     prefix, create_plates
         As in NumPyro's guides.
 
@@ -91,7 +109,7 @@ class AutoGP(AutoGuide):
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
         check_plate_rows(self.model, args, kwargs)
         self.prototype_trace = self._run_model(args, kwargs)
-        _check_masks(self.prototype_trace)
+        own_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
@@ -100,7 +118,7 @@ class AutoGP(AutoGuide):
             fail("a process under a guide", "outside of control_flow.scan", f"{sorted(inside)} inside", cure)
         self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
         self._use_plates(*_plates_of(self.prototype_trace))
-        self._fitted_sizes, self._data_plates = dict(self._full_sizes), data_plates(self.prototype_trace)
+        self._fitted_sizes, self._data_plates = dict(self._full_sizes), own_sites.data_plates(self.prototype_trace)
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
             self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
@@ -124,7 +142,7 @@ class AutoGP(AutoGuide):
             if len(self._plates_by_call) >= CALLS_KEPT:
                 del self._plates_by_call[next(iter(self._plates_by_call))]
             sites = abstract_trace(self.model, args, kwargs) if self._frames else {}
-            _check_masks(sites)
+            own_sites.check_masks(sites)
             self._plates_by_call[signature] = _plates_of(sites)
         if self._frames:
             self._use_plates(*self._plates_by_call[signature])
@@ -163,7 +181,7 @@ class AutoGP(AutoGuide):
         latent = self._latent()
         list_in_order(latent)
         if is_new:
-            own = shared_sites(self._mine(), self._data_plates)
+            own = own_sites.shared_sites(self._mine(), self._data_plates)
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
             keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
             self.prototype_trace = {n: {k: jax.tree.map(keep, site[k]) for k in KEPT} for n, site in latent.items()}
@@ -172,7 +190,7 @@ class AutoGP(AutoGuide):
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
-            return standard_normal_of(site)
+            return own_sites.standard_normal_of(site)
         default = free_latent() if kind == "latent" else coupled()
         shape = self._whole_shape(site)
         if kind == "gp":
@@ -180,7 +198,7 @@ class AutoGP(AutoGuide):
             prior = inner.of_one(shape[: len(shape) - inner.event_dim])
         else:
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs)
-        return described(name, kind, self.recipes.get(name, default)(name, prior))
+        return own_sites.described(name, kind, self.recipes.get(name, default)(name, prior))
 
     def _whole_shape(self, site: Any) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
@@ -225,11 +243,11 @@ class AutoGP(AutoGuide):
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         params = self._fitted(params)
         values = dict(self.beliefs(params))
-        found = self._distributions(params, args, kwargs, shared_sites(self._mine(), self._data_plates))
+        found = self._distributions(params, args, kwargs, own_sites.shared_sites(self._mine(), self._data_plates))
         rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if self.rest is not None:
-            values.update(self.rest.sample_posterior(rng_key, params))
+            values.update(draws_of_rest(self.rest, rng_key, params, args, kwargs))
         return values
 
     def _fitted(self, params: Mapping[str, object]) -> "_Fitted":
@@ -248,7 +266,7 @@ class AutoGP(AutoGuide):
         key_rest, key = jax.random.split(rng_key)
         result: dict[str, Any] = {}
         if self.rest is not None:
-            result.update(self.rest.sample_posterior(key_rest, params, *args, sample_shape=sample_shape, **kwargs))
+            result.update(draws_of_rest(self.rest, key_rest, params, args, kwargs, sample_shape))
         for name, fn in self._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
             if isinstance(fn, Belief):
@@ -260,7 +278,7 @@ class AutoGP(AutoGuide):
     def median(self, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
         """Medians of all latent sites, in constrained space; whitened means at GP sites."""
         params = self._fitted(params)
-        result = dict(self.rest.median(params)) if self.rest is not None else {}
+        result = median_of_rest(self.rest, params) if self.rest is not None else {}
         for name, fn in self._distributions(params, args, kwargs).items():
             result[name] = self._site_quantiles(name, fn, jnp.asarray([0.5]))[0]
         return result
@@ -279,7 +297,7 @@ class AutoGP(AutoGuide):
     def _site_quantiles(self, name: str, fn: Any, levels: Array) -> Array:
         """Quantiles of a site's value; of the whitened values for a belief."""
         if not isinstance(fn, Belief):
-            return site_quantiles(name, fn, levels)
+            return own_sites.site_quantiles(name, fn, levels)
         mean, scale = fn.value.whitened_moments(self._basis(name, fn.value))
         steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
         return mean[None] + steps * scale[None]
@@ -332,14 +350,3 @@ def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
     stacks = [(is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
     frames = {f.name: f for is_ours, stack in stacks for f in stack if is_ours or f.size != sizes.get(f.name, f.size)}
     return frames, sizes
-
-
-def _check_masks(trace: Trace) -> None:
-    """Refuse a mask over latent values of rows: this guide would gain from the spread of what the model has hidden."""
-    if any(isinstance(handler, GivenRows) for handler in active_handlers()):  # whose mask model and guide share
-        return
-    for name, site in trace.items():
-        # An array is refused whatever it holds: inside of a program nobody knows.
-        if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
-            cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
-            fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)

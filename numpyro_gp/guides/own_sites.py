@@ -11,6 +11,8 @@ from jax.scipy.special import ndtri
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.given_rows import GivenRows
+from numpyro_gp.guides.internals import active_handlers, mask_of
 from numpyro_gp.sites import Belief, Observation, Site, Trace, is_latent, role, standard_normal, unwrap
 
 
@@ -71,3 +73,14 @@ def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
             fail(f"the distribution of site {name!r}", required, type(inner).__name__, cure)
 
     return jax.vmap(lambda level: jnp.broadcast_to(at(level), shape))(levels)
+
+
+def check_masks(trace: Trace) -> None:
+    """Refuse a mask over latent values of rows: this guide would gain from the spread of what the model has hidden."""
+    if any(isinstance(handler, GivenRows) for handler in active_handlers()):  # whose mask model and guide share
+        return
+    for name, site in trace.items():
+        # An array is refused whatever it holds: inside of a program nobody knows.
+        if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
+            cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
+            fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)

@@ -1,9 +1,12 @@
 """The autoguide of all sites that are no Gaussian process: what it sees of the model, and what it is asked."""
 
+import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer.autoguide import (
@@ -17,12 +20,12 @@ from numpyro.infer.autoguide import (
 )
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import shared_plates, starts_well
 from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
-from numpyro_gp.sites import Site, role, unwrap
+from numpyro_gp.sites import Site, is_latent, role, unwrap
 
 # What these say depends on the density of the model that they were made for, not on their parameters alone.
 READ_THE_DENSITY = (AutoLaplaceApproximation, AutoDAIS, AutoSurrogateLikelihoodDAIS, AutoSemiDAIS)
@@ -101,7 +104,7 @@ def call_rest(
 ) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
     if not isinstance(rest, AutoGuide):
-        return dict(rest(*args, **kwargs))
+        return _latent_values(rest, args, kwargs)
     is_checked_here = rest.prototype_trace is None and is_set_up_here()
     with shared_plates(rest, plates), remainder.without_data() if is_checked_here else nullcontext():
         result: dict[str, Any] = rest(*args, **kwargs)
@@ -115,8 +118,50 @@ def is_point(rest: object) -> bool:
     return rest is None or isinstance(rest, AutoDelta)
 
 
+def _latent_values(rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a guide that is a plain function samples; it need not return it."""
+    trace = handlers.trace(rest).get_trace(*args, **kwargs)
+    return {name: site["value"] for name, site in trace.items() if is_latent(site)}
+
+
+def draws_of_rest(
+    rest: Any, key: Array, params: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Shape = ()
+) -> dict[str, Any]:
+    """Draws of the other sites. A guide that is a plain function is run for each, with the arguments of the model."""
+    if hasattr(rest, "sample_posterior"):
+        return dict(rest.sample_posterior(key, params, *args, sample_shape=shape, **kwargs))
+    try:
+        inspect.signature(rest).bind(*args, **kwargs)
+    except TypeError as error:
+        cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
+        required = "those of the model: the guide of the other sites is a function, and runs with them"
+        fail("args", required, f"others ({error})", cure, TypeError)
+
+    def one(key: Array) -> dict[str, Any]:
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(substitute_fn=params.of_site):
+            return _latent_values(rest, args, kwargs)
+
+    if not shape:
+        return one(key)
+    found = jax.lax.map(one, jax.random.split(key, math.prod(shape)))
+    return jax.tree.map(lambda leaf: leaf.reshape(shape + leaf.shape[1:]), found)
+
+
+def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
+    """Medians of the other sites."""
+    _check_answers(rest, "median")
+    return dict(rest.median(params))
+
+
+def _check_answers(rest: Any, question: str) -> None:
+    if not hasattr(rest, question):
+        cure = f"Take the {question} of sample_posterior(key, params, *args, sample_shape=(1000,))."
+        fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)
+
+
 def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
     """Quantiles of the other sites, levels on the first axis."""
+    _check_answers(rest, "quantiles")
     if type(rest).quantiles is not AutoGuide.quantiles:
         return dict(rest.quantiles(params, levels))
     if not isinstance(rest, AutoDelta):

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -62,3 +63,38 @@ def test_autoguides_that_read_the_density_of_the_model_are_refused(rest):
 def test_functions_that_make_them_are_refused_when_they_have(rest):
     with pytest.raises(ValueError, match="rest must be an autoguide that its parameters alone describe"):
         belief_engine(rest).init(jax.random.key(0), X, Y, Z=X[::2])
+
+
+def by_hand(model):
+    """A guide that is a function, with the arguments of the model."""
+
+    def guide(X, y=None, *, Z):
+        numpyro.sample("lengthscale", dist.Delta(numpyro.param("l", 0.8)))
+        numpyro.sample("noise", dist.LogNormal(numpyro.param("n", -1.0), numpyro.param("w", 0.2)))
+
+    return guide
+
+
+@pytest.mark.long
+def test_a_guide_of_the_rest_that_is_a_function_answers():
+    """It trained, and then had no sample_posterior."""
+    svi, given, key = belief_engine(by_hand), {"Z": X[::2]}, jax.random.key(2)
+    params = svi.get_params(svi.init(jax.random.key(0), X, Y, **given))
+    guide, posterior = svi.guide, ngp.Posterior.from_svi(svi.model, svi.guide, params)
+    draws = guide.sample_posterior(key, params, X, Y, sample_shape=(50, 40), **given)
+    assert draws["noise"].shape == (50, 40)
+    several = posterior.hyperparameters(key, X, Y, num_samples=2000, **given)
+    for found in (draws, several):
+        log = np.log(found["noise"])
+        np.testing.assert_allclose((log.mean(), log.std()), (-1.0, 0.2), atol=4 * 0.2 / 2000**0.5)
+        assert np.all(np.asarray(found["lengthscale"]) == 0.8)
+    # The belief is the prior: one and the jitter of 1e-6, beside E noise^2.
+    found = posterior.predict(key, X[:3], num_samples=2000, **given).variance
+    np.testing.assert_allclose(found, 1.0 + np.exp(-2.0 + 2 * 0.2**2), rtol=0.02)
+    with pytest.raises(TypeError, match="args must be those of the model: the guide of the other sites is a function"):
+        guide.sample_posterior(key, params)
+    for ask in (guide.median, lambda params: guide.quantiles(params, 0.5)):
+        with pytest.raises(ValueError, match=r"rest must be an autoguide to be asked for .*, but got a function"):
+            ask(params)
+    with pytest.raises(ValueError, match="params must be the parameters of the guide, 'w' among them"):
+        guide.sample_posterior(key, {n: v for n, v in params.items() if n != "w"}, X, Y, **given)
