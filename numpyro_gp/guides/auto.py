@@ -20,14 +20,6 @@ from numpyro_gp.guides.arguments import check_plate_rows
 from numpyro_gp.guides.given_rows import given_rows_again
 from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
 from numpyro_gp.guides.minibatches import keyed_rows
-from numpyro_gp.guides.own_sites import (
-    check_masks,
-    data_plates,
-    described,
-    shared_sites,
-    site_quantiles,
-    standard_normal_of,
-)
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import (
     NotOfRest,

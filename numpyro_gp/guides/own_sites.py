@@ -68,7 +68,7 @@ def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
             return inner.mean + ndtri(level) * jnp.sqrt(inner.variance)
         try:
             return jnp.asarray(inner.icdf(level))
-        except (NotImplementedError, ImportError):  # some need a package that is not there
+        except (RuntimeError, ImportError):  # NumPyro has none, or none without a package that is not there
             required, cure = "one whose quantiles are known", "Take them of guide.sample_posterior."
             fail(f"the distribution of site {name!r}", required, type(inner).__name__, cure)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoSemiDAIS
+from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail
@@ -31,19 +31,42 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
-    def values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:
+    def values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of the global sites, beliefs at GP sites."""
-        if isinstance(self.guide, AutoGP):
-            return self.guide.global_values(key, self.params, *call.args, **call.kwargs)
-        if isinstance(self.guide, AutoGuide):
-            return self.guide.sample_posterior(key, self.params)
-        return self.training_values(key, index, call)
+        return _values(self.guide, key, self.params, call)
 
     def training_values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of all latent sites, those of the training data in ``call`` included."""
-        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=self.params):
-            trace = handlers.trace(self.guide).get_trace(*call.args, **call.kwargs)
-        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        return _training_values(self.guide, key, self.params, call)
+
+
+def _values(guide: Any, key: Array, params: Mapping[str, Any], call: BoundArguments) -> dict[str, Any]:
+    if isinstance(guide, AutoGP):
+        return guide.global_values(key, params, *call.args, **call.kwargs)
+    if isinstance(guide, AutoGuideList):
+        return _of_parts(_values, guide, key, params, call)
+    if isinstance(guide, AutoGuide):
+        return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
+    return _training_values(guide, key, params, call)
+
+
+def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: BoundArguments) -> dict[str, Any]:
+    if isinstance(guide, AutoGuideList):
+        return _of_parts(_training_values, guide, key, params, call)
+    if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
+        drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
+        return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
+    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+        trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
+    return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+
+def _of_parts(
+    draw: Callable[..., dict[str, Any]], guide: AutoGuideList, key: Array, params: object, call: BoundArguments
+) -> dict[str, Any]:
+    """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
+    found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
+    return {name: value for part in found for name, value in part.items()}
 
 
 @value_type()
@@ -75,6 +98,14 @@ def of_guide(guide: Callable[..., object], params: object, *args: Any, **kwargs:
         fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
+    for part in guide if isinstance(guide, AutoGuideList) else ():
+        if isinstance(part, AutoLaplaceApproximation):
+            required, cure = (
+                "a list of guides that their parameters alone describe",
+                "Use AutoMultivariateNormal there.",
+            )
+            got = f"one with {type(part).__name__}, which reads the density of its part of the model: without the data"
+            fail("guide", required, got, cure)
     check_params(guide, params, None)
     return GuideDraws(guide, dict(params))
 

@@ -1,5 +1,7 @@
 """Draws of a posterior, and what is refused because it would be the prior."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,9 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoGuideList, AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
 
@@ -135,3 +138,46 @@ def test_draws_made_for_other_inducing_inputs_are_refused():
 def test_what_holds_no_draws_is_named(draws, error, message):
     with pytest.raises(error, match=message):
         ngp.Posterior.from_mcmc(model, draws)
+
+
+def two_locations(y):
+    """Posterior of each location N(y / 2, 1 / 2); no process is needed for draws of hyper-parameters."""
+    for name in ("a", "b"):
+        location = numpyro.sample(name, dist.Normal(0.0, 1.0))
+        numpyro.sample(f"{name}_data", dist.Normal(location, 1.0), obs=y)
+
+
+def parts(second):
+    """A list of two guides, with parameters of widths 0.3."""
+    guide = AutoGuideList(two_locations)
+    for name, kind in (("a", AutoNormal), ("b", second)):
+        guide.append(kind(handlers.block(two_locations, expose=[name, f"{name}_data"]), prefix=name))
+    svi = SVI(two_locations, guide, optax.adam(0.01), Trace_ELBO())
+    params = svi.get_params(svi.init(KEY, 1.0))
+    return guide, {name: 0.3 if name.endswith("scale") else x for name, x in params.items()}
+
+
+@pytest.mark.statistical
+def test_draws_of_the_guides_of_numpyro_are_those_of_the_guide():
+    """Those of Laplace were its mode, with a deviation of 1e-15; those of two parts of a list went together."""
+    guide = AutoLaplaceApproximation(two_locations)
+    svi = SVI(two_locations, guide, optax.adam(0.01), Trace_ELBO())
+    params = {**svi.get_params(svi.init(KEY, 1.0)), "auto_loc": jnp.full(2, 0.5)}
+    count, call = 4000, inspect.signature(two_locations).bind(1.0)
+    for fit, mean, deviation in (((guide, params), 0.5, 0.5**0.5), (parts(AutoNormal), None, 0.3)):
+        posterior = ngp.Posterior.from_svi(two_locations, *fit)
+        drawn = posterior.hyperparameters(KEY, 1.0, num_samples=count)
+        values = np.stack([drawn["a"], drawn["b"]])
+        np.testing.assert_allclose(values.std(1), deviation, rtol=4 / (2 * count) ** 0.5)
+        assert abs(np.corrcoef(values)[0, 1]) < 4 / count**0.5
+        if mean is not None:
+            np.testing.assert_allclose(values.mean(1), mean, atol=4 * deviation / count**0.5)
+        keys = jax.random.split(KEY, count)
+        again = jax.vmap(lambda key, own=posterior.source: own.values(key, 0, call))(keys)
+        assert abs(np.corrcoef(again["a"], again["b"])[0, 1]) < 4 / count**0.5
+
+
+def test_laplace_in_a_list_is_refused():
+    """It reads the density of its part of the model, which mostly has no data: a deviation like the prior's."""
+    with pytest.raises(ValueError, match="guide must be a list of guides that their parameters alone describe"):
+        ngp.Posterior.from_svi(two_locations, *parts(AutoLaplaceApproximation))
