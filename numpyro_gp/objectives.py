@@ -22,7 +22,8 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.sites import Site, Trace, in_plate, is_latent, role, unwrap
+from numpyro_gp.guides.internals import mask_of
+from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 
 
 def importance_weighted_bound(log_weights_kn: Array) -> Array:
@@ -176,7 +177,7 @@ def weighted_samples(
             fail("sharding", "None for a model that samples a layer above its latent inputs", got, cure)
         if doubly_reparametrised:
             _check_separable(trace, proposal, plate)
-        return _weigh(trace, proposal, plate)
+        return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
 
     drawn = run(proposal)
     if doubly_reparametrised and drawn.log_weights.ndim == 2:
@@ -267,6 +268,21 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     total = jnp.broadcast_shapes(*[term.shape for term in terms])
     log_weights = sum(jnp.broadcast_to(term, total) for term in terms)
     return WeightedSamples(log_weights, values, remainder, _common_scale(scales))
+
+
+def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) -> dict[str, Any]:
+    """The trace with data at all K samples, for likelihoods that depend on a local site where ``f`` does not."""
+    local = [s for s in _samples(proposal).values() if in_plate(s, plate) and role(s) != "noise"]
+    if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
+        return dict(trace)
+    found = dict(trace)
+    for name, site in _samples(trace).items():
+        inner, batch = unwrap(site["fn"]), site["fn"].batch_shape
+        if isinstance(inner, Observation) and in_plate(site, plate) and len(batch) == 1 and inner.batch_shape == batch:
+            mask, wide = mask_of(site["fn"]), inner.repeated(count)
+            wide = wide if mask is True else wide.mask(jnp.broadcast_to(mask, wide.batch_shape))
+            found[name] = {**site, "fn": wide}
+    return found
 
 
 def _common_scale(scales: dict[str, Any]) -> Any:

@@ -303,6 +303,16 @@ class Observation(dist.Distribution):
         found.seen = jnp.asarray(mask) if self.seen is None else self.seen & mask
         return found
 
+    def repeated(self, count: int) -> "Observation":
+        """The same data ``count`` times, on a first axis, for a likelihood that has it."""
+        found = copy(self)
+        for name in ("mean_latent", "variance_latent", "covariance_latent", "seen"):
+            if (array := getattr(self, name)) is not None:
+                setattr(found, name, jnp.broadcast_to(array, (count, *array.shape)))
+        found.__dict__.pop("_conditional", None)
+        dist.Distribution.__init__(found, (count, *self.batch_shape), self.event_shape)
+        return found
+
     def sum_outputs(self, values: Array) -> Array:
         """The sum over the outputs of each datum that no mask hides, where outputs are its event."""
         if not self.event_dim:
