@@ -214,7 +214,11 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------- NumPyro's questions to a guide
 
     def _distributions(
-        self, params: "_Fitted", args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any] | None = None
+        self,
+        params: "FittedParams",
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sites: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
         found: dict[str, Any] = {}
@@ -242,13 +246,13 @@ class AutoGP(AutoGuide):
             values.update(draws_of_rest(self.rest, rng_key, params, args, kwargs))
         return values
 
-    def _fitted(self, params: Mapping[str, object]) -> "_Fitted":
+    def _fitted(self, params: Mapping[str, object]) -> "FittedParams":
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
         if not isinstance(params, Mapping):
             fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
-        return _Fitted(params)
+        return FittedParams(params)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
@@ -301,7 +305,7 @@ class AutoGP(AutoGuide):
         return prior.basis_of(belief) if is_whole and not _is_shapes(prior.basis) else None
 
 
-class _Fitted(dict[str, Any]):
+class FittedParams(dict[str, Any]):
     """Parameters by name; one that is missing is refused: the guide would answer with what it starts at."""
 
     def __missing__(self, name: str) -> Any:

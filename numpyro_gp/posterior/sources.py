@@ -12,7 +12,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLap
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail
-from numpyro_gp.guides.auto import AutoGP
+from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.setup import abstract_trace
 
 
@@ -56,7 +56,9 @@ def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: Bo
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
         drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
         return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+    # A parameter of this guide that is missing would stand where it starts.
+    given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
+    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
         trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
     return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 

@@ -71,8 +71,10 @@ def test_answers_about_a_hyperparameter_with_a_recipe():
     np.testing.assert_allclose(found, scipy.stats.lognorm.ppf(levels, WIDTH, scale=np.exp(CENTRE)), rtol=1e-6)
     np.testing.assert_allclose(guide.median(params)["noise"], np.exp(CENTRE), rtol=1e-6)
     left = {name: value for name, value in params.items() if name != "width"}
-    with pytest.raises(ValueError, match="params must be the parameters of the guide, 'width' among them"):
-        ngp.Posterior.from_svi(posterior.model, guide, left).predict(jax.random.key(1), X, Z=X[::2])
+    without = ngp.Posterior.from_svi(posterior.model, guide, left)
+    for call in (lambda key: without.predict(key, X, Z=X[::2]), lambda key: without.draws(key, X, Y, Z=X[::2])):
+        with pytest.raises(ValueError, match="params must be the parameters of the guide, 'width' among them"):
+            call(jax.random.key(1))
     point = posterior_of({"noise": lambda name, prior: dist.Delta(numpyro.param("at", 0.7))})
     assert not point.source.is_random
     assert point.guide.median(point.params)["noise"] == 0.7
