@@ -1,4 +1,4 @@
-"""One-dimensional Gaussian expectations, their derivatives, rules for a few dimensions (mathematics.md section 7.2).
+"""One-dimensional Gaussian expectations and their derivatives (mathematics.md section 7.2).
 
 Two rules for ``E_{N(f; mean, variance)} fun(f)``:
 
@@ -14,7 +14,6 @@ of ``fun''``: a log-concave likelihood never gets a negative precision from roun
 
 import functools
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -26,96 +25,21 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count
+from numpyro_gp.rules import composite_rule, gauss_hermite
 
 HERMITE_NODES = 20
-LEGENDRE_NODES = 8
-CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
 # An elementwise function of latent values and of what else it is given.
 Integrand = Callable[..., Array]
 Batch = Float[Array, "*batch"]
 Cuts = Float[Array, "*batch K"] | None
-REACH = 8.0  # a standard normal has 1e-15 of its mass outside
 NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
 HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
 
-@functools.cache
-def gauss_hermite(num: int) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, " Q"]]:
-    """Nodes and weights (summing to one) of the rule for a standard normal, exact for degree ``2 num - 1``.
-
-    Examples
-    --------
-    >>> nodes, weights = gauss_hermite(5)
-    >>> round(float(weights @ nodes**4), 12)
-    3.0
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(check_count("num", num))
-    return nodes, weights / weights.sum()
-
-
-@functools.cache
-def tensor_hermite(num: int, dimension: int) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
-    """Product rule of ``num**dimension`` nodes, and its weights."""
-    nodes, weights = gauss_hermite(num)
-    grid = np.meshgrid(*[nodes] * dimension, indexing="ij")
-    products = functools.reduce(np.multiply.outer, [weights] * dimension)
-    return np.stack([axis.ravel() for axis in grid], axis=-1), products.ravel()
-
-
-@functools.cache
-def quasi_normal(
-    dimension: int, log2_num: int = 10
-) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
-    """A Kronecker sequence of ``2**log2_num`` standard normals, with equal weights.
-
-    Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
-    keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
-    covariance.
-    """
-    num = 2 ** (log2_num - 1)
-    root = 2.0
-    for _ in range(60):
-        root = (1.0 + root) ** (1.0 / (dimension + 1))
-    steps = root ** -np.arange(1.0, dimension + 1)
-    uniform = (0.5 + steps * np.arange(1, num + 1)[:, None]) % 1.0
-    quantile = np.vectorize(NormalDist().inv_cdf)
-    half = quantile(np.clip(uniform, 1e-12, 1 - 1e-12))
-    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
-    return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
-
-
 def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """``sqrt(variance + machine epsilon)``: a standard deviation whose derivative is finite at zero variance."""
     return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps)
-
-
-def composite_rule(
-    cuts: Float[Array, "*batch K"],
-) -> tuple[Float[Array, "*batch 8*(K+6)"], Float[Array, "*batch 8*(K+6)"]]:
-    """Nodes and weights for a standard normal, cut at ``cuts`` and {0, ±2, ±4, ±8}.
-
-    Cuts outside ±8 are clipped there and leave pieces of no width. The rule is a constant for
-    differentiation: where the cuts are has no derivative worth having.
-
-    Examples
-    --------
-    >>> z, weights = composite_rule(jnp.array([0.3]))
-    >>> z.shape
-    (56,)
-    """
-    cuts = lax.stop_gradient(cuts)
-    fixed = jnp.asarray(np.array([-REACH, *CUTS, REACH]), cuts.dtype)
-    fixed = jnp.broadcast_to(fixed, cuts.shape[:-1] + fixed.shape)
-    edges = jnp.sort(jnp.concatenate([fixed, jnp.clip(cuts, -REACH, REACH)], axis=-1), axis=-1)
-    nodes, weights = (jnp.asarray(part, cuts.dtype) for part in np.polynomial.legendre.leggauss(LEGENDRE_NODES))
-    half = 0.5 * jnp.diff(edges, axis=-1)[..., None]
-    z = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None] + half * jnp.expand_dims(nodes, range(half.ndim - 1))
-    density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
-    weights = half * jnp.expand_dims(weights, range(half.ndim - 1)) * density
-    shape = (*cuts.shape[:-1], -1)
-    return z.reshape(shape), weights.reshape(shape)
 
 
 def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
@@ -283,12 +207,3 @@ def _tilt(
     moved = composite_cuts((mean[..., None] + scale * mode)[..., 0], width[..., 0], mean)
     moved = jnp.concatenate([moved] * (cuts.shape[-1] // len(WIDTHS)), axis=-1)
     return tilt[..., 0], jnp.where(tilt == 0, cuts, moved)
-
-
-def spread_points(
-    mean: Float[Array, "*batch C"], covariance_factor: Float[Array, "*batch C C"], nodes: Float[np.ndarray, "K C"]
-) -> Float[Array, "K *batch C"]:
-    """``mean + L z`` for every node."""
-    z = jnp.asarray(nodes, mean.dtype)
-    moved = jnp.sum(covariance_factor[None] * jnp.expand_dims(z, range(1, mean.ndim + 1)), axis=-1)
-    return mean[None] + moved

@@ -151,10 +151,10 @@ FAULTS = [
     ),
     Fault(
         "weights of the composite rule without the widths of their pieces",
-        "quadrature.py",
-        "weights = half * jnp.expand_dims(weights, range(half.ndim - 1)) * density",
-        "weights = jnp.expand_dims(weights, range(half.ndim - 1)) * density",
-        "test_quadrature.py",
+        "rules.py",
+        "weights = half * jnp.expand_dims(weights, range(half.ndim - 1))",
+        "weights = jnp.expand_dims(weights, range(half.ndim - 1)) + 0 * half",
+        "test_rules.py",
     ),
     Fault(
         "derivative in the variance twice too large",

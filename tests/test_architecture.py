@@ -23,7 +23,8 @@ PACKAGE = ROOT / "numpyro_gp"
 ROOMS = [
     ["arrays"],
     ["checks"],
-    ["linalg", "quadrature"],
+    ["linalg", "rules"],
+    ["quadrature"],
     ["kernels", "means"],
     ["likelihoods"],
     ["beliefs"],
@@ -38,7 +39,16 @@ ROOMS = [
     ["plots"],
 ]
 TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "primitives", "quadrature"]
-TYPED += ["guides.additive", "guides.factors", "guides.layer", "guides.natural", "guides.recipes", "sites", "optim"]
+TYPED += [
+    "rules",
+    "guides.additive",
+    "guides.factors",
+    "guides.layer",
+    "guides.natural",
+    "guides.recipes",
+    "sites",
+    "optim",
+]
 TYPED += ["stein.diagnostics", "stein.direction", "stein.kernels", "starting", "criticism", "additive", "plots"]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.
