@@ -9,12 +9,14 @@ Two rules for ``E_{N(f; mean, variance)} fun(f)``:
 Derivatives of the smooth expectations come from the identities ``dE/dmean = E fun'`` and
 ``dE/dvariance = E fun'' / 2`` (Bonnet, Price), applied again for every further derivative. They hold
 at ``variance = 0``, where the derivative of ``sqrt(variance)`` does not exist, and they keep the sign
-of ``fun''``: a log-concave likelihood never gets a negative precision from rounding.
+of ``fun''``: a log-concave likelihood never gets a negative precision from rounding. Densities and
+logarithms with heavy tails that are narrow beside the latent standard deviation have slopes that
+cancel: there ``fun`` is multiplied by Hermite polynomials instead, and has no derivative taken.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +24,10 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import logsumexp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.rules import composite_rule, gauss_hermite
+from numpyro_gp.rules import REACH, composite_rule, gauss_hermite, graded_rule
 
 HERMITE_NODES = 20
 # An elementwise function of latent values and of what else it is given.
@@ -35,6 +37,23 @@ Cuts = Float[Array, "*batch K"] | None
 NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
 HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
+
+
+class Nodes(NamedTuple):
+    """Nodes of a standard normal, weights, whether a density is above zero there, whether it is narrow: None, no."""
+
+    z: Float[Array, "*batch Q"]
+    weights: Float[Array, "*batch Q"]
+    is_seen: Bool[Array, "*batch Q"] | None = None
+    is_wide: Bool[Array, "*batch"] | None = None
+
+    def safe(self) -> "Nodes":
+        """Those without density moved, without their weight, to where it has some: a logarithm is finite at all."""
+        if self.is_seen is None:
+            return self
+        low = jnp.min(jnp.where(self.is_seen, self.z, jnp.inf), axis=-1, keepdims=True)
+        high = jnp.max(jnp.where(self.is_seen, self.z, -jnp.inf), axis=-1, keepdims=True)
+        return self._replace(z=jnp.clip(self.z, low, high), weights=jnp.where(self.is_seen, self.weights, 0.0))
 
 
 def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -49,17 +68,33 @@ def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*bat
     return lax.stop_gradient(centre + width * jnp.expand_dims(widths, range(like.ndim)))
 
 
-def rule(mean: Batch, variance: Batch, cuts: Cuts) -> tuple[Float[Array, "*batch Q"], Float[Array, "*batch Q"]]:
-    """Points ``f`` and weights of ``N(mean, variance)``; ``cuts`` are values of ``f``; None: Gauss-Hermite."""
-    scale = jnp.sqrt(variance)[..., None]
+def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False) -> tuple[Array, Array]:
+    """Nodes ``z`` and weights ``(*batch, Q)`` of ``N(mean, variance)``; ``cuts`` are values of ``f``."""
     if cuts is None:
         nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
         shape = mean.shape + nodes.shape
-        nodes, weights = jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
-    else:
-        smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
-        nodes, weights = composite_rule((cuts - mean[..., None]) / jnp.maximum(scale, smallest))
-    return mean[..., None] + scale * nodes, weights
+        return jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
+    centres, widths = _centres(mean, variance, cuts)
+    if graded:
+        return graded_rule(centres[..., 0], widths[..., 0])
+    scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
+    return composite_rule((cuts - mean[..., None]) / scale)
+
+
+def _centres(
+    mean: Batch, variance: Batch, cuts: Float[Array, "*batch K"]
+) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
+    """What `composite_cuts` were made of, in standard deviations from the mean."""
+    scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
+    number = len(WIDTHS)
+    spans = cuts[..., number - 1 :: number] - cuts[..., ::number]
+    return (cuts[..., number // 2 :: number] - mean[..., None]) / scale, spans / (scale * (WIDTHS[-1] - WIDTHS[0]))
+
+
+def _is_wide(mean: Batch, variance: Batch, cuts: Float[Array, "*batch K"]) -> Bool[Array, "*batch"]:
+    """Whether a narrow turn of the integrand is where the nodes are: derivatives by slopes would cancel."""
+    centres, widths = _centres(mean, variance, cuts)
+    return jnp.any((jnp.abs(centres) < REACH) & (widths < 1), axis=-1)
 
 
 def slope(fun: Integrand) -> Integrand:
@@ -67,22 +102,52 @@ def slope(fun: Integrand) -> Integrand:
     return lambda f, args: jax.jvp(lambda x: fun(x, args), (f,), (jnp.ones_like(f),))[1]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _expect(fun: Integrand, mean: Batch, variance: Batch, cuts: Cuts, args: object) -> Batch:
-    points, weights = rule(mean, variance, cuts)
-    return jnp.sum(weights * fun(points, jax.tree.map(lambda a: a[..., None], args)), axis=-1)
+def _hermite(order: int, z: Array) -> Array:
+    """The polynomial ``He_n``: ``d^n/dmean^n E fun = E[fun He_n(z)] / sd^n``."""
+    before, polynomial = jnp.zeros_like(z), jnp.ones_like(z)
+    for n in range(order):
+        before, polynomial = polynomial, z * polynomial - n * before
+    return polynomial
 
 
-def _expect_jvp(fun: Integrand, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
-    """Bonnet for the mean, Price for the variance, and the plain derivative for what ``fun`` is given."""
-    mean, variance, cuts, args = primals
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nodes, args: object) -> Batch:
+    """The derivative of this order in the mean of ``E fun(f, args)``: by slopes, or by Hermite polynomials where wide.
+
+    Half of it is that of half the order in the variance.
+    """
+    scale = jnp.sqrt(variance)[..., None]
+    points, given = mean[..., None] + scale * nodes.z, jax.tree.map(lambda a: a[..., None], args)
+    change = fun
+    for _ in range(order):
+        change = slope(change)
+    slopes = change(points, given)
+    if order and nodes.is_seen is not None:
+        slopes = jnp.where(nodes.is_seen, slopes, 0.0)  # no density times an infinite slope of its logarithm
+    by_slopes = jnp.sum(nodes.weights * slopes, axis=-1)
+    if nodes.is_wide is None or order == 0:
+        return by_slopes
+    values = fun(points, given)
+    if nodes.is_seen is None:  # a constant's derivative is zero: take off the level of a logarithm
+        level = jnp.sum(nodes.weights * values, axis=-1) / jnp.sum(nodes.weights, axis=-1)
+        values = values - level[..., None]
+    # Divided one factor at a time: the power of a small scale underflows.
+    factor = _hermite(order, nodes.z)
+    for _ in range(order):
+        factor = factor / jnp.where(nodes.is_wide[..., None], scale, 1.0)
+    return jnp.where(nodes.is_wide, jnp.sum(nodes.weights * values * factor, axis=-1), by_slopes)
+
+
+def _expect_jvp(fun: Integrand, order: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    """One order more for the mean, half of two for the variance, the plain derivative for what ``fun`` is given."""
+    mean, variance, nodes, args = primals
     mean_dot, variance_dot, _, args_dot = tangents
-    value = _expect(fun, *primals)
+    value = _expect(fun, order, *primals)
     tangent = jnp.zeros_like(value)
     if not isinstance(mean_dot, SymbolicZero):
-        tangent = tangent + _expect(slope(fun), *primals) * mean_dot
+        tangent = tangent + _expect(fun, order + 1, *primals) * mean_dot
     if not isinstance(variance_dot, SymbolicZero):
-        tangent = tangent + 0.5 * _expect(slope(slope(fun)), *primals) * variance_dot
+        tangent = tangent + 0.5 * _expect(fun, order + 2, *primals) * variance_dot
     leaves, structure = jax.tree.flatten(args)
     dots = jax.tree.leaves(args_dot, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
     moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
@@ -98,14 +163,14 @@ def _expect_jvp(fun: Integrand, primals: tuple[Any, ...], tangents: tuple[Any, .
             change: Array = jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
             return change
 
-        tangent = tangent + _expect(along, mean, variance, cuts, (leaves, [dots[i] for i in moving]))
+        tangent = tangent + _expect(along, order, mean, variance, nodes.safe(), (leaves, [dots[i] for i in moving]))
     return value, tangent
 
 
 _expect.defjvp(_expect_jvp, symbolic_zeros=True)
 
 
-def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None) -> Batch:
+def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None, heavy: bool = False) -> Batch:
     """``E fun(f, *args)`` for ``f ~ N(mean, variance)``.
 
     Parameters
@@ -118,6 +183,10 @@ def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cut
     cuts : Array, optional
         Values of ``f`` at which ``fun`` changes quickly: the composite rule.
         None takes 20-node Gauss-Hermite.
+    heavy : bool
+        Whether ``fun`` has a logarithm or a power for a tail beyond the width of ``cuts``, which are
+        those of `composite_cuts` then: the graded rule, and derivatives without slopes where that
+        width is less than the standard deviation.
 
     Examples
     --------
@@ -126,10 +195,14 @@ def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cut
     >>> round(float(jax.grad(expect, argnums=2)(jnp.square, jnp.array(0.0), jnp.array(0.0))), 5)
     1.0
     """
-    return _expect(lambda f, given: fun(f, *given), mean, variance, cuts, args)
+    is_wide = _is_wide(mean, variance, cuts) if heavy and cuts is not None else None
+    nodes = lax.stop_gradient(Nodes(*rule(mean, variance, cuts, heavy), is_wide=is_wide))
+    return _expect(lambda f, given: fun(f, *given), 0, mean, variance, nodes, args)
 
 
-def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None) -> Batch:
+def log_expect(
+    fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts = None, heavy: bool = False
+) -> Batch:
     """``log E exp(fun(f, *args))``: log densities stay logarithms, shifted by their own log mean before ``exp``.
 
     Parameters as in `expect`. Minus infinity where every node underflows. With cuts, which are those of
@@ -139,7 +212,7 @@ def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts:
     """
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
     if cuts is None:
-        return _log_expect(fun, mean, variance, *args, cuts=None)
+        return _log_expect(fun, mean, variance, *args, cuts=None, heavy=False)
     tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts))
 
     def tilted(f: Array, tilt: Array, start: Array, *given: Array) -> Array:
@@ -147,21 +220,25 @@ def log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts:
 
     moved = mean + tilt * variance
     constant = tilt * (mean - still_mean) + 0.5 * tilt**2 * variance
-    return constant + _log_expect(tilted, moved, variance, tilt, still_mean, *args, cuts=cuts)
+    return constant + _log_expect(tilted, moved, variance, tilt, still_mean, *args, cuts=cuts, heavy=heavy)
 
 
-def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts) -> Batch:
+def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts, heavy: bool) -> Batch:
     """`log_expect` with its nodes around ``mean``."""
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
-    points, weights = rule(still_mean, still_variance, cuts)
+    z, weights = rule(still_mean, still_variance, cuts, heavy)
+    points = still_mean[..., None] + jnp.sqrt(still_variance)[..., None] * z
     values = fun(points, *[a[..., None] for a in still_args])
     estimate = logsumexp(values, b=weights, axis=-1)
     shift = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
+    is_seen = ~(values - shift[..., None] < jnp.log(jnp.finfo(values.dtype).tiny))  # NaN is
+    is_wide = None if cuts is None else _is_wide(still_mean, still_variance, cuts)
+    nodes = lax.stop_gradient(Nodes(z, weights, is_seen, is_wide))
 
     def shifted(f: Array, given: tuple[Array, ...]) -> Array:
         return jnp.exp(fun(f, *given[:-1]) - given[-1])
 
-    return shift + jnp.log(_expect(shifted, mean, variance, cuts, (*args, shift)))
+    return shift + jnp.log(_expect(shifted, 0, mean, variance, nodes, (*args, shift)))
 
 
 def _tilt(
@@ -185,7 +262,7 @@ def _tilt(
         return change
 
     smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
-    centres = (cuts[..., len(WIDTHS) // 2 :: len(WIDTHS)] - mean[..., None]) / jnp.maximum(scale, smallest)
+    centres, _ = _centres(mean, variance, cuts)
     nearer = jnp.sign(centres) * jnp.minimum(jnp.abs(centres), jnp.abs(rises(jnp.zeros_like(centres))))
     far = jnp.concatenate([centres, nearer], axis=-1)
 

@@ -17,6 +17,7 @@ from numpyro_gp.checks import check_count
 LEGENDRE_NODES = 8
 CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
+FIXED = (-REACH, *CUTS, REACH)
 SMALLEST = 1e-12  # a width in standard deviations
 LEAST = 30.0  # widths that the graded rule goes to at least
 # Its cuts, as parts of the way to two standard deviations, in the logarithm of the distance.
@@ -82,8 +83,8 @@ def composite_rule(
     >>> z.shape
     (56,)
     """
-    edges = _edges(lax.stop_gradient(cuts))
-    z, weights = _pieces(edges)
+    fixed = jnp.broadcast_to(jnp.asarray(np.array(FIXED), cuts.dtype), (*cuts.shape[:-1], len(FIXED)))
+    z, weights = _pieces(_edges(lax.stop_gradient(cuts), fixed))
     density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * density
 
@@ -108,19 +109,20 @@ def graded_rule(
     centre, width = jnp.where(is_near[..., None], centre, 0.0), jnp.where(is_near[..., None], width, 1.0)
     width = jnp.maximum(width, SMALLEST)
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
-    steps = jnp.sinh(grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST)))
-    edges = _edges(centre + width * steps)
-    t, weights = _pieces(jnp.arcsinh((edges - centre) / width))
-    z = centre + width * jnp.sinh(t)
+    fixed = jnp.expand_dims(jnp.asarray(np.array(FIXED), centre.dtype), range(centre.ndim - 1))
+    # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.
+    cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST))
+    t, weights = _pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
+    rising, falling = 0.5 * jnp.exp(t), 0.5 * jnp.exp(-t)
+    z = centre + width * (rising - falling)
     density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
-    return z, weights * width * jnp.cosh(t) * density
+    return z, weights * width * (rising + falling) * density
 
 
-def _edges(cuts: Float[Array, "*batch K"]) -> Float[Array, "*batch K+7"]:
-    """The cuts within ±8, those that are always there, and the ends."""
-    fixed = jnp.asarray(np.array([-REACH, *CUTS, REACH]), cuts.dtype)
-    fixed = jnp.broadcast_to(fixed, cuts.shape[:-1] + fixed.shape)
-    return jnp.sort(jnp.concatenate([fixed, jnp.clip(cuts, -REACH, REACH)], axis=-1), axis=-1)
+def _edges(cuts: Float[Array, "*batch K"], fixed: Float[Array, "*batch 7"]) -> Float[Array, "*batch K+7"]:
+    """The fixed edges and the cuts, those beyond the first and the last moved there."""
+    cuts = jnp.clip(cuts, fixed[..., :1], fixed[..., -1:])
+    return jnp.sort(jnp.concatenate([fixed, cuts], axis=-1), axis=-1)
 
 
 def _pieces(edges: Float[Array, "*batch E"]) -> tuple[Float[Array, "*batch 8*(E-1)"], Float[Array, "*batch 8*(E-1)"]]:

@@ -161,11 +161,11 @@ class StudentT(Likelihood):
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         given, cuts = self._given(y)
-        return expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
+        return expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts, heavy=True)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         given, cuts = self._given(y)
-        return log_expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts)
+        return log_expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts, heavy=True)
 
     def _mean(self, latent: Latent) -> Array:
         return jnp.where(like("df", self.df, latent.mean) > 1, latent.mean, jnp.nan)
