@@ -6,7 +6,7 @@ from functools import partial
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import gammaln, log_ndtr, logit, ndtr, ndtri
+from jax.scipy.special import digamma, gammaln, log_ndtr, logit, ndtr, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
@@ -16,6 +16,7 @@ from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, s
 from numpyro_gp.quadrature import composite_cuts, expect, floored_sqrt, log_expect
 
 LOG_2PI = 1.8378770664093453
+EULER = 0.5772156649015329
 
 
 def normal_log_prob(residual: Array, variance: Array) -> Array:
@@ -261,6 +262,18 @@ def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
     return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
 
 
+def likeliest_share(y: Array, concentration: Array) -> Array:
+    """The mean at which the density of ``y <= 1/2`` is largest, about: far above ``y`` where ``k y`` is small.
+
+    It solves ``digamma(k m) - digamma(k - k m) = logit(y)``; the second term is taken at ``m = y``, and the inverse of
+    digamma is Minka's.
+    """
+    value = logit(y) + digamma(concentration * (1 - y))
+    is_large = value > -2.22
+    tail = -1 / (jnp.where(is_large, -3.0, value) + EULER)
+    return jnp.minimum(jnp.where(is_large, jnp.exp(value) + 0.5, tail) / concentration, 0.5)
+
+
 @value_type(static=("link",))
 class Beta(Likelihood):
     """Proportions ``0 < y < 1``: ``y ~ Beta(m k, (1 - m) k)`` with concentration ``k``.
@@ -290,13 +303,14 @@ class Beta(Likelihood):
 
     def _given(self, y: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch"], Float[Array, "*batch 9"]]:
         k = like("concentration", self.concentration, y)
+        m = likeliest_share(jnp.minimum(y, 1 - y), k)
         if self.link == "logit":
-            centre, steepness, widest = logit(y), y * (1 - y), 1.0
+            centre, steepness, widest = logit(m), m * (1 - m), 1.0
         else:
-            centre, widest = ndtri(y), 0.5  # the probit link bends over a shorter way
+            centre, widest = ndtri(m), 0.5  # the probit link bends over a shorter way
             steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
-        spread = jnp.sqrt(y * (1 - y) / (1 + k))  # of y given its mean, turned into a width in f
-        return k, composite_cuts(centre, jnp.minimum(spread / steepness, widest), y)
+        spread = jnp.sqrt(m * (1 - m) / (1 + k))  # of y given its mean, turned into a width in f
+        return k, composite_cuts(jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest), y)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         k, cuts = self._given(y)
