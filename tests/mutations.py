@@ -151,17 +151,17 @@ FAULTS = [
     ),
     Fault(
         "weights of the composite rule without the widths of their pieces",
-        "rules.py",
+        "quadrature/rules.py",
         "weights = half * jnp.expand_dims(weights, range(half.ndim - 1))",
         "weights = jnp.expand_dims(weights, range(half.ndim - 1)) + 0 * half",
-        "test_rules.py",
+        "quadrature/test_rules.py",
     ),
     Fault(
         "derivative in the variance twice too large",
-        "quadrature.py",
+        "quadrature/expectations.py",
         "tangent = tangent + 0.5 * _expect(fun, order + 2",
         "tangent = tangent + _expect(fun, order + 2",
-        "test_quadrature.py",
+        "quadrature/test_expectations.py",
     ),
     Fault(
         "log normaliser of a count forgotten",

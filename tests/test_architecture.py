@@ -23,8 +23,7 @@ PACKAGE = ROOT / "numpyro_gp"
 ROOMS = [
     ["arrays"],
     ["checks"],
-    ["linalg", "rules"],
-    ["quadrature"],
+    ["linalg", "quadrature"],
     ["kernels", "means"],
     ["likelihoods"],
     ["beliefs"],
@@ -39,16 +38,7 @@ ROOMS = [
     ["plots"],
 ]
 TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "primitives", "quadrature"]
-TYPED += [
-    "rules",
-    "guides.additive",
-    "guides.factors",
-    "guides.layer",
-    "guides.natural",
-    "guides.recipes",
-    "sites",
-    "optim",
-]
+TYPED += ["guides.additive", "guides.factors", "guides.layer", "guides.natural", "guides.recipes", "sites", "optim"]
 TYPED += ["stein.diagnostics", "stein.direction", "stein.kernels", "starting", "criticism", "additive", "plots"]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.

@@ -6,7 +6,14 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
-from numpyro_gp.rules import composite_rule, gauss_hermite, graded_rule, quasi_normal, spread_points, tensor_hermite
+from numpyro_gp.quadrature.rules import (
+    composite_rule,
+    gauss_hermite,
+    graded_rule,
+    quasi_normal,
+    spread_points,
+    tensor_hermite,
+)
 
 
 def double_factorial(n):

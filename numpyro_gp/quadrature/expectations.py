@@ -27,7 +27,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.rules import REACH, composite_rule, gauss_hermite, graded_rule
+from numpyro_gp.quadrature.rules import REACH, composite_rule, gauss_hermite, graded_rule
 
 HERMITE_NODES = 20
 # An elementwise function of latent values and of what else it is given.
@@ -122,8 +122,6 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
     for _ in range(order):
         change = slope(change)
     slopes = change(points, given)
-    if order and nodes.is_seen is not None:
-        slopes = jnp.where(nodes.is_seen, slopes, 0.0)  # no density times an infinite slope of its logarithm
     by_slopes = jnp.sum(nodes.weights * slopes, axis=-1)
     if nodes.is_wide is None or order == 0:
         return by_slopes
@@ -163,7 +161,7 @@ def _expect_jvp(fun: Integrand, order: int, primals: tuple[Any, ...], tangents: 
             change: Array = jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
             return change
 
-        tangent = tangent + _expect(along, order, mean, variance, nodes.safe(), (leaves, [dots[i] for i in moving]))
+        tangent = tangent + _expect(along, order, mean, variance, nodes, (leaves, [dots[i] for i in moving]))
     return value, tangent
 
 
@@ -233,7 +231,7 @@ def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts
     shift = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
     is_seen = ~(values - shift[..., None] < jnp.log(jnp.finfo(values.dtype).tiny))  # NaN is
     is_wide = None if cuts is None else _is_wide(still_mean, still_variance, cuts)
-    nodes = lax.stop_gradient(Nodes(z, weights, is_seen, is_wide))
+    nodes = lax.optimization_barrier(lax.stop_gradient(Nodes(z, weights, is_seen, is_wide).safe()))
 
     def shifted(f: Array, given: tuple[Array, ...]) -> Array:
         return jnp.exp(fun(f, *given[:-1]) - given[-1])
