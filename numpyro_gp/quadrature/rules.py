@@ -107,7 +107,7 @@ def graded_rule(
     centre, width = (lax.stop_gradient(part)[..., None] for part in (centre, width))
     # Of a centre without mass about it the rule knows nothing: any other serves.
     centre, width = jnp.where(is_near[..., None], centre, 0.0), jnp.where(is_near[..., None], width, 1.0)
-    width = jnp.maximum(width, SMALLEST)
+    width = jnp.clip(width, SMALLEST, 1.0)  # one that is wide needs no grading, and z would be a difference of much
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
     fixed = jnp.expand_dims(jnp.asarray(np.array(FIXED), centre.dtype), range(centre.ndim - 1))
     # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.

@@ -97,3 +97,10 @@ def test_graded_rule_takes_logarithms_and_powers_over_decades(ratio):
         ]
         found = np.sum(weights[0] * fun((z[0] - 0.5) * ratio))
         assert_allclose(found, sum(sides), rtol=2e-6)
+
+
+def test_graded_rule_of_what_is_wide_is_that_of_a_normal():
+    """A latent variance of zero makes every width 1e154."""
+    z, weights = graded_rule(jnp.array([0.0, 0.5]), jnp.array([1e154, 1e6]))
+    for power, moment in ((0, 1.0), (1, 0.0), (2, 1.0)):
+        assert_allclose(jnp.sum(weights * z**power, -1), moment, atol=1e-6)
