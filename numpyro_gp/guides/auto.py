@@ -231,8 +231,8 @@ class AutoGP(AutoGuide):
 
     def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
-        sites = {name: site for name, site in self._mine().items() if role(site) == "gp"}
-        found = self._distributions(self._fitted(params), (), {}, sites)
+        fitted = self._fitted(params)
+        found = self._distributions(fitted, (), {}, {n: site for n, site in self._mine().items() if role(site) == "gp"})
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
     def global_values(self, rng_key: Array, params: dict[str, Any], *args: object, **kwargs: object) -> dict[str, Any]:
