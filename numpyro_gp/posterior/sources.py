@@ -102,10 +102,7 @@ def of_guide(guide: Callable[..., object], params: object, *args: Any, **kwargs:
         fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
     for part in guide if isinstance(guide, AutoGuideList) else ():
         if isinstance(part, AutoLaplaceApproximation):
-            required, cure = (
-                "a list of guides that their parameters alone describe",
-                "Use AutoMultivariateNormal there.",
-            )
+            required, cure = "a list of guides that their parameters alone describe", "Use AutoMultivariateNormal."
             got = f"one with {type(part).__name__}, which reads the density of its part of the model: without the data"
             fail("guide", required, got, cure)
     check_params(guide, params, None)
