@@ -26,7 +26,7 @@ import numpy as np
 from examples import long_runs
 from examples.datasets import HERE
 from examples.run_queue import Problem, Run, append, row_of, version
-from numpyro_gp.primitives.programs import as_function, run, same_program, traced
+from numpyro_gp.programs.keep import as_function, run, same_program, traced
 
 
 class Together(NamedTuple):

@@ -132,6 +132,11 @@ def is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm")
 
 
+def is_key(leaf: object) -> bool:
+    """Whether a leaf is a new-style random key."""
+    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def on_device(array: np.ndarray | Array) -> Array:
     """What ``jnp.asarray`` makes of an array; from jax 0.11 on that compiles a program for every shape it meets."""
     return array if isinstance(array, jax.Array) else jax.device_put(array)

@@ -22,7 +22,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.guides.internals import mask_of
+from numpyro_gp.programs.private import mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 
 

@@ -22,12 +22,12 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
-from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.base import Latent, latent_factor
 from numpyro_gp.linalg import einsum
+from numpyro_gp.programs.eager import one_program
 
 # What NumPyro records of one statement of a model, and of all by their names.
 Site = Mapping[str, Any]
@@ -261,6 +261,7 @@ class Observation(dist.Distribution):
     pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood", "seen")
     pytree_aux_fields = ("several", "is_certain")
     has_rsample = False
+    checks_its_data = True
 
     def __init__(self, f: object, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)

@@ -198,7 +198,7 @@ def clash(rows):
 
 def minibatches(engine, rows, build):
     """Each device has rows of its own piece, and the step's program sends no more than with all rows."""
-    from numpyro_gp.training.placement import Drawn, Placement, _drawn
+    from numpyro_gp.rows.devices import Drawn, Placement, _drawn
 
     placement, programs = Placement(rows), []
     drawn = Drawn(KEY, ((jnp.arange(32), jnp.arange(32.0)), {}), (True, True), 16, placement)

@@ -21,7 +21,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.setup import abstract_trace, in_one_program
+from numpyro_gp.programs.set_up import abstract_trace, in_one_program
 
 ROWS, COLUMNS, POINTS, STEPS = 400, 3, 50, 3
 # What a step in single precision may differ by: sums of a thousand terms in another order. Ten bits would give 1e-3.

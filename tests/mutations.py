@@ -53,7 +53,7 @@ FAULTS = [
     ),
     Fault(
         "factor of a belief transposed in its marginals",
-        "beliefs/marginals.py",
+        "beliefs/moments.py",
         "rooted = matmul(flipped(factor), features)",
         "rooted = matmul(factor, features)",
         "beliefs/test_coupled.py",
@@ -67,10 +67,10 @@ FAULTS = [
     ),
     Fault(
         "derivative of the marginals without one of two cross terms",
-        "beliefs/marginals.py",
+        "beliefs/moments.py",
         "+ 2 * excess * lifted[lead]",
         "+ excess * lifted[lead]",
-        "beliefs/test_marginals.py",
+        "beliefs/test_moments.py",
     ),
     Fault(
         "diagonal not halved in the derivative of a Cholesky factor",
@@ -151,17 +151,17 @@ FAULTS = [
     ),
     Fault(
         "weights of the composite rule without the widths of their pieces",
-        "quadrature/rules.py",
+        "likelihoods/rules.py",
         "weights = half * jnp.expand_dims(weights, range(half.ndim - 1))",
         "weights = jnp.expand_dims(weights, range(half.ndim - 1)) + 0 * half",
-        "quadrature/test_rules.py",
+        "likelihoods/test_rules.py",
     ),
     Fault(
         "derivative in the variance twice too large",
-        "quadrature/expectations.py",
+        "likelihoods/expectations.py",
         "tangent = tangent + 0.5 * _expect(fun, order + 2",
         "tangent = tangent + _expect(fun, order + 2",
-        "quadrature/test_expectations.py",
+        "likelihoods/test_expectations.py",
     ),
     Fault(
         "log normaliser of a count forgotten",
@@ -232,7 +232,7 @@ FAULTS = [
         "posterior/new_data.py",
         "if rows is None and total > chunk_size:",
         "if rows is not None and total > chunk_size:",
-        "posterior/test_rows.py",
+        "rows/test_cuts.py",
     ),
     Fault(
         "chunks that start one row too late",

@@ -155,11 +155,11 @@ SHARED_NAMES = {"_predictive", "_normal", "_inverse", "_asdict", "_fields", "_re
 
 
 def test_private_names_of_numpyro_and_jax_stand_in_one_file():
-    """``guides/internals.py``, whose tests say what each is expected to do; elsewhere nobody would see it change."""
+    """``programs/private.py``, whose tests say what each is expected to do; elsewhere nobody would see it change."""
     theirs = "\n".join(path.read_text() for path in Path(numpyro.__file__).parent.rglob("*.py"))
     private = {f"_{name}" for name in re.findall(r"(?:\.|def |class )_([a-zA-Z]\w*)", theirs)} - SHARED_NAMES
     for path, tree in trees().items():
-        if place(path) == "guides/internals.py":
+        if place(path) == "programs/private.py":
             continue
         for node in ast.walk(tree):
             names = [getattr(node, "attr", "")]

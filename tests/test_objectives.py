@@ -88,7 +88,7 @@ def test_bound_with_given_draws(case, samples):
 
 
 def test_samples_of_a_device_outside_of_a_program():
-    """A mesh of one device changes nothing; eight are in tests/training/test_placement.py."""
+    """A mesh of one device changes nothing; eight are in tests/rows/test_devices.py."""
     case = cases("iw")[0]
     mesh = jax.make_mesh((1,), ("samples",), axis_types=(AxisType.Auto,))
     objective = ImportanceWeightedELBO(5, sharding=NamedSharding(mesh, PartitionSpec("samples")))

@@ -9,7 +9,7 @@ import pytest
 from examples import long_runs
 from examples.datasets import HERE
 from examples.side_by_side import alone, job_of, main, problems_of, together
-from tests.programs import counted
+from tests.compiling import counted
 
 SETTINGS = "inducing=4 batch=8 draws=3"
 STEPS = 7

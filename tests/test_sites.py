@@ -14,7 +14,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.quadrature.expectations import HERMITE_NODES
+from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.sites import Certain, InducingPrior, Observation, latents
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases

@@ -11,7 +11,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from tests.programs import operations
+from tests.compiling import operations
 
 ROWS = 12
 X = jnp.linspace(0.0, 1.0, ROWS)[:, None]

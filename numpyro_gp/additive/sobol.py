@@ -26,7 +26,8 @@ from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.training.calls import bind
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.look import look
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 
@@ -271,8 +272,8 @@ def each_draw(
         Name of the additive site, where there are several.
     """
     _check_posterior(posterior)
-    call = bind(posterior.model, args, kwargs)
-    plates = new_data_plates(posterior, call)
+    call = call_of(posterior.model, args, kwargs)
+    plates = new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
     index = posterior.spread(num_draws, posterior.source.is_random)
 
     def one(own: Posterior, draw: Draw, arrays: list[Array]) -> Any:

@@ -20,8 +20,8 @@ from numpyro_gp.beliefs.stacks import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.kernels.batch import batch_shape
 from numpyro_gp.kernels.columns import at_columns, form_and_columns
+from numpyro_gp.kernels.members import batch_shape
 
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.additive import Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.optimum import GaussianData, check_gaussian
+from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import check_choice, check_points, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.batch import over_members
+from numpyro_gp.beliefs.members import over_members
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
 from numpyro_gp.linalg import matmul

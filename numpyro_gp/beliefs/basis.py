@@ -13,7 +13,7 @@ from numpyro_gp.arrays import Array, Shape, over_axes, value_type
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
-from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import factorise, jittered, product
 
 Tree = TypeVar("Tree")

@@ -16,7 +16,6 @@ from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import joint_covariance
-from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
@@ -27,6 +26,7 @@ from numpyro_gp.beliefs.mean_basis import (
     residual_norm,
     single,
 )
+from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle
 from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, product

@@ -8,8 +8,8 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import joint_covariance
 from numpyro_gp.beliefs.decoupled import inverse_covariance
-from numpyro_gp.beliefs.marginals import whitened_marginals
 from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
+from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul

@@ -20,8 +20,8 @@ from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz, metrics
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.rows.call import call_of
 from numpyro_gp.sites import Site, unwrap
-from numpyro_gp.training.calls import bind
 
 __all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
 
@@ -77,7 +77,7 @@ def importance_weights(
         got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
         fail("posterior", "of a variational fit", got, cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
-    call = bind(posterior.model, args, kwargs)
+    call = call_of(posterior.model, args, kwargs)
     bound = call.at(call.arrays)
 
     def first(key: Array) -> dict[str, Array]:

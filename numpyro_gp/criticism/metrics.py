@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_array, check_count, check_floating, check_key, check_positive, fail, known
 from numpyro_gp.linalg import einsum
+from numpyro_gp.programs.eager import one_program
 
 __all__ = [
     "Score",

@@ -19,13 +19,13 @@ belief (`ngp.beliefs`; a ``Delta`` is a point), or a NumPyro distribution for a 
 ``dtype`` and, for a process, the ``basis`` of its inducing inputs at the first call.
 """
 
-from numpyro_gp.guides.additive import block_diagonal, block_low_rank, structured
 from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, flax_network
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.layer import decoupled_layer
-from numpyro_gp.guides.minibatches import keyed_rows, permuted_rows
 from numpyro_gp.guides.recipes import coupled, free_latent, mean_field
+from numpyro_gp.guides.structured import block_diagonal, block_low_rank, structured
+from numpyro_gp.rows.held import keyed_rows, permuted_rows
 
 __all__ = [
     "decoupled",

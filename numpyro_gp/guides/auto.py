@@ -15,11 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
-from numpyro_gp.guides import own_sites
-from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.given_rows import given_rows_again
-from numpyro_gp.guides.internals import list_in_order, make_plates, set_plates
-from numpyro_gp.guides.minibatches import keyed_rows
+from numpyro_gp.guides import local_sites
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import (
     NotOfRest,
@@ -31,16 +27,16 @@ from numpyro_gp.guides.rest import (
     median_of_rest,
     quantiles_of_rest,
 )
-from numpyro_gp.guides.setup import abstract_trace, in_one_program, is_set_up_here
-from numpyro_gp.guides.validation import Validated
+from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
+from numpyro_gp.programs.set_up import Validated, in_one_program, is_set_up_here
+from numpyro_gp.rows.held import inside_blocks, keyed_rows
+from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
-# Plates are found anew for calls of another kind: at most so many kinds are remembered, the first found leaving first.
-CALLS_KEPT = 16
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
 KINDS = ("gp", "latent", None)
-# What is kept of each latent site of the first call.
-KEPT = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
+# What a guide remembers of each latent site of the first call.
+SITE_FIELDS = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
 
 
 class AutoGP(AutoGuide):
@@ -99,18 +95,17 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
-        check_plate_rows(self.model, args, kwargs)
+        sites_at(self.model, args, kwargs)
         self.prototype_trace = self._run_model(args, kwargs)
-        own_sites.check_masks(self.prototype_trace)
+        local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
             fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
         if inside := [name for name in mine if "_scan_current_index" in latent[name]["infer"]]:
             cure = "Make the process before the scan and use it in there, or sample the model with ngp.NUTS."
             fail("a process under a guide", "outside of control_flow.scan", f"{sorted(inside)} inside", cure)
-        self._plates_by_call = {_signature(args, kwargs): _plates_of(self.prototype_trace)}
         self._use_plates(*_plates_of(self.prototype_trace))
-        self._fitted_sizes, self._data_plates = dict(self._full_sizes), own_sites.data_plates(self.prototype_trace)
+        self._fitted_sizes, self._data_plates = dict(self._full_sizes), local_sites.data_plates(self.prototype_trace)
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
             self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
@@ -119,7 +114,7 @@ class AutoGP(AutoGuide):
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         key = numpyro.prng_key()
         checks = Validated() if is_set_up_here() else nullcontext()
-        with handlers.block(), given_rows_again(), checks, handlers.seed(rng_seed=key):
+        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key):
             return handlers.trace(self.model).get_trace(*args, **kwargs)
 
     def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:
@@ -128,16 +123,10 @@ class AutoGP(AutoGuide):
 
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        signature = _signature(args, kwargs)
-        if signature not in self._plates_by_call:
-            check_plate_rows(self.model, args, kwargs)
-            if len(self._plates_by_call) >= CALLS_KEPT:
-                del self._plates_by_call[next(iter(self._plates_by_call))]
-            sites = abstract_trace(self.model, args, kwargs) if self._frames else {}
-            own_sites.check_masks(sites)
-            self._plates_by_call[signature] = _plates_of(sites)
+        sites = sites_at(self.model, args, kwargs)
         if self._frames:
-            self._use_plates(*self._plates_by_call[signature])
+            local_sites.check_masks(sites)
+            self._use_plates(*_plates_of(sites))
 
     def _latent(self) -> dict[str, Any]:
         return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}
@@ -155,9 +144,10 @@ class AutoGP(AutoGuide):
     def _sample_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
+        else:
+            self._resize_plates(args, kwargs)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
-        self._resize_plates(args, kwargs)
         with keyed_rows():
             plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
@@ -173,16 +163,18 @@ class AutoGP(AutoGuide):
         latent = self._latent()
         list_in_order(latent)
         if is_new:
-            own = own_sites.shared_sites(self._mine(), self._data_plates)
+            own = local_sites.shared_sites(self._mine(), self._data_plates)
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
             keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
-            self.prototype_trace = {n: {k: jax.tree.map(keep, site[k]) for k in KEPT} for n, site in latent.items()}
+            self.prototype_trace = {
+                n: {k: jax.tree.map(keep, site[k]) for k in SITE_FIELDS} for n, site in latent.items()
+            }
         return result
 
     def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
-            return own_sites.standard_normal_of(site)
+            return local_sites.standard_normal_of(site)
         default = free_latent() if kind == "latent" else coupled()
         shape = self._whole_shape(site)
         if kind == "gp":
@@ -190,7 +182,7 @@ class AutoGP(AutoGuide):
             prior = inner.of_one(shape[: len(shape) - inner.event_dim])
         else:
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs)
-        return own_sites.described(name, kind, self.recipes.get(name, default)(name, prior))
+        return local_sites.described(name, kind, self.recipes.get(name, default)(name, prior))
 
     def _whole_shape(self, site: Any) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
@@ -239,7 +231,7 @@ class AutoGP(AutoGuide):
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         params = self._fitted(params)
         values = dict(self.beliefs(params))
-        found = self._distributions(params, args, kwargs, own_sites.shared_sites(self._mine(), self._data_plates))
+        found = self._distributions(params, args, kwargs, local_sites.shared_sites(self._mine(), self._data_plates))
         rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if self.rest is not None:
@@ -293,7 +285,7 @@ class AutoGP(AutoGuide):
     def _site_quantiles(self, name: str, fn: Any, levels: Array) -> Array:
         """Quantiles of a site's value; of the whitened values for a belief."""
         if not isinstance(fn, Belief):
-            return own_sites.site_quantiles(name, fn, levels)
+            return local_sites.site_quantiles(name, fn, levels)
         mean, scale = fn.value.whitened_moments(self._basis(name, fn.value))
         steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
         return mean[None] + steps * scale[None]
@@ -329,12 +321,6 @@ def _of_shape(leaf: Any) -> Any:
 
 def _is_shapes(tree: object) -> bool:
     return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
-
-
-def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Shapes of the arrays among the arguments, and the other arguments themselves."""
-    leaves, structure = jax.tree.flatten((args, kwargs))
-    return f"{structure} {[getattr(leaf, 'shape', leaf) for leaf in leaves]!r}"
 
 
 def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:

@@ -22,9 +22,9 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.guides.given_rows import given_rows_again
-from numpyro_gp.guides.internals import shared_plates, starts_well
-from numpyro_gp.guides.setup import UnfitStart, is_set_up_here
+from numpyro_gp.programs.private import shared_plates, starts_well
+from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
+from numpyro_gp.rows.held import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
 
 # What these say depends on the density of the model that they were made for, not on their parameters alone.
@@ -54,7 +54,7 @@ class Remainder:
         self.model, self.sites, self.has_data = model, frozenset(sites), True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        with given_rows_again(), nullcontext() if self.has_data else _DataMasked():
+        with inside_blocks(), nullcontext() if self.has_data else _DataMasked():
             return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
 
     @contextmanager

@@ -1,10 +1,10 @@
 """Covariance functions: immutable pytrees with ``matrix(X1, X2)`` and ``diagonal(X)``."""
 
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
-from numpyro_gp.kernels.batch import stack
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.features import features
 from numpyro_gp.kernels.measures import Gaussian, Uniform
+from numpyro_gp.kernels.members import stack
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic

@@ -20,8 +20,9 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
+from numpyro_gp.likelihoods.expectations import floored_sqrt
+from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
 from numpyro_gp.linalg import small_cholesky
-from numpyro_gp.quadrature import floored_sqrt, gauss_hermite, quasi_normal, spread_points, tensor_hermite
 
 TENSOR_LIMIT = 3
 CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)

@@ -9,7 +9,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
-from numpyro_gp.quadrature import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 
 
 def check_counts(y: ArrayLike) -> None:

@@ -13,8 +13,9 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
 from numpyro_gp.likelihoods.base import Latent, Likelihood, latent_factor, like
 from numpyro_gp.likelihoods.classes import check_labels
+from numpyro_gp.likelihoods.expectations import floored_sqrt
+from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
 from numpyro_gp.linalg import small_cholesky
-from numpyro_gp.quadrature import composite_rule, floored_sqrt, quasi_normal, spread_points, tensor_hermite
 
 # Nodes for each of the C - 1 differences of latent functions in Softmax.
 SOFTMAX_NODES = {2: 64, 3: 32}

@@ -10,10 +10,11 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.posterior.staging import split
 from numpyro_gp.posterior.tracing import Draw
-from numpyro_gp.primitives.programs import as_function, kept, traced
-from numpyro_gp.training.placement import placement_of
+from numpyro_gp.programs.keep import kept
+from numpyro_gp.programs.trace import as_function, split, traced
+from numpyro_gp.rows.cuts import padded
+from numpyro_gp.rows.devices import placement_of
 
 # Factorisations of draws that are held at a time, and predictions that are kept instead of computed again.
 HELD_BYTES = 2**28
@@ -27,8 +28,8 @@ class Chunks(Sequence):
     Chunks that would not fit into ``KEPT_BYTES`` together are computed again whenever they are asked for.
     """
 
-    def __init__(self, make: Callable[[int], Any] | None, kept: list[Any] | None, sizes: list[int]) -> None:
-        self._make, self._kept, self.sizes = make, kept, sizes
+    def __init__(self, make: Callable[[int], Any] | None, held: list[Any] | None, sizes: list[int]) -> None:
+        self._make, self._held, self.sizes = make, held, sizes
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -36,7 +37,7 @@ class Chunks(Sequence):
     def __getitem__(self, number: Any) -> Any:
         if not -len(self) <= number < len(self):
             raise IndexError(number)
-        return self._make(number % len(self)) if self._kept is None else self._kept[number]
+        return self._make(number % len(self)) if self._held is None else self._held[number]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Chunks, (None, list(self), self.sizes)
@@ -51,6 +52,14 @@ class Programs(NamedTuple):
     result: int
 
 
+class OfChunks(NamedTuple):
+    """The programs of a function, the arrays that it captured, and the structure of its result."""
+
+    programs: Programs
+    constants: list[Any]
+    structure: Any
+
+
 def predict_chunks(
     function: Callable[[Any, Draw, tuple[Any, Array]], Any],
     fixed: object,
@@ -58,9 +67,9 @@ def predict_chunks(
     rows: Mapping[Any, Any],
     total: int,
     chunk_size: int,
-    keep: Callable[[str, Callable[[], Any]], Any] = lambda name, build: build(),  # noqa: ARG005
+    axes: Mapping[Any, int],
     first: int | None = None,
-    axes: Mapping[Any, int] | None = None,
+    known: list[OfChunks] | None = None,
 ) -> Chunks:
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
@@ -77,42 +86,40 @@ def predict_chunks(
     draws : PRNG key and array (S,)
         Key of all draws, and the index of each.
     rows : dict of arrays
-        With ``total`` rows on their first axes, or on those that ``axes`` names.
+        With ``total`` rows on the axes that ``axes`` names.
     total : int
         Number of rows.
     chunk_size : int
-    keep : callable
-        See `keeper`; by default the function is traced at every call.
+    axes : dict
+        Axis of the rows in each array.
     first : int, optional
         For rows that are themselves a part of more: how many come before. All chunks then have the same size.
+    known : list, optional
+        Of the parts of a stream: empty at the first, which leaves its programs there for the others.
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
     placement = placement_of(None, list(rows.values()))
     if placement is not None:  # each device has its share of every chunk
         size = -(-size // placement.pieces) * placement.pieces
     starts, where = range(0, total, size), None if placement is None else placement.rows
-    place = {name: 0 for name in rows} if axes is None else axes
 
     def cut(start: int) -> dict[Any, Any]:
-        found = {name: padded(row, start, size, place[name]) for name, row in rows.items()}
-        spread = {} if where is None else {name: x for name, x in found.items() if place[name] == 0}
+        found = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
+        spread = {} if where is None else {name: x for name, x in found.items() if axes[name] == 0}
         return found | jax.device_put(spread, where)
 
     parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws
-
-    def build() -> tuple[Programs, list[Any], Any]:
-        program, constants, structure = traced(function, fixed, (key, jnp.asarray(index[0])), parts[0])
-        count = len(constants) + len(jax.tree.leaves(fixed))
-        return kept(program, count, lambda: _compile(program, count)), constants, structure
-
-    compiled, constants, structure = keep("program", build)
+    known = [] if known is None else known
+    if not known:
+        known.append(_of_chunks(function, fixed, (key, jnp.asarray(index[0])), parts[0]))
+    programs, constants, structure = known[0]
     early = (*constants, *jax.tree.leaves(fixed))
-    together = min(index.size, max(1, HELD_BYTES // max(compiled.held, 1)))
+    together = min(index.size, max(1, HELD_BYTES // max(programs.held, 1)))
     groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
-    prepare = lambda group: compiled.prepare(early, key, group, index[group], count=index.size)  # noqa: E731
+    prepare = lambda group: programs.prepare(early, key, group, index[group], count=index.size)  # noqa: E731
     only = prepare(groups[0]) if len(groups) == 1 else None
-    finish = lambda prepared, number: compiled.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
+    finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
     join = lambda found: jax.tree.unflatten(structure, _joined(found))  # noqa: E731
 
     def chunk(number: int) -> Any:
@@ -126,8 +133,15 @@ def predict_chunks(
                 own.append(finish(prepared, number))
         return [join(own) for own in found]
 
-    is_small = len(parts) == 1 or index.size * compiled.result * len(parts) <= KEPT_BYTES
+    is_small = len(parts) == 1 or index.size * programs.result * len(parts) <= KEPT_BYTES
     return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in starts])
+
+
+def _of_chunks(function: Callable[..., Any], fixed: object, draw: Draw, part: Any) -> OfChunks:
+    found = traced(function, fixed, draw, part)
+    count = len(found.constants) + len(jax.tree.leaves(fixed))
+    programs = kept(found.program, count, lambda: _compile(found.program, count))
+    return OfChunks(programs, found.constants, found.structure)
 
 
 def _compile(program: Jaxpr, early: int) -> Programs:
@@ -157,12 +171,3 @@ def _bytes(results: list[Any]) -> int:
 
 def _joined(groups: list[list[object]]) -> list[Any]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]
-
-
-def padded(row: Any, start: int, size: int, axis: int = 0) -> Any:
-    """``size`` rows from ``start``, with copies of the last one where there are fewer."""
-    known, left = not isinstance(row, jax.core.Tracer), (slice(None),) * axis
-    part = (np.asarray(row) if known else row)[(*left, slice(start, start + size))]
-    missing, package = size - part.shape[axis], np if known else jnp
-    last = part[(*left, slice(-1, None))]
-    return package.concatenate([part, package.repeat(last, missing, axis=axis)], axis=axis) if missing else part

@@ -3,7 +3,6 @@
 Which density leaving one out needs is in mathematics.md section 11.2.
 """
 
-import inspect
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
@@ -15,9 +14,7 @@ from jax.scipy.stats import norm
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.internals import mask_of
-from numpyro_gp.guides.own_sites import data_plates
+from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.tracing import (
     Draw,
@@ -28,10 +25,12 @@ from numpyro_gp.posterior.tracing import (
     is_same,
     run_model,
 )
-from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal, Marginal
-from numpyro_gp.primitives.programs import run
+from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
+from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.private import mask_of
+from numpyro_gp.rows.call import Arguments, Call, is_data
+from numpyro_gp.rows.look import check_rows, look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
-from numpyro_gp.training.calls import Call, is_data
 
 
 class TrainingDraws(NamedTuple):
@@ -70,10 +69,9 @@ def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
 
 def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
-    bound = call.at(call.arrays)
-    check_plate_rows(posterior.model, bound.args, bound.kwargs)
-    trace = call.sites(posterior.fitted_model)
-    check_source(posterior, call, trace, None if is_whole else data_plates(trace))
+    found = look(posterior.fitted_model, call)
+    check_rows(found, call)
+    check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
     return draws_of(key, stored_index(posterior, num_samples))
 
 
@@ -150,7 +148,7 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
 
 def hyperparameter_draws(posterior: Any, draws: Draw, call: Call) -> dict[str, Array]:
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
-    sites = call.sites(posterior.fitted_model)
+    sites = look(posterior.fitted_model, call).sites
 
     def one(own: Any, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
         found = own.source.training_values(*draw, call.at(arrays))
@@ -164,9 +162,7 @@ def is_hyperparameter(site: Site) -> bool:
     return is_latent(site) and role(site) is None and not site["cond_indep_stack"]
 
 
-def belief_trace(
-    posterior: Any, draw: Draw, call: inspect.BoundArguments, drawn: Container[str] = ()
-) -> dict[str, Any]:
+def belief_trace(posterior: Any, draw: Draw, call: Arguments, drawn: Container[str] = ()) -> dict[str, Any]:
     """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others."""
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
     values = posterior.source.training_values(key_values, draw[1], call)

@@ -11,14 +11,15 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
-from numpyro_gp.posterior.functions import AskedFunctions, Functions, posterior_functions
+from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows, predict_stream
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.training.calls import argument_names, bind, is_data
+from numpyro_gp.rows.call import argument_names, call_of, is_data
+from numpyro_gp.rows.look import look
 
 DEFAULT_DRAWS = 100
 
@@ -133,9 +134,8 @@ class Posterior:
         """
         others = (new,) if isinstance(new, str) else tuple(new)
         if args and isinstance(args[0], Iterator):
-            options = {"site": site, "num_samples": num_samples, "new": others}
-            return predict_stream(self, key, args[0], args[1:], kwargs, chunk_size, **options)
-        call = bind(self.model, args, kwargs)
+            return predict_stream(self, key, args[0], args[1:], kwargs, site, num_samples, chunk_size, others)
+        call = call_of(self.model, args, kwargs)
         return predict_rows(self, key, call, rows, site, num_samples, chunk_size, others)
 
     def predict_at(
@@ -167,14 +167,14 @@ class Posterior:
         num_samples, chunk_size : int
             As for `predict`.
         """
-        call = bind(self.model, args, kwargs)
+        call = call_of(self.model, args, kwargs)
         return predict_conditioned(self, key, X, call, gp, noise, num_samples, chunk_size)
 
     def holds_data(self, *args: object, **kwargs: object) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
-        call = bind(self.model, args, kwargs)
+        call = call_of(self.model, args, kwargs)
         with recorded_processes() as found:
-            call.sites(self.fitted_model)
+            look(self.fitted_model, call)
         return any(is_conditioned(process) for process in found.values())
 
     def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
@@ -190,14 +190,14 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
-        call = bind(self.model, args, kwargs)
+        call = call_of(self.model, args, kwargs)
         return training_draws(self, draws_at_data(self, key, call, num_samples), call)
 
     def hyperparameters(
         self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
     ) -> dict[str, Array]:
         """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
-        call = bind(self.model, args, kwargs)
+        call = call_of(self.model, args, kwargs)
         return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
 
     def to_arviz(
@@ -235,7 +235,7 @@ class Posterior:
         from numpyro_gp.criticism.arviz import arviz_container, sample_stats
 
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
-        arguments = bind(self.model, args, kwargs).arguments
+        arguments = call_of(self.model, args, kwargs).arguments
         constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
         stats = sample_stats(self.extra_fields, stored_index(self, num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
@@ -268,7 +268,7 @@ class Posterior:
             All stored draws, or 100 from a guide.
         """
         given = args or any(name in kwargs for name in argument_names(self.model)[:1])
-        return draw_functions(self, key, X, bind(self.model, args if given else (X,), kwargs), gp, num_samples)
+        return draw_functions(self, key, X, call_of(self.model, args if given else (X,), kwargs), gp, num_samples)
 
     def functions(
         self,
@@ -302,7 +302,7 @@ class Posterior:
             Random features of each kernel: cosines and sines of half as many frequencies. A product of kernels has
             the product of their numbers for each frequency.
         """
-        return posterior_functions(self, key, num_samples, bind(self.model, args, kwargs), gp, num_features)
+        return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""
@@ -338,7 +338,7 @@ class Posterior:
 
     def values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
-        call = bind(self.guide or self.model, args, kwargs) if args or kwargs else None
+        call = call_of(self.guide or self.model, args, kwargs) if args or kwargs else None
         return self.source.values(key, index, None if call is None else call.at(call.arrays))
 
     def spread(self, num_samples: int | None, is_random: bool) -> np.ndarray:

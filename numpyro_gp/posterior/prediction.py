@@ -14,7 +14,7 @@ from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_key, fail, known
 from numpyro_gp.likelihoods import CallableLikelihood, Gaussian
 from numpyro_gp.posterior.chunks import padded
-from numpyro_gp.primitives.programs import compiled
+from numpyro_gp.programs.keep import compiled
 from numpyro_gp.sites import Observation
 
 ROWS_TOGETHER = 2**16

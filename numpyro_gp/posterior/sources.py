@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from inspect import BoundArguments
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +12,8 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLap
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides.auto import AutoGP, FittedParams
-from numpyro_gp.guides.setup import abstract_trace
+from numpyro_gp.programs.set_up import abstract_trace
+from numpyro_gp.rows.call import Arguments
 
 
 @value_type(static=("guide",))
@@ -31,16 +31,16 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
-    def values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:  # noqa: ARG002
+    def values(self, key: Array, index: Array, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of the global sites, beliefs at GP sites."""
         return _values(self.guide, key, self.params, call)
 
-    def training_values(self, key: Array, index: Array, call: BoundArguments) -> dict[str, Any]:  # noqa: ARG002
+    def training_values(self, key: Array, index: Array, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of all latent sites, those of the training data in ``call`` included."""
         return _training_values(self.guide, key, self.params, call)
 
 
-def _values(guide: Any, key: Array, params: Mapping[str, Any], call: BoundArguments) -> dict[str, Any]:
+def _values(guide: Any, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
     if isinstance(guide, AutoGP):
         return guide.global_values(key, params, *call.args, **call.kwargs)
     if isinstance(guide, AutoGuideList):
@@ -50,7 +50,7 @@ def _values(guide: Any, key: Array, params: Mapping[str, Any], call: BoundArgume
     return _training_values(guide, key, params, call)
 
 
-def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: BoundArguments) -> dict[str, Any]:
+def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
     if isinstance(guide, AutoGuideList):
         return _of_parts(_training_values, guide, key, params, call)
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
@@ -64,7 +64,7 @@ def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: Bo
 
 
 def _of_parts(
-    draw: Callable[..., dict[str, Any]], guide: AutoGuideList, key: Array, params: object, call: BoundArguments
+    draw: Callable[..., dict[str, Any]], guide: AutoGuideList, key: Array, params: object, call: Arguments
 ) -> dict[str, Any]:
     """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
     found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
@@ -147,7 +147,7 @@ def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws
     return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))
 
 
-def check_params(guide: Callable[..., object], params: Mapping[str, object], call: BoundArguments | None) -> None:
+def check_params(guide: Callable[..., object], params: Mapping[str, object], call: Arguments | None) -> None:
     """Refuse parameters that are not those of the guide: it would stand where it started, at the prior.
 
     The parameters of an autoguide are known from the run that set it up; those of a hand-written guide need

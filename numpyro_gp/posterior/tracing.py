@@ -1,7 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import BoundArguments
 from typing import Any
 
 import jax
@@ -12,13 +11,13 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import MeanField
 from numpyro_gp.checks import check_key, fail
-from numpyro_gp.guides.own_sites import data_plates
+from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.primitives.programs import run
+from numpyro_gp.programs.keep import run
+from numpyro_gp.rows.call import Arguments, Call
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
-from numpyro_gp.training.calls import Call
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
 Draw = tuple[Array, Array]
@@ -69,15 +68,13 @@ def has_local(trace: Trace, plates: frozenset[str]) -> bool:
     return any(is_unknown(site) and is_local(site, plates) for site in trace.values())
 
 
-def run_model(model: Callable[..., object], values: Values, key: Array, call: BoundArguments) -> dict[str, Any]:
+def run_model(model: Callable[..., object], values: Values, key: Array, call: Arguments) -> dict[str, Any]:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), handlers.seed(rng_seed=key):
         return handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
 
 
-def trace_at(
-    posterior: Any, draw: Draw, call: BoundArguments, plates: frozenset[str], offset: Any = None
-) -> dict[str, Any]:
+def trace_at(posterior: Any, draw: Draw, call: Arguments, plates: frozenset[str], offset: Any = None) -> dict[str, Any]:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
     One key a draw fixes the global values; ``offset``, the first row of a chunk, gives each chunk its own noise.
@@ -88,7 +85,7 @@ def trace_at(
     return run_model(posterior.fitted_model, Values(values, plates), key_model, call)
 
 
-def process_at(posterior: object, draw: Draw, call: BoundArguments, plates: frozenset[str], name: str | None) -> Any:
+def process_at(posterior: object, draw: Draw, call: Arguments, plates: frozenset[str], name: str | None) -> Any:
     """The process of a name, or the only one, at one draw."""
     with recorded_processes() as found:
         trace_at(posterior, draw, call, plates)
@@ -113,9 +110,8 @@ def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *res
     return run(every, posterior.source, draws, *rest)
 
 
-def new_data_plates(posterior: Any, call: Call, trace: Trace | None = None, new: Sequence[str] = ()) -> frozenset[str]:
+def new_data_plates(posterior: Any, call: Call, trace: Trace, new: Sequence[str] = ()) -> frozenset[str]:
     """Refuse a posterior that is not of its model; return the plates of data and of new groups, for `trace_at`."""
-    trace = call.sites(posterior.fitted_model) if trace is None else trace
     known = sorted(name for name, site in trace.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
         fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")

@@ -1,6 +1,6 @@
 """What a user calls inside a model function: processes, observations and latent inputs."""
 
-from numpyro_gp.primitives.additive import AdditiveGP, additive_gp
+from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.gp import gp
 from numpyro_gp.primitives.latent import latent_inputs
 from numpyro_gp.primitives.observe import observe

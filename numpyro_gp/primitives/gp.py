@@ -8,15 +8,15 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits
-from numpyro_gp.beliefs.eager import one_program
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
-from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.members import Levels
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.programs.eager import one_program
 
 _build = one_program(batch_of_bases)
 

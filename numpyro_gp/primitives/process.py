@@ -12,15 +12,15 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
-from numpyro_gp.beliefs.batch import each_member
-from numpyro_gp.beliefs.eager import one_program
+from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.linalg import default_jitter, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
-from numpyro_gp.primitives.functions import FunctionDraw, function_draw, mean_at
+from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.primitives.plates import Layout, Plates
+from numpyro_gp.programs.eager import one_program
 from numpyro_gp.sites import Certain, standard_normal
 
 # What a process and its basis say at rows (R, N, D), with R on its left.

@@ -10,17 +10,17 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_bases, fits, in_plates, placed, spread
-from numpyro_gp.beliefs.batch import each_member
 from numpyro_gp.beliefs.coupled import Coupled
+from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_points, check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
-from numpyro_gp.kernels.batch import batch_shape
+from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import add_to_diagonal, factorise, jittered, matmul
 from numpyro_gp.means import MeanLike
-from numpyro_gp.primitives.functions import mean_at
+from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
-from numpyro_gp.primitives.marginals import CollapsedMarginal, ExactMarginal, Marginal
+from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import open_site, record
 from numpyro_gp.primitives.plates import Plates

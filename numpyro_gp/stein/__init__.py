@@ -10,7 +10,7 @@ from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
 from numpyro_gp.stein.direction import forces, svgd_direction
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, Moments, PerSite
 from numpyro_gp.stein.metric import Curvature, Spread
-from numpyro_gp.stein.start import Around
+from numpyro_gp.stein.particles import Around
 from numpyro_gp.stein.svgd import SVGD
 
 __all__ = [

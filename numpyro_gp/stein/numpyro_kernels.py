@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.guides.internals import SteinHooks
+from numpyro_gp.programs.private import SteinHooks
 from numpyro_gp.stein.direction import Forces, average, healthy_particles, mark_faults
 from numpyro_gp.stein.metric import from_rows, of_row, to_rows
 

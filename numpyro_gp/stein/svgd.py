@@ -18,14 +18,14 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
-from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.internals import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
-from numpyro_gp.guides.setup import in_one_program
+from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
+from numpyro_gp.programs.set_up import in_one_program
+from numpyro_gp.rows.look import sites_at
 from numpyro_gp.stein.direction import average, forces, healthy_particles
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.numpyro_kernels import numpyro_forces
-from numpyro_gp.stein.start import Around, check_resumed, check_start, check_supports, starting_values
+from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, starting_values
 from numpyro_gp.stein.target import Target, copied, not_finite, scores, site_of
 
 EVALUATIONS = ("vmap", "map")
@@ -304,7 +304,7 @@ class SVGD(SteinHooks):
         return site_of(self.guide, name)
 
     def _check_rows(self, args: tuple, kwargs: dict) -> None:
-        check_plate_rows(self.model, args, {**kwargs, **self.static_kwargs})
+        sites_at(self.model, args, {**kwargs, **self.static_kwargs})
 
     def _check_ready(self) -> None:
         if self.guide_sites is None:

@@ -13,8 +13,8 @@ from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import axes_of, fail, known
-from numpyro_gp.guides.internals import mask_of, model_and_guide_keys
-from numpyro_gp.guides.minibatches import keyed_rows
+from numpyro_gp.programs.private import mask_of, model_and_guide_keys
+from numpyro_gp.rows.held import keyed_rows
 
 
 class Target(NamedTuple):

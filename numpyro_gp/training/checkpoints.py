@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
 
 
@@ -68,11 +68,6 @@ def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
         cure = "Pass resume=True to continue it, or another path, or delete the file."
         fail("checkpoint", "a new file", f"the existing {str(path)!r}", cure)
     return path
-
-
-def is_key(leaf: object) -> bool:
-    """Whether a leaf is a new-style random key."""
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def describe(engine: Any, state: Any) -> dict[str, list]:

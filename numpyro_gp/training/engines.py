@@ -10,8 +10,8 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.internals import SteinHooks, key_of_stein_step, keys_of_elbo_particles
-from numpyro_gp.training.calls import argument_names
+from numpyro_gp.programs.private import SteinHooks, key_of_stein_step, keys_of_elbo_particles
+from numpyro_gp.rows.call import argument_names
 
 
 class Particle(NamedTuple):

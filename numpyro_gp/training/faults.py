@@ -9,10 +9,9 @@ import numpy as np
 from numpyro.handlers import replay, seed
 from numpyro.infer.util import compute_log_probs
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.guides.internals import model_and_guide_keys
-from numpyro_gp.training.batches import Data
-from numpyro_gp.training.checkpoints import is_key
+from numpyro_gp.arrays import Array, is_key
+from numpyro_gp.programs.private import model_and_guide_keys
+from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.training.engines import Particle, family
 
 # A shorter fit says nothing about where it would end.
@@ -28,7 +27,7 @@ def all_finite(tree: object) -> Array:
 
 
 def explain(
-    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], data: Data
+    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], feed: Feed
 ) -> tuple[str, tuple[str, ...]]:
     """Why the step from ``state`` failed: a sentence, and the names of the sites at fault in model order."""
     finite_loss = bool(np.isfinite(loss))
@@ -45,7 +44,7 @@ def explain(
         return reason, ()
     try:
         gradients = finite_loss or kind.loss_is_gradient
-        faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, data, gradients)
+        faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, feed, gradients)
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
@@ -100,7 +99,7 @@ def not_finite(params: object) -> list[str]:
 
 
 def faulty_sites(
-    engine: Any, particles: list[Particle], arrays: list[Array], data: Data, gradients: bool
+    engine: Any, particles: list[Particle], arrays: list[Array], feed: Feed, gradients: bool
 ) -> tuple[list[tuple[str, str]], str]:
     """Run guide and model once more for the particles of the failed step and look at every site.
 
@@ -110,8 +109,8 @@ def faulty_sites(
     order: list[str] = []
 
     def terms(free: dict, mutable: dict, key: Array, arrays: list[Array]) -> tuple[dict, dict]:
-        with data.opened(arrays) as (args, kwargs):
-            kwargs = {**kwargs, **engine.static_kwargs}
+        with feed.opened(arrays) as (args, kwargs):
+            kwargs = {**kwargs, **feed.call.static}
             params = {**constrain(free), **mutable}
             model_key, guide_key = model_and_guide_keys(key)
             guide_terms, guide_trace = compute_log_probs(seed(engine.guide, guide_key), args, kwargs, params)

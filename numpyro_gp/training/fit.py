@@ -23,15 +23,16 @@ from jax import lax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
-from numpyro_gp.primitives.own_rows import without_own_rows
-from numpyro_gp.training.batches import Data, Stream, Whole, check_guide
+from numpyro_gp.programs.keep import kept
+from numpyro_gp.programs.trace import as_function, traced
+from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.devices import Placement
+from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
+from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
 from numpyro_gp.training.engines import check_engine, family
 from numpyro_gp.training.faults import all_finite, explain, standstill
-from numpyro_gp.training.feeds import Given, feed_of
-from numpyro_gp.training.placement import Drawn
-from numpyro_gp.training.programs import fingerprint, keep_program
-from numpyro_gp.training.start import REMEDY, initial_state, look_at_start, parts_of
+from numpyro_gp.training.first_state import REMEDY, initial_state, look_at_start
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
@@ -166,18 +167,20 @@ def fit(
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     check_nonnegative("checkpoint_every", checkpoint_every)
     path = check_checkpoint(checkpoint, resume)
-    feed, data = feed_of(svi_or_stein, batches, key, Given(args, kwargs, num_data, sharding))
-    state = initial_state(key, svi_or_stein, num_steps, init_params, feed.arrays(), data)
-    check_guide(svi_or_stein, data, feed.arrays())
+    feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
+    state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
+    check_guide(svi_or_stein, feed)
     position = starting_position(svi_or_stein, state, path, resume)
-    position = Position(data.placed(position.state, position.steps), position.chunks)
+    if feed.placement is not None:
+        position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps)
     start, watch = look_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
-    size = size if isinstance(feed, Whole) else 1
-    job = Job(svi_or_stein, feed, data, kept_loop(svi_or_stein, data, size, watch), path, num_steps)
+    size = 1 if feed.changes else size
+    advance = loop_of(svi_or_stein, feed, position.state, size, watch)
+    job = Job(svi_or_stein, feed, advance, path, num_steps)
     # Processes must do the same steps in a chunk, and their clocks differ.
-    adapts = chunk_size is None and len(data.processes) == 1
+    adapts = chunk_size is None and len(job.processes) == 1
     pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
     label = family(svi_or_stein).loss_name
     done = min(position.steps, num_steps)
@@ -185,10 +188,10 @@ def fit(
     hidden = not (progress and job.is_first)
     with tqdm.tqdm(total=num_steps, initial=done, disable=hidden, file=sys.stderr) as bar:
         position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
-    result = keep(job, position)
+    result = written(job, position)
     if failure is not None:
         loss, after, arrays = failure
-        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, data)
+        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, feed)
         message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
         raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
     if is_new and (message := standstill(start, result.params, position.losses)):
@@ -203,16 +206,20 @@ class Job(NamedTuple):
     """What does not change during a run."""
 
     engine: Any
-    feed: Stream | Drawn | Whole
-    data: Data
+    feed: Feed
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
 
     @property
+    def processes(self) -> list[int]:
+        """The processes that take these steps together."""
+        return [jax.process_index()] if self.feed.placement is None else self.feed.placement.processes
+
+    @property
     def is_first(self) -> bool:
         """Whether this is the process that writes."""
-        return self.data.processes[0] == jax.process_index()
+        return self.processes[0] == jax.process_index()
 
     @property
     def place(self) -> str:
@@ -253,21 +260,21 @@ def run_chunks(
             bar.set_postfix_str(describe_loss(f"{losses[-1]:.5g}"), refresh=False)
             bar.update(len(losses))
             if time.monotonic() - saved_at >= pace.checkpoint_every:
-                keep(job, position)
+                written(job, position)
                 saved_at = time.monotonic()
             length = pace.following(wanted, time.monotonic() - started)
     except KeyboardInterrupt:
         message = f"Interrupted after {position.steps} of {job.num_steps} steps, kept {job.place}."
-        raise FitInterrupted(message, keep(job, position)) from None
+        raise FitInterrupted(message, written(job, position)) from None
     except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept
         if position.steps and not hasattr(error, "result"):
-            error.result = keep(job, position)
+            error.result = written(job, position)
             error.add_note(f"After {position.steps} of {job.num_steps} steps, kept {job.place}.")
         raise
     return position, None
 
 
-def keep(job: Job, position: Position) -> FitResult:
+def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
     result = FitResult(job.engine.get_params(position.state), jnp.asarray(position.losses), position.state)
     try:
@@ -283,46 +290,53 @@ def keep(job: Job, position: Position) -> FitResult:
 # ----------------------------------------------------------------------------------------- the loop
 
 
-def kept_loop(engine: object, data: Data, size: int, watch: bool) -> Callable[..., tuple]:
-    """The compiled loop of an engine: the one of an earlier fit, where nothing that it has built in has changed."""
-    key = fingerprint(parts_of(engine), size, watch), data.made_of
-    return keep_program(engine, key, lambda engine: compiled_loop(engine, data, size, watch))
-
-
-def compiled_loop(engine: Any, data: Data, size: int, watch: bool) -> Callable[..., tuple]:
+def loop_of(engine: Any, feed: Feed, state: Any, size: int, watch: bool) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
-    The caller keeps the state it passes in (it is not donated), because a failure is answered by
-    running again from there. ``watch``: stop as well at parameters that stop being finite.
+    The program of one step is its key: the loop is compiled once for all engines whose steps compute the same.
+    ``watch``: stop as well at parameters that stop being finite.
     """
 
-    @jax.jit  # called for its types and then in the loop, and traced once for both
-    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
-        def update(state: Any, arrays: list[Array]) -> tuple[Any, Array]:
-            with data.opened(arrays) as (args, kwargs):
-                return engine.update(state, *args, **kwargs)
-
-        if data.placement is None:
-            return update(state, arrays)
-        state, loss = without_own_rows(update)(state, arrays)
-        return data.placement.held(state), loss
-
-    @jax.jit
-    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
-        loss = jax.eval_shape(step, state, arrays)[1]
+    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array, Array]:
+        with feed.opened(arrays) as (args, kwargs):
+            state, loss = engine.update(state, *args, **kwargs)
         if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
             fail("the loss of update", "one real number", f"{loss!r:.80}", "Sum it over sites and data.", TypeError)
+        healthy = jnp.isfinite(loss)
+        return state, loss, healthy & all_finite(engine.get_params(state)) if watch else healthy
 
+    found = traced(step if feed.placement is None else without_whole_gathers(step), state, feed.arrays())
+    leaves, structure = jax.tree.flatten(state)
+    if found.structure != jax.tree.structure((state, 0, 0)):
+        got = f"{found.structure.children()[0]}"
+        fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
+    count = len(found.constants)
+    extra = ("loop", size, count, len(leaves), feed.placement)
+    run = kept(found.program, extra, lambda: compiled_loop(as_function(found.program), size, feed.placement))
+
+    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
+        steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
+        return steps, jax.tree.unflatten(structure, after), losses, healthy
+
+    return advance
+
+
+def compiled_loop(step: Callable[..., list[Any]], size: int, placement: Placement | None) -> Callable[..., tuple]:
+    """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
+
+    The caller keeps the state it passes in (it is not donated), because a failure is answered by
+    running again from there.
+    """
+
+    @jax.jit
+    def advance(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         def body(carry: tuple) -> tuple:
             count, state, losses, _ = carry
-            state, loss = step(state, arrays)
-            healthy = jnp.isfinite(loss)
-            if watch:
-                healthy &= all_finite(engine.get_params(state))
-            return count + 1, state, losses.at[count].set(loss), healthy
+            *state, loss, healthy = step(*constants, *state, *arrays)
+            return count + 1, state if placement is None else placement.held(state), losses.at[count].set(loss), healthy
 
+        *_, loss, _ = jax.eval_shape(step, *constants, *state, *arrays)
         start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
-        count, state, losses, healthy = lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
-        return count, state if data.placement is None else data.placement.held(state), losses, healthy
+        return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
     return advance

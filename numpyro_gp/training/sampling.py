@@ -12,8 +12,9 @@ import numpy as np
 import numpyro.infer
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.guides.arguments import check_plate_rows
-from numpyro_gp.guides.setup import in_one_program, is_traced
+from numpyro_gp.programs.set_up import in_one_program
+from numpyro_gp.programs.trace import is_traced
+from numpyro_gp.rows.look import sites_at
 
 
 class _CompiledStart:
@@ -34,7 +35,7 @@ class _CompiledStart:
         own: Any = super()
         model = getattr(self, "model", None)  # none where there is a potential alone
         if model is not None and not is_traced():
-            check_plate_rows(model, model_args, model_kwargs or {})
+            sites_at(model, model_args, model_kwargs or {})
         start = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs or {})  # noqa: E731
         state = in_one_program(start, self)
         if is_traced() or _is_finite(state):

@@ -23,7 +23,7 @@ import optax  # noqa: E402
 from numpyro.infer import SVI, Trace_ELBO  # noqa: E402
 
 import numpyro_gp as ngp  # noqa: E402
-from tests.programs import counted  # noqa: E402
+from tests.compiling import counted  # noqa: E402
 
 ROUNDS, START, HIDDEN = 30, 10, 1e8
 

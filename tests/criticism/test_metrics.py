@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from numpyro_gp.criticism import metrics
-from tests.programs import counted
+from tests.compiling import counted
 
 
 @pytest.fixture

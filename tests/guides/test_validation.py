@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from numpyro_gp.guides.setup import in_one_program
+from numpyro_gp.programs.set_up import in_one_program
 
 
 def run(model):

@@ -11,7 +11,7 @@ import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
-from tests.programs import counted
+from tests.compiling import counted
 
 CASE = cases("collapsed")[0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.posterior.staging import split
-from numpyro_gp.primitives.programs import as_function, traced
+from numpyro_gp.programs.keep import as_function, traced
 
 
 def names(program):

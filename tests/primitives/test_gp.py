@@ -11,7 +11,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.functions import function_draw
+from numpyro_gp.primitives.function_draw import function_draw
 from tests.primitives.test_process import process
 
 

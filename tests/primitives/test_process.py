@@ -15,7 +15,7 @@ import numpyro_gp as ngp
 from numpyro_gp.primitives.process import GaussianProcess
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
-from tests.programs import longest_fusion
+from tests.compiling import longest_fusion
 
 
 def process(value, kernel, Z, **options):

@@ -11,7 +11,7 @@ import pytest
 from numpyro_gp.starting import inducing
 from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
 from tests.optimised import optimised
-from tests.programs import counted
+from tests.compiling import counted
 
 KEY = jax.random.key(5)
 

@@ -6,7 +6,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from numpyro_gp.training.batches import Stream, Whole
+from numpyro_gp.rows.feeds import Stream, Whole
 from numpyro_gp.training.feeds import Given, feed_of, latent_shapes
 from tests.oracles.engines import data, engine, key
 

@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from numpyro_gp.training.programs import PROGRAMS_KEPT, fingerprint, keep_program
-from tests.programs import counted
+from tests.compiling import counted
 
 LEVEL = 1.0
 

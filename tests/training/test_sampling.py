@@ -13,7 +13,7 @@ from numpyro.infer import MCMC
 from numpyro.infer import NUTS as NumPyroNUTS
 
 import numpyro_gp as ngp
-from tests.programs import counted
+from tests.compiling import counted
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 9)[:, None]

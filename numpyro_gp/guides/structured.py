@@ -1,0 +1,214 @@
+"""Recipes for additive sites: beliefs over the stacked whitened values of all components (mathematics.md section 6)."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.stacks import Stacks
+from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
+from numpyro_gp.guides.factors import lower_factor
+from numpyro_gp.guides.natural import natural_param, natural_to_mean
+from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
+from numpyro_gp.sites import InducingPrior
+
+# Size of the entries at which W starts. Zero would be a stationary point of every bound (mathematics.md section 6.2).
+START = 0.1
+Start = Callable[[str, InducingPrior, Array], Array]
+LowRank = Structured | BlockLowRank
+
+
+@jax.custom_vjp
+def natural_mean(mean: Array, belief: LowRank) -> Array:  # noqa: ARG001
+    """``mean`` itself; its gradient is multiplied by the covariance ``S`` of ``belief`` on the way back.
+
+    The gradient of a loss in ``m`` is ``m - A g``, so a plain step ``rho`` on this parameter is the
+    natural step ``m <- m + rho S (A g - m)`` (mathematics.md section 6.2), at ``O(M r)``.
+    """
+    return mean
+
+
+def _natural_mean_forward(mean: Array, belief: LowRank) -> tuple[Array, LowRank]:
+    return mean, belief
+
+
+def _natural_mean_backward(belief: LowRank, cotangent: Array) -> tuple[Array, LowRank]:
+    product = over_axes(lambda own, x: own.times_covariance(x), cotangent.ndim - 1)(belief, cotangent)
+    return product, jax.tree.map(jnp.zeros_like, belief)
+
+
+natural_mean.defvjp(_natural_mean_forward, _natural_mean_backward)
+
+
+def _basis(name: str, prior: InducingPrior) -> AdditiveBasis:
+    basis = getattr(prior, "basis", None)
+    if not isinstance(basis, AdditiveBasis):
+        fail(f"the site {name!r}", "an additive_gp", "a single process", "Use ngp.guides.coupled() there.", TypeError)
+    return basis
+
+
+def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
+    """Mean field over components, full covariance within each: `BlockDiagonal`.
+
+    Parameters
+    ----------
+    natural : bool
+        Store natural parameters of each component, for `ngp.optim.natural_gradient`.
+    scale : float
+        Standard deviation of the whitened values at the start; 1 is the prior.
+    mean : array (M,), optional
+        Whitened mean at the start; zero is the prior.
+    """
+    start_scale(scale)
+    return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
+
+
+def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+    basis = _basis(name, prior)
+    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
+    return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
+
+
+def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, scale: float) -> dict[str, Array]:
+    """A lower factor for each component, which starts at ``scale * I``."""
+    factors = {}
+    for component, size in zip(basis.names, basis.sizes, strict=True):
+        start = identity_factor((*prior.batch_shape, size), scale, prior.dtype)
+        site = f"{name}/{component}/{kind}"
+        factors[component] = member_param(site, prior, start, 2, constraint=lower_factor)
+    return factors
+
+
+def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
+    basis = _basis(name, prior)
+    start = start_mean(name, prior, mean) / scale**2
+    shifts, precisions = [], []
+    for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
+        shifts.append(natural_param(f"{name}/{component}", "shift", start[..., at], 1))
+        begin = identity_factor((*prior.batch_shape, size), scale**-2, prior.dtype)
+        precisions.append(natural_param(f"{name}/{component}", "precision", begin, 2))
+    stacks = Stacks.of(precisions)
+    pairs = zip(stacks.stacked(shifts), stacks.stacked(precisions), strict=True)
+    means, factors = zip(*[natural_to_mean(*pair) for pair in pairs], strict=True)
+    own = dict(zip(basis.names, stacks.unstacked(factors), strict=True))
+    return BlockDiagonal(jnp.concatenate(stacks.unstacked(means), axis=-1), own)
+
+
+def structured(
+    rank: int,
+    *,
+    natural: bool = False,
+    W: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    curvature: ArrayLike = 1.0,
+    mean: ArrayLike | None = None,
+) -> Recipe:
+    """Precision ``I + W W^T``: `Structured`, which keeps the couplings between components.
+
+    ``W`` starts at small random numbers, or at ``W`` if it is given, or, with ``inputs``, at the best
+    rank ``r`` part of ``A diag(lambda)^(1/2)`` at those inputs, which is where training leads.
+
+    Parameters
+    ----------
+    rank : int
+        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood is in reach.
+    natural : bool
+        Take natural steps on the mean with `ngp.optim.natural_gradient`. ``W`` has ordinary gradients.
+        The step ``rho S (A g - m)`` contracts only where ``S`` is about as small as the data make it
+        (``rho`` times the eigenvalues of ``S (I + A diag(lambda) A^T)`` below 2): give ``inputs``, or a ``W`` of
+        an earlier fit. From the random start, ``S`` is near I and the mean diverges on informative data; and
+        while kernels move fast, ``W`` lags behind them: take small steps (0.03) until they settle.
+    W : array (M, rank), optional
+        Where W starts.
+    inputs : array (N, D), optional
+        Data inputs (or a sample of them) that give W its start.
+    curvature : float or array (N,)
+        ``lambda`` at these inputs times N over their number: ``1 / noise`` for a Gaussian likelihood.
+    mean : array (M,), optional
+        Whitened mean at the start.
+    """
+    start = _start_of_W(rank, W, inputs, curvature)
+    return partial(_structured, start=start, natural=natural, mean=mean)
+
+
+def block_low_rank(
+    rank: int,
+    *,
+    natural: bool = False,
+    scale: float = 1.0,
+    W: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    curvature: ArrayLike = 1.0,
+    mean: ArrayLike | None = None,
+) -> Recipe:
+    """Precision ``blockdiag(P_c P_c^T) + W W^T``: `BlockLowRank`. Arguments as of `structured` and `block_diagonal`."""
+    start_scale(scale)
+    start = _start_of_W(rank, W, inputs, curvature)
+    return partial(_block_low_rank, start=start, natural=natural, scale=scale, mean=mean)
+
+
+def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Start:
+    """How W starts, as a function of the site's prior and a key."""
+    check_count("rank", rank)
+    if W is not None and inputs is not None:
+        fail("inputs", "left out where W is given", "both", "Pass one of them.")
+    if W is not None:
+        return partial(_given_start, W=W, rank=rank)
+    if inputs is not None:
+        points = check_points("inputs", inputs)
+        return partial(_spectral_start, rank=rank, inputs=points, curvature=check_positive("curvature", curvature))
+    return partial(_random_start, rank=rank)
+
+
+def _random_start(name: str, prior: InducingPrior, key: Array, *, rank: int) -> Array:  # noqa: ARG001
+    return START * jax.random.normal(key, (*prior.shape(), rank), prior.dtype)
+
+
+def _given_start(name: str, prior: InducingPrior, key: Array, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
+    given = jnp.shape(W)
+    shape = (prior.event_shape if len(given) == 2 else prior.shape()) + (rank,)
+    array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
+    return jnp.broadcast_to(array.astype(prior.dtype), (*prior.shape(), rank))
+
+
+def _spectral_start(
+    name: str, prior: InducingPrior, key: Array, *, rank: int, inputs: Array, curvature: Array
+) -> Array:
+    """Leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values, and a small rest."""
+    weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
+    features = prior.basis.features(inputs) * weights[None]
+    vectors, values, _ = jnp.linalg.svd(features, full_matrices=False)
+    leading = jnp.broadcast_to(vectors[:, :rank] * values[None, :rank], (*prior.shape(), min(rank, values.size)))
+    # Columns beyond the rank of the features would be zero, where the gradient of W vanishes.
+    missing = rank - leading.shape[-1]
+    return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
+
+
+def _center(name: str, prior: InducingPrior, mean: ArrayLike | None, natural: bool) -> Array:
+    start = start_mean(name, prior, mean)
+    return natural_param(name, "mean", start, 1) if natural else member_param(f"{name}/mean", prior, start)
+
+
+def _columns(name: str, prior: InducingPrior, start: Start) -> Array:
+    return member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
+
+
+def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None) -> Structured:
+    _basis(name, prior)
+    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
+    belief = Structured(center, W)
+    return Structured(natural_mean(center, jax.lax.stop_gradient(belief)), W) if natural else belief
+
+
+def _block_low_rank(
+    name: str, prior: InducingPrior, *, start: Start, natural: bool, scale: float, mean: ArrayLike | None
+) -> BlockLowRank:
+    basis = _basis(name, prior)
+    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
+    factors = _factors(name, prior, basis, "precision_tril", 1 / scale)
+    belief = BlockLowRank(center, factors, W)
+    return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W) if natural else belief

@@ -1,0 +1,170 @@
+"""Functions drawn from a posterior, as one value that can be called, kept and differentiated."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_count, check_points, fail, known
+from numpyro_gp.linalg import einsum
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
+from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
+from numpyro_gp.programs.keep import compiled
+from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.look import look
+
+# Numbers that the features of some functions at all rows may take together.
+HELD = 2**24
+
+
+@value_type()
+class Functions:
+    """S functions drawn from a posterior, each fixed for good: ``f(X)`` ``(S, N)``, and ``f[s]`` one of them.
+
+    What a function is at a row depends on that row alone, not on the rows beside it, their order or how often it was
+    asked. It is a pytree, whose arrays have the S functions on their first axis, and pickles where the kernel and the
+    mean function do (lambdas do not). A function costs ``O(N (F + M))`` for F features and M inducing inputs.
+    """
+
+    draws: FunctionDraw
+
+    def __len__(self) -> int:
+        return jax.tree.leaves(self.draws.priors)[0].shape[0]
+
+    def __getitem__(self, number: int) -> FunctionDraw:
+        return jax.tree.map(lambda leaf: leaf[number], self.draws)
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(N, D)``, or at inputs of each function's own ``(S, N, D)``.
+
+        In plates also at rows of each member, ``(G, N, D)`` or ``(S, G, N, D)``, which gives ``(S, G, N)``.
+
+        The functions of one layer of a deep model are called at those of the layer before: ``g(f(X))``, both made
+        with one key, are draws of the composition.
+
+        Returns
+        -------
+        Array (S, N), or (S, N, P) for several outputs.
+        """
+        return _each(FunctionDraw.__call__, self, X)
+
+    def components(self, X: ArrayLike) -> dict[str, Array]:
+        """Values of each component of an additive process, ``(S, N)``, without the mean function."""
+        return _each(FunctionDraw.components, self, X)
+
+    def gradient(self, X: ArrayLike) -> Array:
+        """Derivatives in the inputs: ``(S, N, D)``, or ``(S, N, P, D)``; see `FunctionDraw.gradient`."""
+        return _each(FunctionDraw.gradient, self, X)
+
+
+def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
+    """A method of each function, some at a time."""
+    inputs = check_points("X", X, functions.draws.columns, leading=True)
+    members = len(functions.draws.plates.lead)
+    is_own = inputs.ndim > 2 + members or (inputs.ndim == 3 and not members)
+    if inputs.ndim not in {2, 2 + members, 3 + members} or (is_own and inputs.shape[0] != len(functions)):
+        of_each = "..., N, D" if members else "N, D"
+        required = f"of shape (N, D), or ({len(functions)}, {of_each}) with inputs for each function"
+        fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
+    features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
+    together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
+    return _evaluated(functions.draws, inputs, method=method, together=together, is_own=is_own)
+
+
+@compiled
+def _evaluated(draws: FunctionDraw, inputs: Array, *, method: Any, together: int, is_own: bool) -> Any:
+    """A method of many functions, or of each at inputs of its own."""
+    if not is_own:
+        return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
+    return jax.lax.map(lambda pair: method(*pair), (draws, inputs), batch_size=together)
+
+
+def posterior_functions(
+    posterior: Any, key: Array, num_samples: int | None, call: Call, gp: str | None, num_features: int
+) -> "Functions | AskedFunctions":
+    """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
+    check_count("num_features", num_features)
+    plates = new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
+    index = posterior.spread(num_samples, is_random=True)
+
+    def one(own: Any, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
+        process = process_at(own, draw, call.at(arrays), plates, gp)
+        key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
+
+        def normal(name: str, shape: tuple[int, ...]) -> Array:
+            return jax.random.normal(_key_of(key_noise, name), shape, process.basis.dtype)
+
+        found = function_draw(process, key_features, num_features, normal)
+        # Literals, such as a variance of 1.0, take part in no promotion until they are results of a program.
+        is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
+        return jax.tree.map(lambda leaf: leaf.astype(process.basis.dtype) if is_number(leaf) else leaf, found)
+
+    draws = draws_of(key, index)
+    found = at_each_draw(one, posterior, draws, call.arrays)
+    if found is not None:
+        return Functions(found)
+
+    axis: set[int] = set()
+
+    def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Array) -> Array:
+        process = process_at(posterior, draw, call.at(arrays), plates, gp)
+        joint, own = process.joint(rows), _key_of(draw[0], process.name)
+        # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
+        each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
+        noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
+        values = joint.loc + einsum("...ij,...j->...i", joint.scale_tril, noise)
+        axis.add(1 + len(process.plates.lead))
+        return jnp.moveaxis(values, -1, len(process.plates.lead))
+
+    def every(rows: Array) -> tuple[int, Array]:
+        values = at_each_draw(at, posterior, draws, call.arrays, rows)
+        return max(axis), values
+
+    return AskedFunctions(every, index.size)
+
+
+def _key_of(key: Array, name: str) -> Array:
+    """A key for what has this name."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
+
+
+class AskedFunctions:
+    """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
+
+    ``f(X)`` ``(S, N)``, in plates ``(S, G, N)``, has the values of `Functions`, exact and not of features, at a price:
+    a call with new rows costs ``O(n^3)`` for each function, ``n`` being all rows ever asked, and compiles for that
+    number. Inputs must be known: no ``jit``, no derivative. What a row gets depends on the order in which rows were
+    first asked.
+    """
+
+    def __init__(self, draw: Callable[[Array], tuple[int, Array]], count: int) -> None:
+        self._draw, self._count = draw, count
+        self._axis = 1  # of rows in what is drawn
+        self._numbers: dict[bytes, int] = {}
+        self._values: Array | None = None
+        self._inputs: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(N, D)``: ``(S, N)``, or ``(S, N, P)`` for several outputs."""
+        inputs = known(check_points("X", X))
+        if inputs is None:
+            cure = "Register features for the kernel: help(ngp.kernels.features)."
+            fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
+        before = len(self._numbers)
+        for row in inputs:
+            if row.tobytes() not in self._numbers:
+                self._numbers[row.tobytes()] = len(self._numbers)
+                self._inputs.append(row)
+        if len(self._numbers) > before:
+            self._axis, every = self._draw(jnp.asarray(np.stack(self._inputs)))
+            more = jnp.moveaxis(every, self._axis, 0)
+            self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
+        chosen = self._values[np.array([self._numbers[row.tobytes()] for row in inputs])]
+        return jnp.moveaxis(chosen, 0, self._axis)

@@ -1,0 +1,195 @@
+"""One function drawn from a process, as a value that can be called anywhere (mathematics.md section 13.2)."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, value_type
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.basis import BatchBasis, first_member, fits
+from numpyro_gp.beliefs.members import each_member
+from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
+from numpyro_gp.checks import check_points, fail
+from numpyro_gp.means import Mean
+from numpyro_gp.primitives.plates import Plates
+
+
+@value_type(static=("names", "outputs", "columns", "plates"))
+class FunctionDraw:
+    """One function of the input: what it is at a row depends on that row alone.
+
+    It is a pytree: it passes through ``jit``, ``vmap``, ``grad`` and ``lax.scan``, and pickles where its kernel and its
+    mean function do.
+
+    Attributes
+    ----------
+    priors : tuple of PriorDraw
+        A draw of the prior of each component.
+    corrections : tuple of Correction
+        What is added to them: one for each component, then what beliefs add to the mean.
+    mean : callable
+        Mean function.
+    names : tuple of str
+        Names of the components of an additive process.
+    outputs : int or None
+        Number P of outputs.
+    columns : int
+        Number D of input columns.
+    plates : Plates
+        Plates whose members each have a function of their own; arrays of the priors and corrections have their axes.
+    """
+
+    priors: tuple[PriorDraw, ...]
+    corrections: tuple[Correction, ...]
+    mean: Any
+    names: tuple[str, ...]
+    outputs: int | None
+    columns: int
+    plates: Plates = Plates()
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Values at ``X`` ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)`` for several outputs; in plates as `gp`."""
+        values, inputs, shape = self._summed((*self.priors, *self.corrections), X)
+        return values + mean_at(self.mean, inputs, shape, self.outputs, values.dtype)
+
+    def components(self, X: ArrayLike) -> dict[str, Array]:
+        """Values of each component of an additive process at ``X`` ``(..., N, D)``, without the mean function."""
+        pairs = zip(self.names, self.priors, self.corrections, strict=True)
+        return {name: self._summed((prior, own), X)[0] for name, prior, own in pairs}
+
+    def _summed(self, parts: tuple[Callable[[Array], Array], ...], X: ArrayLike) -> tuple[Array, Array, Shape]:
+        """The sum of parts at inputs; these as an array, and the shape ``(..., N)`` of what is there."""
+        inputs = check_points("X", X, self.columns, leading=True)
+        layout = self.plates.layout("X", inputs.shape[:-1])
+
+        def at(parts: tuple[Any, ...], rows: Array) -> Array:
+            first, *others = [part(rows.reshape(-1, self.columns)) for part in parts]
+            total: Array = sum(others, start=first).T
+            return total.reshape(*rows.shape[:-1], *total.shape[1:])
+
+        axes = (0, 0 if layout.is_own else None)
+        values = layout.whole(over_axes(at, len(self.plates.batch), axes)(parts, layout.rows(inputs)))
+        return values, inputs, layout.shape + inputs.shape[-2:-1]
+
+    def gradient(self, X: ArrayLike) -> Array:
+        """Derivatives of the function in its inputs at ``X`` ``(N, D)``: ``(N, D)``, or ``(N, P, D)``.
+
+        The function is as smooth as its features, which are always smooth: derivatives of a Matern 1/2 process, which
+        has none, are finite and mean nothing.
+        """
+        inputs, axis = check_points("X", X, self.columns), len(self.plates.lead)
+        slopes: Array = jax.vmap(jax.jacfwd(lambda row: jnp.squeeze(self(row[None, :]), axis)), out_axes=axis)(inputs)
+        return slopes
+
+
+def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
+    """One function of a `GaussianProcess`; None where a kernel has no features (`numpyro_gp.kernels.features`)."""
+    basis, batch = process.basis, () if process.outputs is None else (process.outputs,)
+    found = _of_basis(process.process, basis, key, max(1, num_features // 2), normal, batch)
+    if found is None:
+        return None
+    one = first_member(basis)
+    names = one.names if isinstance(one, AdditiveBasis) else ()
+    mean = _settled(process.mean, process)
+    return FunctionDraw(*found, mean, names, process.outputs, process.columns, process.plates)
+
+
+Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+def _of_basis(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+    """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
+    pieces = _each if isinstance(basis, BatchBasis) else _pieces
+    return pieces(own, basis, key, num, normal, batch)
+
+
+def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+    """Those of one process."""
+    is_additive = isinstance(basis, AdditiveBasis)
+    parts = basis.parts if is_additive else (basis,)
+    found = [
+        prior_draw(part.kernel, part.inducing, one, num, normal, batch, f"weights_{c}" if is_additive else "weights")
+        for c, (part, one) in enumerate(zip(parts, jax.random.split(key, len(parts)), strict=True))
+    ]
+    priors = tuple(prior for prior in found if prior is not None)
+    return (priors, corrections(own, basis, priors, normal)) if len(priors) == len(parts) else None
+
+
+@value_type()
+class _Outputs:
+    """Parts of functions of several outputs, each its own: ``(P, N)``."""
+
+    parts: Any
+
+    def __call__(self, X: Array) -> Array:
+        values: Array = jax.vmap(lambda part: part(X))(self.parts)
+        return values
+
+    @property
+    def weights(self) -> Array:
+        """Those of the draws of the prior, ``(P, F)``."""
+        weights: Array = self.parts.weights
+        return weights
+
+
+def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+    """Those of each member, whose noise is drawn together before."""
+    lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
+    keys, shapes = jax.random.split(key, lead), dict[str, Shape]()
+
+    def pieces(own: Any, one: Any, key: Array, noise: dict[str, Array]) -> Pieces | None:
+        def look(name: str, shape: Shape) -> Array:
+            shapes[name] = shape
+            return noise[name] if noise else jnp.zeros(shape, basis.dtype)
+
+        return _of_basis(own, one, key, num, look, inner)
+
+    def every(noise: dict[str, Array]) -> Any:
+        return each_member(pieces, own, basis, keys, noise)
+
+    if jax.eval_shape(every, {}) is None:
+        return None
+    noise = {name: normal(name, (*lead, *shape)) for name, shape in shapes.items()}
+    priors, added = cast("Pieces", every(noise))
+    return (priors, added) if basis.batch is not None else (tuple(map(_Outputs, priors)), tuple(map(_Outputs, added)))
+
+
+@value_type(static=("program",))
+class _TracedMean:
+    """A mean function that closed over values which were being traced: its program for one row, and those values."""
+
+    values: list[Array]
+    program: Jaxpr
+
+    def __call__(self, X: ArrayLike) -> Array:
+        inputs = jnp.asarray(X)
+        run = jaxpr_as_fun(ClosedJaxpr(self.program, self.values))
+        like: Any = self.program.invars[0].aval
+        rows = inputs.reshape(-1, inputs.shape[-1]).astype(like.dtype)
+        found: Array = jax.vmap(lambda row: run(row[None, :])[0][0])(rows)
+        return found.reshape(*inputs.shape[:-1], *found.shape[1:])
+
+
+def _settled(mean: Mean, process: Any) -> Mean:
+    """The mean function, as a pytree that holds what it is made of."""
+    closed = jax.make_jaxpr(mean)(jax.ShapeDtypeStruct((1, process.columns), process.basis.dtype))
+    if jax.tree.leaves(mean) or not any(isinstance(value, jax.core.Tracer) for value in closed.consts):
+        return mean
+    return _TracedMean(list(closed.consts), closed.jaxpr)
+
+
+def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype: np.dtype) -> Array:
+    """Values of a mean function at inputs ``(..., N, D)``, broadcast to ``shape`` ``(..., N)``, or ``(..., N, P)``."""
+    whole = shape + (() if outputs is None else (outputs,))
+    value = jnp.asarray(mean(inputs), dtype)
+    if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and fits(value.shape, shape):
+        value = value[..., None]
+    if value.ndim and not fits(value.shape, whole):
+        required = f"a function whose value at X of shape {inputs.shape} has shape {whole}"
+        cure = "Return one value for each row of X, or one for each row and output."
+        fail("mean", required, f"shape {value.shape}", cure)
+    return jnp.broadcast_to(value, whole)

@@ -1,0 +1,72 @@
+"""What stands in a model, computed as one compiled program where the model runs eagerly.
+
+NumPyro runs models eagerly before it compiles them: to set up a guide, to find a start of a chain, for a trace. Each
+operation is then a program of its own, a hundred for one Gaussian process.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import numpy as np
+
+from numpyro_gp.arrays import value_type
+from numpyro_gp.checks import waiting_checks, when_known
+from numpyro_gp.programs.trace import is_traced
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
+
+
+@value_type(static=("checks",))
+class _Outcome:
+    """What a function returned, and checks of values that wait for the end of its program."""
+
+    result: Any
+    values: tuple[Any, ...]
+    checks: tuple[Callable[..., None], ...]
+
+
+def one_program(function: Function) -> Function:
+    """A function of arrays and values of this library as one compiled program; where anything is traced, the function.
+
+    A kernel, belief, mean or likelihood of the user's own may read what changes from call to call: with one among the
+    arguments the function runs as it stands.
+    """
+
+    @jax.jit
+    def compiled(*arguments: Any) -> _Outcome:
+        with waiting_checks() as waiting:
+            result = function(*arguments)
+        return _Outcome(result, tuple(values for _, values in waiting), tuple(check for check, _ in waiting))
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if is_traced():
+            return function(*arguments)
+        leaves, structure = jax.tree.flatten(arguments)
+        if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
+            return function(*arguments)
+        outcome = compiled(*arguments)
+        for check, values in zip(outcome.checks, outcome.values, strict=True):
+            when_known(check, *values)
+        return outcome.result
+
+    return cast("Function", call)
+
+
+@functools.lru_cache(maxsize=1000)
+def is_of_library(structure: Any) -> bool:
+    """Whether a tree is made of containers and classes of this library, and holds no function.
+
+    A function of the user's own may read globals that change, and so may the methods of a class: nothing compiled for
+    one tree then serves an equal one.
+    """
+    node = structure.node_data()
+    if node is not None and node[0] not in (tuple, list, dict, type(None)):
+        fields = node[1] if isinstance(node[1], tuple) else ()
+        is_own = getattr(node[0], "is_users_own", False) or not node[0].__module__.startswith("numpyro_gp.")
+        if is_own or any(map(callable, fields)):
+            return False
+    return all(map(is_of_library, structure.children()))

@@ -1,0 +1,82 @@
+"""Programs that are compiled once for all functions that compute the same, so that no change of a model is missed."""
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import jaxlib
+from jax.extend.core import Jaxpr
+
+from numpyro_gp.programs.eager import is_of_library
+from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+# How many programs are kept: those used last.
+SIZE = 64
+# A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
+LARGE = 10_000_000
+_programs: OrderedDict[Any, Any] = OrderedDict()
+# Programs that could not be kept, as a parameter of an operation has no hash.
+without_key: list[Jaxpr] = []
+
+
+def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
+    """What ``build`` makes of a program, made once; ``extra`` is what else it depends on.
+
+    It holds operations and constants, and no object of the user's: not an engine, a guide or a model.
+    """
+    try:
+        key = (key_of(program), extra)
+        found = _programs.pop(key, None)
+    except TypeError:
+        without_key.append(program)
+        del without_key[:-SIZE]
+        return build()
+    _programs[key] = build() if found is None else found
+    while len(_programs) > SIZE:
+        _programs.popitem(last=False)
+    return _programs[key]
+
+
+def run(function: Callable[..., object], *arguments: object) -> Any:
+    """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same.
+
+    Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
+    """
+    if is_traced():
+        return function(*arguments)
+    found = traced(function, *arguments)
+    compiled = kept(found.program, None, lambda: jax.jit(as_function(found.program)))
+    return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+
+
+def compiled(function: Function) -> Function:
+    """``jax.jit`` of a function of arrays and values, with keywords that are static; for all calls of one structure.
+
+    Where the user's own functions or classes are among the arguments it is `run`, which sees what their code reads.
+    """
+    quick = functools.cache(lambda names: jax.jit(function, static_argnames=names))
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **static: Any) -> Any:
+        if is_of_library(jax.tree.structure(arguments)):
+            return quick(tuple(sorted(static)))(*arguments, **static)
+        return run(functools.partial(function, **static), *arguments)
+
+    return cast("Function", call)
+
+
+def quickly(program: Jaxpr) -> Callable[..., list[Any]]:
+    """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
+
+    A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
+    Where arrays are large, they run longer than that.
+    """
+    quick: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
+        quick["xla_cpu_use_fusion_emitters"] = False
+    is_quick = jax.default_backend() == "cpu" and size_of(program) <= LARGE
+    compiled: Callable[..., list[Any]] = jax.jit(as_function(program), compiler_options=quick if is_quick else None)
+    return compiled

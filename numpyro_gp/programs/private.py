@@ -1,0 +1,171 @@
+"""All that is relied on inside NumPyro and JAX: names that are private there, and which key draws what in a step.
+
+``tests/programs/test_private.py`` says what each is expected to do and fails when a new version changes it;
+``tests/test_architecture.py`` finds a private name anywhere else.
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.contrib.einstein as einstein
+from jax import random
+from numpyro.distributions import TransformedDistribution
+from numpyro.handlers import block, seed, trace
+from numpyro.infer import RenyiELBO
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+from numpyro.optim import _NumPyroOptim
+from numpyro.primitives import _PYRO_STACK
+
+from numpyro_gp.arrays import Array
+
+NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
+
+# ---------------------------------------------------------------------------------------- keys of a step
+
+
+def keys_of_elbo_particles(state: Any, loss: Any) -> list[Array]:
+    """The key of each particle of ``loss`` in the step that ``SVI.update`` takes from ``state``."""
+    key, count = random.split(state.rng_key)[1], getattr(loss, "num_particles", 1)
+    if isinstance(loss, RenyiELBO):  # its first key draws the minibatch of all particles
+        return list(random.split(random.split(key)[1], count))
+    return [key] if count == 1 else list(random.split(key, count))
+
+
+def key_of_stein_step(state: Any) -> Array:
+    """The key of the step that ``SteinVI.update`` and ``evaluate`` take from ``state``."""
+    return random.split(state.rng_key, 3)[2]
+
+
+def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
+    """The keys with which an ELBO seeds model and guide of one particle."""
+    model_key, guide_key = random.split(key)
+    return model_key, guide_key
+
+
+# ------------------------------------------------------------------------------- handlers, plates and masks
+
+
+def active_handlers() -> list[Any]:
+    """The handlers that stand around whatever runs now, the outermost first."""
+    return _PYRO_STACK
+
+
+def list_in_order(names: Iterable[str]) -> None:
+    """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
+
+    They are sampled in another order, because an autoguide samples all of its own sites at once.
+    """
+    ordered = list(names)
+    for handler in active_handlers():
+        if isinstance(handler, trace):
+            for name in ordered:
+                if name in handler.trace:
+                    handler.trace.move_to_end(name)
+
+
+def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:
+    """Tell an autoguide the plates of its model: frames by name, and their sizes without minibatches."""
+    guide._prototype_frames, guide._prototype_frame_full_sizes = frames, full_sizes
+
+
+def make_plates(guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The plates of one call of an autoguide, by name: those of its ``create_plates``, and those it was told."""
+    return guide._create_plates(*args, **kwargs)
+
+
+@contextmanager
+def shared_plates(guide: AutoGuide, plates: Mapping[str, object]) -> Iterator[None]:
+    """An autoguide that stands in these plates, by name, and makes none of its own.
+
+    Its ``create_plates`` would not do: what it gives must be of NumPyro's class of plates, and `TraceEnum_ELBO`
+    has plates of funsor's class made instead.
+    """
+    guide._create_plates = lambda *args, **kwargs: dict(plates)  # noqa: ARG005
+    try:
+        yield
+    finally:
+        del guide._create_plates
+
+
+def is_used(guide: object) -> bool:
+    """Whether an autoguide has seen its model."""
+    return isinstance(guide, AutoGuide) and guide.prototype_trace is not None
+
+
+def unused(guide: AutoGuide) -> AutoGuide:
+    """A copy of an autoguide that has not seen its model, parts of a list too.
+
+    A shallow copy: a deep one would copy what the model holds, and a compiled function cannot copy a key.
+    """
+    fresh = copy.copy(guide)
+    fresh.prototype_trace = None
+    set_plates(fresh, {}, {})
+    if isinstance(fresh, AutoGuideList):
+        fresh._guides = [unused(part) if isinstance(part, AutoGuide) else part for part in guide._guides]
+    return fresh
+
+
+def starts_well(guide: AutoGuide) -> Array:
+    """Whether the log density that an autoguide was set up with, and its gradient, are finite where it starts."""
+    start = dict(guide._init_locs)
+    for name, loc in start.items():  # repeated to the size of whole plates, where the log density is of a minibatch
+        site = guide.prototype_trace[name]
+        for frame in site["cond_indep_stack"]:
+            axis = jnp.ndim(loc) + frame.dim - site["fn"].event_dim
+            loc = jnp.take(loc, jnp.arange(frame.size), axis=axis)
+        start[name] = loc
+    with block():
+        value, slope = jax.value_and_grad(guide._potential_fn)(start)
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in (value, *jax.tree.leaves(slope))]
+    return jnp.all(jnp.stack(finite))
+
+
+def is_validated(fn: object) -> bool:
+    """Whether NumPyro is to check the parameters and values of a distribution."""
+    return bool(getattr(fn, "_validate_args", False))
+
+
+def mask_of(fn: object) -> Any:
+    """The mask that ``handlers.mask`` or ``Distribution.mask`` left on a distribution; True where there is none.
+
+    One inside of a transformed distribution does not hide the density of the transform.
+    """
+    while hasattr(fn, "base_dist") and not isinstance(fn, TransformedDistribution):
+        if hasattr(fn, "_mask"):
+            return fn._mask
+        fn = fn.base_dist
+    return True
+
+
+# ---------------------------------------------------------------------------------------- Stein engines
+
+
+def declared_parameters(guide: AutoGuide, key: Array, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The ``param`` sites that a guide declares when it first sees its model; the guide itself stays as it was."""
+    sites = trace(seed(unused(guide), key)).get_trace(*args, **kwargs)
+    return {name: site for name, site in sites.items() if site["type"] == "param"}
+
+
+class SteinHooks(einstein.SVGD):
+    """NumPyro's SVGD, with the private method that it starts with and that `ngp.stein.SVGD` fills."""
+
+    @abstractmethod
+    def start_particles(self, key: Array, guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Array]:
+        """Constrained parameters of a guide that has seen no data, with the particle axis first."""
+
+    def _find_init_params(
+        self, particle_seed: Array, inner_guide: object, model_args: tuple, model_kwargs: dict
+    ) -> dict:
+        return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
+
+    def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable, Callable]:
+        """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.
+
+        ``apply(kernel, x, y, score)`` is ``k(x, y) score``, ``slope(kernel, x, y)`` the gradient of ``k`` in ``x``.
+        """
+        return self._calc_particle_info(free, self.num_stein_particles)[0], self._apply_kernel, self._kernel_grad

@@ -1,0 +1,225 @@
+"""What runs once, at the start of a fit, as one compiled program in place of hundreds of little ones.
+
+NumPyro sets up a guide by running model and guide eagerly: each operation is compiled alone. Here the same Python
+code runs while JAX traces it, the trace is compiled as a whole (`programs.keep`: once for all that compute the same),
+and whatever the code left behind in guides and handlers is changed from tracers into the values that they stand for.
+Arguments stay known while the code runs, and checks of other values follow at the end.
+"""
+
+import functools
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
+
+from numpyro_gp.arrays import current_trace
+from numpyro_gp.checks import is_known, waiting_checks, when_known
+from numpyro_gp.programs.keep import kept, quickly
+from numpyro_gp.programs.private import active_handlers, is_validated
+from numpyro_gp.programs.trace import is_traced, traced
+
+# Code that asks for a value in Python cannot be traced. It runs eagerly, as it did before.
+NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.UnexpectedTracerError,
+)
+ATOMS = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic)
+ATOMS += (type, types.ModuleType, np.ndarray, jax.Array)
+_set_up: ContextVar[object] = ContextVar("_set_up", default=None)
+
+
+class UnfitStart(Exception):
+    """Raised by a check: values at the start will not do, and NumPyro's own search is wanted, which is eager."""
+
+
+def is_set_up_here() -> bool:
+    """Whether `in_one_program` will make values of the tracers that are made now."""
+    return _set_up.get() == current_trace()
+
+
+def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
+    """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
+
+    Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly; and as it is where it
+    is being traced. After a failure owners and handlers hold what they held before.
+    """
+    if is_traced():
+        return function()
+    watched = (*owners, *active_handlers())
+    with _undone_on_failure(watched):
+        try:
+            with _undone_on_failure(watched):
+                return _compiled(function, watched)
+        except (*NEEDS_VALUES, UnfitStart):
+            return function()
+
+
+def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Sites of a model or guide with their shapes: nothing is computed."""
+    found: dict[str, Any] = {}
+
+    def run() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            found.update(handlers.trace(function).get_trace(*args, **kwargs))
+
+    jax.eval_shape(run)
+    return found
+
+
+def _compiled(function: Callable[[], Any], watched: tuple[object, ...]) -> Any:
+    left: list[Any] = []
+    found: dict[int, Any] = {}
+
+    def run() -> list[Any]:
+        token = _set_up.set(current_trace())
+        try:
+            with waiting_checks() as waiting, Validated():
+                left.extend((function(), waiting))
+        finally:
+            _set_up.reset(token)
+        swapped((left, watched), lambda tracer: found.setdefault(id(tracer), tracer))
+        return list(found.values())
+
+    start = traced(run)
+    compute = kept(start.program, "set-up", lambda: quickly(start.program))
+    values = dict(zip(found, compute(*start.constants), strict=True))
+    swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
+    result, waiting = left
+    for check, own in waiting:
+        if all(map(is_known, own)):  # not so of the rows of another process
+            check(*map(np.asarray, own))
+    return result
+
+
+# ------------------------------------------------------------------------------ NumPyro's own checks of a model
+
+
+class Validated(Messenger):
+    """Checks parameters of distributions, and data against their support, at the end of the program.
+
+    NumPyro makes these checks where values are known, and says nothing where they are traced. A distribution that
+    ``checks_its_data`` itself is asked for its parameters alone.
+    """
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] != "sample":
+            return
+        fn = part = msg["fn"]
+        while part is not None:
+            self._check_parameters(part)
+            part = getattr(part, "base_dist", None)
+        is_data = msg["is_observed"] and msg["value"] is not None and not getattr(fn, "checks_its_data", False)
+        if is_data and is_validated(fn) and fn.support is not None:
+            when_known(_warn_outside, jnp.all(fn.support(msg["value"])))
+
+    def _check_parameters(self, fn: Any) -> None:
+        for name, value in fn.get_args().items() if is_validated(fn) else ():
+            constraint = fn.arg_constraints[name]
+            if not constraints.is_dependent(constraint):
+                when_known(functools.partial(_check_parameter, type(fn).__name__, name), jnp.all(constraint(value)))
+
+
+def _check_parameter(distribution: str, name: str, is_valid: np.ndarray) -> None:
+    if not is_valid:
+        raise ValueError(f"{distribution} distribution got invalid {name} parameter.")
+
+
+def _warn_outside(is_inside: np.ndarray) -> None:
+    if not is_inside:
+        message = "Out-of-support values provided to log prob method. The value argument should be within the support."
+        warnings.warn(message, stacklevel=2)
+
+
+# ------------------------------------------------------------------------------ what the code left behind
+
+
+@contextmanager
+def _undone_on_failure(objects: tuple[object, ...]) -> Iterator[None]:
+    """Give guides and handlers the attributes back that they had before a block, if it fails: another may follow."""
+    parts = [part for thing in objects for part in _guides_and_handlers(thing)]
+    saved = [(vars(part), dict(vars(part))) for part in parts]
+    saved += [(value, dict(value)) for _, held in saved for value in held.values() if isinstance(value, dict)]
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        for held, before in saved if failed else ():
+            held.clear()
+            held.update(before)
+
+
+def _guides_and_handlers(thing: object) -> Iterator[Any]:
+    if isinstance(guide := getattr(thing, "guide", None), AutoGuide):  # an engine's
+        yield from _guides_and_handlers(guide)
+    if hasattr(thing, "__dict__"):
+        yield thing
+    for part in getattr(thing, "_guides", ()):  # an AutoGuideList's
+        yield from _guides_and_handlers(part)
+
+
+def swapped(value: Any, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """A value with ``swap(tracer)`` for each tracer that it holds: objects are changed in place, tuples made anew."""
+    seen = {} if seen is None else seen
+    if isinstance(value, jax.core.Tracer):
+        return swap(value)
+    if isinstance(value, ATOMS):
+        return value
+    if id(value) not in seen:
+        seen[id(value)] = value, value  # held, so that no other object takes its address
+        seen[id(value)] = value, _swapped_inside(value, lambda item: swapped(item, swap, seen))
+    return seen[id(value)][1]
+
+
+def _swapped_inside(value: Any, again: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        _update(value, value.items(), again)
+    elif isinstance(value, list):
+        _update(value, enumerate(value), again)
+    elif isinstance(value, tuple):
+        items = [again(item) for item in value]
+        if any(new is not old for new, old in zip(items, value, strict=True)):
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    elif isinstance(value, functools.partial):
+        parts = value.func, value.args, value.keywords
+        new = tuple(again(part) for part in parts)
+        value.__setstate__((*new, vars(value)))
+    elif isinstance(value, types.MethodType):
+        again(value.__self__)
+    elif isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            _swap_cell(cell, again)
+    elif type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "optax"):  # no tree, or a state of an optimiser
+        return value if jax.tree_util.all_leaves([value]) else jax.tree.map(again, value)
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        _update(vars(value), vars(value).items(), again)
+    return value
+
+
+def _update(container: Any, items: Any, again: Callable[[Any], Any]) -> None:
+    for key, item in list(items):
+        new = again(item)
+        if new is not item:
+            container[key] = new
+
+
+def _swap_cell(cell: types.CellType, again: Callable[[Any], Any]) -> None:
+    try:
+        held = cell.cell_contents
+    except ValueError:  # a name that is assigned later
+        return
+    new = again(held)
+    if new is not held:
+        cell.cell_contents = new

@@ -1,0 +1,242 @@
+"""A function as a program: what it computes, which is also the key by which it is kept, and its early and late part.
+
+The key of a program is all that it does: its operations with their parameters, the shapes and types of all its
+values, and the numbers written in it, those inside of loops and branches too. A closure, a global number, a method or
+the precision that changed gives another program. Arrays that the function closes over are inputs.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+
+from numpyro_gp.arrays import current_trace
+
+# Operations that call a program, and where they hold it. What is traced runs forward: rules for derivatives go.
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
+CALLS |= {"custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+# Arrays inside of a program count by their numbers up to this size in bytes, larger ones by identity.
+COMPARED = 2**16
+# Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
+# in the second part where handing their result over would cost a number for each row and posterior draw.
+SPREADING = frozenset({"broadcast_in_dim", "iota"})
+ELEMENTWISE = frozenset(
+    {"add", "sub", "mul", "div", "max", "min", "neg", "sqrt", "rsqrt", "log", "exp", "log1p", "square", "pow"}
+    | {"integer_pow", "select_n", "convert_element_type", "reshape", "squeeze", "expand_dims", "add_any", "copy"}
+    | {"device_put"}  # what JAX 0.7 makes of jnp.asarray
+)
+EAGER = current_trace()  # where nothing is traced, as when this file is imported
+
+
+def is_traced() -> bool:
+    """Whether operations are traced now, and not carried out."""
+    return bool(current_trace() != EAGER)
+
+
+class Traced(NamedTuple):
+    """A program without constants and inner calls, the arrays that are its first inputs, and its result's structure."""
+
+    program: Jaxpr
+    constants: list[Any]
+    structure: Any
+
+
+def traced(function: Callable[..., object], *arguments: object) -> Traced:
+    """The program of a function of trees of arrays; arrays that it captures are the first inputs."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    flat = written_out(closed)
+    program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
+    return Traced(program, list(flat.consts), jax.tree.structure(shapes))
+
+
+def replaced(program: Any, **parts: object) -> Jaxpr:
+    """A program with other parts."""
+    new: Jaxpr = program.replace(**parts)
+    return new
+
+
+def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
+    """A program of no constants as a function of its inputs."""
+    function: Callable[..., list[Any]] = jaxpr_as_fun(ClosedJaxpr(program, []))
+    return function
+
+
+def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """A program with its inner calls written out: a jitted helper hides nothing, and its constants are those of all."""
+    constants: dict[int, tuple[Var, Any]] = {}
+    equations: list[Any] = []
+
+    def constant(var: Var, value: Any) -> Var:
+        return constants.setdefault(id(value), (Var(var.aval), value))[0]
+
+    def place(program: Jaxpr, inputs: list[Any]) -> list[Any]:
+        known = dict(zip(program.constvars + program.invars, inputs, strict=True))
+        for equation in program.eqns:
+            own = [atom if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
+            inner = equation.params.get(CALLS.get(equation.primitive.name, ""))
+            if isinstance(inner, ClosedJaxpr):
+                results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own])
+            else:
+                results = [Var(var.aval) for var in equation.outvars]
+                parameters = {name: _each_program(value, written_out) for name, value in equation.params.items()}
+                equations.append(equation.replace(invars=own, outvars=results, params=parameters))
+            known.update(zip(equation.outvars, results, strict=True))
+        return [atom if isinstance(atom, Literal) else known[atom] for atom in program.outvars]
+
+    inputs = [Var(var.aval) for var in closed.jaxpr.invars]
+    results = place(closed.jaxpr, [*map(constant, closed.jaxpr.constvars, closed.consts), *inputs])
+    variables = [var for var, _ in constants.values()]
+    flat = replaced(closed.jaxpr, constvars=variables, invars=inputs, outvars=results, eqns=equations)
+    return ClosedJaxpr(flat, [value for _, value in constants.values()])
+
+
+def _each_program(parameter: Any, change: Callable[[ClosedJaxpr], Any]) -> Any:
+    """A parameter of an operation, changed where it is a program or a tuple that holds some."""
+    if isinstance(parameter, ClosedJaxpr):
+        return change(parameter)
+    if isinstance(parameter, tuple) and any(isinstance(item, (ClosedJaxpr, tuple)) for item in parameter):
+        items = [_each_program(item, change) for item in parameter]
+        return type(parameter)(*items) if hasattr(parameter, "_fields") else tuple(items)
+    return parameter
+
+
+# ---------------------------------------------------------------------------------------------- what it computes
+
+
+def key_of(program: Jaxpr) -> Hashable:
+    """What a program computes: equal keys and equal inputs give equal results.
+
+    Raises a TypeError where a parameter of an operation has no hash.
+    """
+    return _signature(program, ())
+
+
+def _signature(program: Jaxpr, constants: Iterable[Any]) -> tuple[Any, ...]:
+    numbers: dict[Any, int] = {}
+    for var in program.constvars + program.invars:
+        numbers[var] = len(numbers)
+    lines = []
+    for equation in program.eqns:
+        inputs = tuple(_atom(atom, numbers) for atom in equation.invars)
+        numbers.update({var: len(numbers) + at for at, var in enumerate(equation.outvars)})
+        results = tuple(var.aval for var in equation.outvars)
+        parameters = tuple((name, _parameter(value)) for name, value in sorted(equation.params.items()))
+        lines.append((equation.primitive, inputs, results, parameters))
+    inputs = tuple(var.aval for var in program.constvars + program.invars)
+    outputs = tuple(_atom(atom, numbers) for atom in program.outvars)
+    return inputs, tuple(map(_content, constants)), tuple(lines), outputs
+
+
+def _atom(atom: object, numbers: dict[Any, int]) -> Any:
+    if not isinstance(atom, Literal):
+        return numbers[atom]
+    return atom.aval, np.asarray(atom.val).tobytes()
+
+
+def _parameter(value: object) -> Any:
+    if isinstance(value, ClosedJaxpr):
+        return _signature(value.jaxpr, value.consts)
+    if isinstance(value, Jaxpr):
+        return _signature(value, ())
+    if isinstance(value, (tuple, list)):
+        return tuple(_parameter(item) for item in value)
+    return _content(value) if isinstance(value, (np.ndarray, jax.Array)) else (type(value), value)
+
+
+def _content(value: Any) -> Any:
+    """A constant by its numbers, a large one of JAX, which cannot change, by its identity."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return str(value.dtype), _content(jax.random.key_data(value))
+    if isinstance(value, jax.Array) and (value.nbytes > COMPARED or not value.is_fully_addressable):
+        return Same(value)
+    array = np.asarray(value)
+    return array.shape, str(array.dtype), array.tobytes()
+
+
+class Same:
+    """A value that equals itself alone; it is held, so that nothing else takes its address."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def size_of(program: Jaxpr) -> int:
+    """Numbers in the largest array that a program makes, also inside of loops and branches."""
+    sizes = [int(getattr(var.aval, "size", 0)) for equation in program.eqns for var in equation.outvars]
+    for equation in program.eqns:
+        for value in equation.params.values():
+            _each_program(value, lambda inner: sizes.append(size_of(inner.jaxpr)))
+            if isinstance(value, Jaxpr):
+                sizes.append(size_of(value))
+    return max(sizes, default=0)
+
+
+# ---------------------------------------------------------------------------------------------- its two parts
+
+
+def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
+    """Two programs that compose to one: the first needs the first ``count`` inputs only, the second gets its results.
+
+    With a posterior draw as the first inputs and rows of data as the others, the factorisation of
+    ``k(Z, Z)`` stands in the first, whoever makes it: a process, a belief or the user's own algebra.
+
+    Parameters
+    ----------
+    program : Jaxpr
+        Of `traced`: without inner calls and constants.
+
+    Returns
+    -------
+    first, second : Jaxpr
+        ``handed = first(*early)`` and ``second(*early, *handed, *late)`` for inputs ``early + late``.
+    """
+    early, late = program.invars[:count], program.invars[count:]
+    known, cheap = _known(program, early)
+    needed, handed, after = set(_variables(program.outvars)), [], []
+    for equation in reversed(program.eqns):
+        made = [var for var in equation.outvars if var in needed]
+        if made and known.issuperset(made) and not cheap.issuperset(made):
+            handed += made
+        elif made or equation.effects:
+            after.append(equation)
+            needed.update(_variables(equation.invars))
+    needed, before = set(handed), []
+    for equation in reversed(program.eqns):
+        if needed.intersection(equation.outvars):
+            before.append(equation)
+            needed.update(_variables(equation.invars))
+    return _part(program, early, before, handed), _part(program, early + handed + late, after, program.outvars)
+
+
+def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
+    """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
+    known = set(early)
+    cheap: set[Var] = set()
+    bare: set[Var] = set()
+    for equation in program.eqns:
+        inputs, name = set(_variables(equation.invars)), equation.primitive.name
+        if inputs <= known and not equation.effects:
+            known.update(equation.outvars)
+        if inputs <= bare:
+            bare.update(equation.outvars)
+        if inputs <= bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
+            cheap.update(equation.outvars)
+    return known, cheap
+
+
+def _variables(atoms: Iterable[Any]) -> list[Var]:
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
+
+
+def _part(program: Jaxpr, inputs: list[Var], equations: list[Any], outputs: list[Any]) -> Jaxpr:
+    effects = set().union(*(equation.effects for equation in equations))
+    return replaced(program, constvars=[], invars=inputs, outvars=outputs, eqns=equations[::-1], effects=effects)

@@ -1,0 +1,120 @@
+"""How a model is called: which of its arguments are data, and which of those have one row for each datum."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
+from numpyro_gp.checks import fail
+
+# That of a function without a signature.
+ANYTHING = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
+
+
+class Arguments(NamedTuple):
+    """Arguments of a call, by position and by keyword."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Call(NamedTuple):
+    """A call of a model, parted into the arrays among its arguments and what stays fixed.
+
+    Attributes
+    ----------
+    arguments : dict
+        Arguments by name, as they came.
+    arrays : list of Array
+        The arrays in them, those inside dictionaries and tuples included.
+    owners : tuple of str
+        Name of the argument that each array belongs to.
+    rest : Merge
+        The structure of the arguments, and what in them is no array.
+    static : dict
+        Keywords that an engine adds by itself.
+    """
+
+    arguments: dict[str, Any]
+    arrays: list[Array]
+    owners: tuple[str, ...]
+    rest: Merge
+    static: Mapping[str, Any]
+
+    def at(self, arrays: Sequence[Any]) -> Arguments:
+        """The arguments with other arrays in these places."""
+        return Arguments(*self.rest(list(arrays)))
+
+    def run(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+        """A function of the model's arguments, called with these and with what an engine adds."""
+        args, kwargs = self.at(arrays)
+        return function(*args, **{**kwargs, **self.static})
+
+    def numbers(self, rows: Sequence[str] | None) -> frozenset[int]:
+        """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
+        names = (next(iter(self.arguments)),) if rows is None else tuple(rows)
+        if unknown := [name for name in names if name not in self.owners]:
+            required = f"names of array arguments among {list(self.arguments)}"
+            fail("rows", required, f"{unknown}", "Name them as the model does.")
+        found = frozenset(number for number, owner in enumerate(self.owners) if owner in names)
+        sizes = {self.owners[number]: self.arrays[number].shape[:1] for number in found}
+        if len({self.arrays[number].shape[:1] for number in found}) != 1 or not {(), (0,)}.isdisjoint(sizes.values()):
+            fail(
+                "rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each."
+            )
+        return found
+
+
+def call_of(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], static: Mapping[str, Any] | None = None
+) -> Call:
+    """A call of a function, arguments by name, those of a ``**keywords`` too; refuse one that it would refuse."""
+    static = static or {}
+    names = argument_names(function)
+    signature = inspect.signature(function) if names else ANYTHING
+    try:
+        bound = signature.bind(*args, **{**kwargs, **static})
+    except TypeError as error:
+        cure = "Give it what the model takes, in the same order and under the same names."
+        fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
+    declared = signature.parameters
+    arguments: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        arguments |= value if declared[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    arguments = {name: value for name, value in arguments.items() if name not in static}
+    arrays, rest = split_arrays((tuple(args), dict(kwargs)))
+    given = list(zip(_names_of_places(declared.values(), len(args)), args, strict=True))
+    given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
+    owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
+    return Call(arguments, arrays, tuple(owners), rest, static)
+
+
+def _names_of_places(declared: Any, count: int) -> list[str]:
+    """Names of the first arguments by position; those of ``*args`` share one."""
+    kinds = inspect.Parameter
+    names = [one.name for one in declared if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    rest = next((one.name for one in declared if one.kind is kinds.VAR_POSITIONAL), "")
+    return [*names, *[rest] * count][:count]
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Names of the arguments of a callable, none where it has no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def is_data(value: object) -> bool:
+    """Whether an argument is an array."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def check_not_empty(call: Call) -> None:
+    """Refuse data without rows."""
+    for owner, array in zip(call.owners, call.arrays, strict=True):
+        if array.ndim and array.shape[0] == 0 and jnp.issubdtype(array.dtype, jnp.floating):
+            fail(f"{owner} of the model", "non-empty data", f"shape {array.shape}", "Pass at least one row.")

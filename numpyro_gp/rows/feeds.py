@@ -1,0 +1,361 @@
+"""Where the arrays of a fit's steps come from: whole data, a stream of batches, or minibatches of data in pieces.
+
+Step k has the arrays of step k, whoever resumed, and every batch fits the program of the first.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, is_array, on_devices
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.programs.set_up import abstract_trace
+from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty
+from numpyro_gp.rows.cuts import padded
+from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
+from numpyro_gp.rows.held import BatchPlate, permuted_rows, refuse_own_parameters
+from numpyro_gp.rows.look import Look, check_values, look, minibatch, plate_of
+from numpyro_gp.sites import Trace, in_plate, is_latent
+
+END = object()
+
+
+class Part(NamedTuple):
+    """What the rows of a batch stand for: name of their plate, number N of all data, number of rows in a batch."""
+
+    plate: str
+    num_data: int
+    rows: int
+
+
+class Feed:
+    """Whole data: the same arrays at every step.
+
+    Attributes
+    ----------
+    call : Call
+        How the model is called with the arrays of a step, which are its first; a batch has the number of its rows
+        that are data behind them.
+    part : Part or None
+        What the rows of a batch stand for.
+    placement : Placement or None
+        Devices that share the rows.
+    """
+
+    part: Part | None = None
+    # Whether each step has arrays of its own.
+    changes = False
+
+    def __init__(self, call: Call, placement: Placement | None, arrays: list[Array] | None = None) -> None:
+        self.call, self.placement = call, placement
+        self.now = call.arrays if arrays is None else arrays
+
+    def start(self, step: int) -> None:
+        """Go to the arrays of a step."""
+
+    def prefetch(self) -> None:
+        """Have the arrays of the next step made, while the program of this one runs."""
+
+    def arrays(self) -> list[Array]:
+        """The arrays of the next step."""
+        return self.now
+
+    @contextmanager
+    def opened(self, arrays: Sequence[Array]) -> Iterator[Arguments]:
+        """Arguments of the model; inside the block its plate of data stands for all of them."""
+        count = len(self.call.arrays)
+        with nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count]):
+            yield self.call.at(arrays[:count])
+
+
+def feed_of(
+    engine: Any, key: Array, given: Arguments, batches: Any = None, num_data: int | None = None, sharding: Any = None
+) -> Feed:
+    """Where the arrays of each step come from; refuse arguments that the engine's model would refuse."""
+    model, (args, kwargs) = getattr(engine, "model", None), given
+    if num_data is not None and (batches is None or "num_data" in argument_names(model)):
+        kwargs = {**kwargs, "num_data": num_data}
+    if batches is not None:
+        return Stream(engine, batches, Arguments(args, kwargs), num_data, placement_of(sharding, (), engine))
+    call = call_of(model, args, kwargs, static_of(engine))
+    check_not_empty(call)
+    placement = placement_of(sharding, call.arrays, engine)
+    return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
+
+
+def static_of(engine: Any) -> dict[str, Any]:
+    """Keywords of the model that the engine itself adds."""
+    return dict(getattr(engine, "static_kwargs", None) or {})
+
+
+def check_guide(engine: Any, feed: Feed) -> None:
+    """Refuse a guide that holds latent sites of single data outside of their plate: they are of the first batch."""
+    if feed.part is None or not callable(getattr(engine, "guide", None)):
+        return
+    with feed.opened(feed.arrays()) as (args, kwargs):
+        kwargs = {**kwargs, **feed.call.static}
+        model, guide = (abstract_trace(function, args, kwargs) for function in (engine.model, engine.guide))
+    plate = feed.part.plate
+    for name in [name for name, site in model.items() if is_latent(site) and in_plate(site, plate)]:
+        if name in guide and not in_plate(guide[name], plate):
+            refuse_own_parameters(f"the guide at site {name!r}", "one that stands outside of it", plate)
+
+
+# ------------------------------------------------------------------------------------------------ a stream
+
+
+class Stream(Feed):
+    """Batches of a source: each checked against the first, filled up to its rows and put on the device.
+
+    ``source`` is an iterable, or a function of the step that returns one. An iterator ends where it ends, any other
+    iterable is gone through again and again. A function is told how many steps were done before, each with a batch.
+    """
+
+    changes = True
+
+    def __init__(self, engine: Any, source: Any, given: Arguments, num_data: Any, placement: Placement | None) -> None:
+        if not (callable(source) or hasattr(source, "__iter__")) or is_array(source) or isinstance(source, Mapping):
+            required = "an iterable of batches, or a function of the number of steps done that returns one"
+            cure = "A batch is a tuple of arrays, the model's first arguments, or a dictionary of arrays."
+            fail("batches", required, f"a {type(source).__name__}", cure, TypeError)
+        self.source, self.placement, self.model = source, placement, getattr(engine, "model", None)
+        self.static = static_of(engine)
+        whole = on_devices(given)  # on one device, or as copies on all of them
+        copies = lambda leaf: jax.device_put(leaf, placement.copies) if is_array(leaf) else leaf  # noqa: E731
+        self.fixed: Arguments = whole if placement is None else jax.tree.map(copies, whole)
+        self.first: Layout | None = None
+        self.waiting: Exception | None = None
+        self.look: Look | None = None
+        self.start(0)
+        if not callable(self.model):
+            cure = "The plate of its data says what a batch stands for: use SVI, or ngp.stein.SVGD."
+            got = type(engine).__name__
+            fail("svi_or_stein", "an engine with a model where batches are given", got, cure, TypeError)
+        if self.rows > check_count("num_data", num_data):
+            required = f"the number of all data, {self.rows} or more"
+            fail("num_data", required, num_data, "Count the rows of all batches.")
+        self.look = look(self.model, self.call)
+        self.part = Part(plate_of(self.look.sites, self.rows, num_data), num_data, self.rows)
+
+    def start(self, step: int) -> None:
+        """Go to the batch of a step, where the source can be asked for it."""
+        if self.first is None or (step and callable(self.source)):
+            self.passes = _passes_of(self.source, step) if callable(self.source) else self.source
+            self.iterator, self.number = iter(self.passes), step
+            self._take()
+
+    def prefetch(self) -> None:
+        """Take the next batch, while the program of this one runs."""
+        try:
+            self._take()
+        except Exception as error:  # whatever the source raises: the step that runs is to be finished first
+            self.waiting = error
+
+    def arrays(self) -> list[Array]:
+        """The batch of the next step; what went wrong with it is raised here."""
+        if self.waiting is not None:
+            raise self.waiting
+        return self.now
+
+    def _take(self) -> None:
+        batch = next(self.iterator, END)
+        if batch is END and (again := iter(self.passes)) is not self.iterator:
+            self.iterator = again
+            batch = next(again, END)
+        if batch is END:
+            cure = "Pass batches that go on, or fewer steps."
+            fail("batches", "as many as there are steps", f"an end after {self.number} of them", cure)
+        name = f"batches[{self.number}]"
+        layout = layout_of(name, batch := (batch,) if is_array(batch) else batch, self.first)
+        self.first = self.first or layout
+        self._check_values(name, batch)
+        self._check_parts(name, layout.rows)
+        rows, where = self.first.rows, None if self.placement is None else self.placement.rows
+        batch = jax.tree.map(lambda array: _put(array, rows, where), batch)
+        self.rows: int = jax.tree.leaves(batch)[0].shape[0]  # copies and the parts of other processes included
+        self.call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
+        copies = None if self.placement is None else self.placement.copies
+        self.now = [*self.call.arrays, as_part_of_process(np.int32(self.rows - rows + layout.rows), copies)]
+        self.number += 1
+
+    def _check_values(self, name: str, batch: Any) -> None:
+        """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
+        if self.look is None:
+            return
+        call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
+        own = set(batch) if isinstance(batch, dict) else {*call.owners[: len(jax.tree.leaves(batch))]}
+        checks = [one for one in self.look.checks if not own.isdisjoint(call.owners[n] for n in one.numbers)]
+        try:
+            check_values(self.look._replace(checks=checks), call.arrays)
+        except (ValueError, TypeError) as error:
+            error.add_note(f"In {name}.")
+            raise
+
+    def _check_parts(self, name: str, rows: int) -> None:
+        """Refuse a batch, or a process's part of it, that does not fill its devices as the others do."""
+        if self.placement is None or self.first is None:
+            return
+        if self.number == 0:
+            self.placement.check_rows("the first of the batches", rows, self.placement.own_pieces)
+            cure = "Each process gives its part of a batch: cut it equally."
+            self.placement.check_same("the first of the batches", "of as many rows", "rows", rows, cure)
+        if rows < self.first.rows and len(self.placement.processes) > 1:
+            cure = "Leave the rest out, or fill it up with other rows."
+            fail(name, f"of {self.first.rows} rows, as the first part of this process", f"{rows} rows", cure)
+
+
+def _passes_of(source: Callable[[int], Any], step: int) -> Any:
+    """What a callable source returns for a step; refuse one that takes no step, or returns nothing to go through."""
+    required = "a function of the number of steps done that returns an iterable of batches"
+    try:
+        inspect.signature(source).bind(step)
+    except TypeError as error:
+        fail("batches", required, f"one to which that cannot be given ({error})", "Write lambda step: ....", TypeError)
+    except ValueError:  # no signature to be looked at
+        pass
+    passes = source(step)
+    if not (hasattr(passes, "__iter__") or hasattr(passes, "__getitem__")):
+        cure = "Return an iterable of tuples of arrays, or write a generator function."
+        fail("batches", required, f"one that returns a {type(passes).__name__}", cure, TypeError)
+    return passes
+
+
+class Layout(NamedTuple):
+    """What batches have in common: structure, types and columns of their arrays by place; and the rows of this one."""
+
+    structure: Any
+    columns: dict[str, tuple[Any, tuple[int, ...]]]
+    rows: int
+
+    @property
+    def longest(self) -> int:
+        """No fewer than the rows, also where these stand behind an axis of members: ``(G, N, D)``."""
+        return max([self.rows, *(columns[0] for _, columns in self.columns.values() if len(columns) > 1)])
+
+
+def layout_of(name: str, batch: Any, first: Layout | None) -> Layout:
+    """The layout of a batch; refuse what is none, and one that the program of the first cannot take."""
+    leaves = jax.tree_util.tree_leaves_with_path(batch)
+    if not isinstance(batch, (tuple, list, dict)) or not leaves or not all(is_array(leaf) for _, leaf in leaves):
+        required = "a tuple of arrays, the model's first arguments, or a dictionary of arrays"
+        kinds = sorted({type(leaf).__name__ for _, leaf in leaves if not is_array(leaf)})
+        got = f"a {type(batch).__name__} of {', '.join(kinds) or 'nothing'}"
+        fail(name, required, got, "Make NumPy arrays of numbers of what it holds.", TypeError)
+    arrays = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    rows = {place: array.shape[:1] for place, array in arrays.items()}
+    if len(set(rows.values())) > 1 or () in rows.values():
+        fail(name, "arrays with the same number of rows", f"rows {rows}", "Cut all of them alike.")
+    if (0,) in rows.values():
+        fail(name, "non-empty", "0 rows", "Leave empty batches out.")
+    columns = {place: (jnp.result_type(array), array.shape[1:]) for place, array in arrays.items()}
+    layout = Layout(jax.tree.structure(batch), columns, leaves[0][1].shape[0])
+    if first is None:
+        return layout
+    cure = "All batches share one compiled program: give them the structure, types and columns of the first."
+    if layout.structure != first.structure:
+        fail(name, f"of the structure of the first batch, {first.structure}", layout.structure, cure, TypeError)
+    for place, wanted in first.columns.items():
+        if columns[place] != wanted:
+            required = "of {} with rows of shape {}, as in the first batch".format(*wanted)
+            fail(f"{name}{place}", required, "{} with rows of shape {}".format(*columns[place]), cure, TypeError)
+    if layout.rows > first.rows:
+        cure = "Begin with a full batch; only later ones may be shorter."
+        fail(name, f"of at most {first.rows} rows, as the first batch", f"{layout.rows} rows", cure)
+    return layout
+
+
+def _put(array: Any, rows: int, where: Any) -> Array:
+    """An array on the devices with ``rows`` rows of this process: copies of the last one where it has fewer."""
+    # An array of this process alone is its part, as a NumPy array is.
+    is_whole = where is None or getattr(array, "is_fully_addressable", True) == where.is_fully_addressable
+    if isinstance(array, jax.Array) and is_whole and array.shape[0] == rows:
+        return jax.device_put(array, where)
+    # A copy in any case: a source may write its next batch where this one stands, while a step reads it.
+    return as_part_of_process(np.array(padded(array, 0, rows)), where)
+
+
+def with_batch(name: str, batch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """Arguments of the model: a tuple stands before the others, a dictionary among the keywords."""
+    if not isinstance(batch, dict):
+        return Arguments((*batch, *args), kwargs)
+    if twice := sorted(set(batch) & set(kwargs)):
+        fail(name, "free of arguments that are given beside it", f"{twice}", "Leave them out of one of the two.")
+    return Arguments(args, {**kwargs, **batch})
+
+
+# ----------------------------------------------------------------------------------------- data in pieces
+
+
+def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed:
+    """Data in pieces: all of them at every step, or the minibatch of the model's own plate."""
+    rows = call.arrays[0].shape[0] if call.arrays and call.arrays[0].ndim else 0
+    placement.check_rows("the data", rows)
+    with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
+    sites = look(engine.model, call).sites if callable(getattr(engine, "model", None)) else {}
+    batch = minibatch(sites, rows) if placement.cuts else None
+    if batch is None:
+        return Feed(call, placement, placement.place(call.arrays, with_rows))
+    drawn = Drawn(key, call, with_rows, batch, placement)
+    held = look(engine.model, call._replace(arrays=drawn.now[:-1])).sites
+    if _latent_shapes(sites) != _latent_shapes(held):
+        cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
+        fail("the data", f"all that has {rows} rows, where the model draws minibatches", "sites of that length", cure)
+    drawn.part = Part(plate_of(held, batch, rows), rows, batch)
+    return drawn
+
+
+def _latent_shapes(trace: Trace) -> dict[str, tuple[int, ...]]:
+    """Shapes of the latent sites outside of every plate."""
+    found = {name: site for name, site in trace.items() if is_latent(site) and not site["cond_indep_stack"]}
+    return {name: tuple(site["fn"].shape()) for name, site in found.items()}
+
+
+class Drawn(Feed):
+    """Minibatches of data in pieces: at each step every device draws its share of its own rows, without a word.
+
+    Rows come without replacement, each of a piece as likely as another (`ngp.guides.permuted_rows`), so that the terms
+    of a batch, counted ``N / B`` times, are an unbiased estimate. Step k has the rows that the key of the fit has for
+    step k: a resumed fit under the same key goes on with them.
+    """
+
+    changes = True
+
+    def __init__(self, key: Array, call: Call, with_rows: Sequence[bool], batch: int, placement: Placement) -> None:
+        placement.check_rows("the minibatch", batch)
+        self.call, self.placement = call, placement
+        self.key, self.with_rows, self.batch = key, (*with_rows, False), batch
+        self.whole = placement.place([*call.arrays, jnp.asarray(np.int32(batch))], self.with_rows)
+        self.start(0)
+
+    def start(self, step: int) -> None:
+        """Draw the minibatch of a step."""
+        self.step = step
+        cut = [array for array, has in zip(self.whole, self.with_rows, strict=True) if has]
+        drawn = iter(_drawn(cut, self.key, step, self.batch, self.placement))
+        self.now = [next(drawn) if has else array for array, has in zip(self.whole, self.with_rows, strict=True)]
+
+    def prefetch(self) -> None:
+        """Draw the next minibatch, while the program of this one runs."""
+        self.start(self.step + 1)
+
+
+@partial(jax.jit, static_argnames=("batch", "placement"))
+def _drawn(arrays: list[Array], key: Array, step: Array, batch: int, placement: Placement) -> list[Array]:
+    pieces = placement.pieces
+    size, share = arrays[0].shape[0] // pieces, batch // pieces
+    keys = jax.random.split(jax.random.fold_in(key, step), pieces)
+    rows = jax.vmap(lambda key: permuted_rows(key, size, jnp.arange(share)))(keys)
+    rows = jax.lax.with_sharding_constraint(rows, placement.rows)
+
+    def of_each(array: Array) -> Array:
+        own = array.reshape(pieces, size, *array.shape[1:])
+        taken = jax.vmap(lambda piece, rows: piece[rows])(own, rows).reshape(batch, *array.shape[1:])
+        return jax.lax.with_sharding_constraint(taken, placement.rows)
+
+    return [of_each(array) for array in arrays]

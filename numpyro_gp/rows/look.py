@@ -1,0 +1,274 @@
+"""One look at a model: its sites, the values that it checks, and the arrays that it reads by the rows of a plate.
+
+A program is traced for the shapes of its arguments, and a check of values that stands in the model is passed once. And
+JAX takes the last row for every row that an array does not have. All of it is found in one trace of the model, in
+which plates hold their first rows: nothing is computed and no object is changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from numpyro_gp.checks import fail, is_known, waiting_checks
+from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
+from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
+from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.held import BatchPlate
+from numpyro_gp.sites import Trace
+
+# What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
+COUNTING, NEVER = "counting", "never"
+RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})
+
+
+class ArgumentCheck(NamedTuple):
+    """A check that a model makes of some of its arrays as they are, all rows in their order."""
+
+    check: Callable[..., None]
+    numbers: tuple[int, ...]
+
+
+class Look(NamedTuple):
+    """What a model does with its arrays.
+
+    Attributes
+    ----------
+    sites : dict
+        Its statements by name, with their shapes.
+    checks : list of ArgumentCheck
+        Checks of values of its arrays.
+    read : dict
+        Number of an array that is read by the rows of a plate, to how many rows the plate has.
+    captured : list of array
+        Arrays that the model closes over and reads by the rows of a plate.
+    """
+
+    sites: Trace
+    checks: list[ArgumentCheck]
+    read: dict[int, int]
+    captured: list[Any]
+
+
+class _FirstRows(Messenger):
+    """Plates hold their first rows, 0, 1, 2, ...: these, and the sizes of the plates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.indices: list[Any] = []
+        self.sizes: list[int] = []
+        # Where a batch stands for all data, its rows are all that a minibatch of the plate reads.
+        self.is_batch = any(isinstance(handler, BatchPlate) for handler in active_handlers())
+
+    def process_message(self, message: dict[str, Any]) -> None:
+        if message["type"] == "plate":
+            size, held = message["args"]
+            held = size if held is None else held
+            if message["value"] is None:  # a minibatch: all others hold theirs already
+                message["value"] = jnp.arange(held)
+            self.indices.append(message["value"])
+            self.sizes.append(held if self.is_batch else size)
+
+
+def look(model: Callable[..., Any], call: Call) -> Look:
+    """What ``model`` does with the arguments of a call."""
+    sites: dict[str, Any] = {}
+    checks: list[Callable[..., None]] = []
+    plates = _FirstRows()
+
+    def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), plates:
+            sites.update(call.run(handlers.trace(model).get_trace, arrays))
+        checks.extend(check for check, _ in waiting)
+        indices, plates.indices = plates.indices, []  # no tracer is left behind
+        return [values for _, values in waiting], indices
+
+    closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(call.arrays))
+    program = written_out(closed)
+    # The last results are the rows of plates, in their order.
+    rows = dict(zip(reversed(program.jaxpr.outvars), reversed(plates.sizes), strict=False))
+    captured = range(-len(program.consts), 0)
+    facts = Facts({var: size for var, size in rows.items() if not isinstance(var, Literal)})
+    known = [*captured, *range(len(call.arrays))]
+    _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
+    numbers = jax.tree.unflatten(jax.tree.structure(shapes), found)[0]
+    own = [
+        ArgumentCheck(check, tuple(of))
+        for check, of in zip(checks, numbers, strict=True)
+        if all(isinstance(number, int) and number >= 0 for number in of)
+    ]
+    read = {number: size for number, size in facts.read.items() if number >= 0}
+    return Look(sites, own, read, [program.consts[number] for number in facts.read if number < 0])
+
+
+# ---------------------------------------------------------------------------------------------- questions
+
+
+def check_values(found: Look, arrays: Sequence[Any]) -> None:
+    """The checks that the model makes of its arrays, of other values than it was traced with."""
+    for check, numbers in found.checks:
+        own = [arrays[number] for number in numbers]
+        if all(map(is_known, own)):
+            check(*map(np.asarray, own))
+
+
+def check_rows(found: Look, call: Call) -> None:
+    """Refuse an array that a model reads by the rows of a plate and that has fewer."""
+    for number, count in found.read.items():
+        held = jnp.shape(call.arrays[number])[0]
+        if held < count:
+            cure = "Pass one row for each datum: JAX would repeat the last one."
+            required = f"of {count} rows or more, as the plate that reads it"
+            fail(call.owners[number], required, f"{held} rows", cure)
+
+
+def sites_at(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace:
+    """Sites of a model that is about to run on these arguments, whose rows are checked unless it needs their values."""
+    call = call_of(model, args, kwargs)
+    try:
+        found = look(model, call)
+    except NEEDS_VALUES:
+        return abstract_trace(model, args, kwargs)
+    check_rows(found, call)
+    return found.sites
+
+
+def plate_of(sites: Trace, rows: int, num_data: int) -> str:
+    """The plate of a model that holds the rows of a batch: the one called "data", or the only one."""
+    plates = {name: site["args"] for name, site in sites.items() if site["type"] == "plate"}
+    found = [name for name, (size, held) in plates.items() if size == rows or (size, held) == (num_data, rows)]
+    if len(found) != 1 and "data" not in found:
+        required = f"one with a plate of the {rows} rows of a batch, called 'data' where there are others of that size"
+        cure = 'Write numpyro.plate("data", len(X)); in a stream X is the batch.'
+        fail("the model", required, f"plates {plates} (size, subsample_size)", cure)
+    return "data" if "data" in found else found[0]
+
+
+def minibatch(sites: Trace, rows: int) -> int | None:
+    """Rows of the minibatch that a model draws of its data; None where it takes them all."""
+    sizes = [site["args"] for site in sites.values() if site["type"] == "plate"]
+    drawn = {held for size, held in sizes if size == rows and held not in (None, size)}
+    if len(drawn) > 1:
+        fail("the model", "one with one size of minibatches", f"those of {sorted(drawn)} rows", "Use one data plate.")
+    return next(iter(drawn), None)
+
+
+def without_whole_gathers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, without the gathers of all rows of an array in their order.
+
+    A model that indexes its data by its plate does so too where the plate holds all that it is given. The compiler does
+    not see that this changes nothing, and for data in pieces on several devices it sends all rows to all of them.
+    """
+
+    def run(*arguments: Any) -> Any:
+        found = traced(function, *arguments)
+        program, _ = Facts({}).follow(found.program, {})
+        results = as_function(program)(*found.constants, *jax.tree.leaves(arguments))
+        return jax.tree.unflatten(found.structure, results)
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------- the walker
+
+
+class Facts:
+    """What is known of the values of a program, followed from its inputs to its results.
+
+    A fact is the number of the array that a value is, ``COUNTING`` or ``NEVER``. ``rows`` are the values that are
+    rows of plates, with the plates' sizes; ``read`` takes the number of each array that is read by them, with the
+    largest size of such a plate.
+    """
+
+    def __init__(self, rows: Mapping[Any, int]) -> None:
+        self.rows, self.read = rows, dict[int, int]()
+
+    def follow(self, program: Jaxpr, facts: dict[Any, Any]) -> tuple[Jaxpr, list[Any]]:
+        """The program without gathers of all rows, and what is known of its results; ``facts`` are of its inputs."""
+        same: dict[Any, Any] = {}
+        equations = []
+
+        def read(atom: Any) -> Any:
+            return atom if isinstance(atom, Literal) else same.get(atom, atom)
+
+        def known(atoms: Iterable[Any]) -> list[Any]:
+            return [None if isinstance(atom, Literal) else facts.get(atom) for atom in atoms]
+
+        for equation in program.eqns:
+            inputs = [read(atom) for atom in equation.invars]
+            before, kept = known(inputs), self._kept(equation, inputs, known(inputs))
+            if kept is not None:
+                same[equation.outvars[0]] = kept
+                continue
+            parameters = _loop_without_gathers(equation, before) if equation.primitive.name == "scan" else {}
+            equations.append(equation.replace(invars=inputs, params={**equation.params, **parameters}))
+            facts.update(dict.fromkeys(equation.outvars, _learnt(equation, before)))
+            facts.update((var, _RowsOfPlate(self.rows[var])) for var in equation.outvars if var in self.rows)
+        results = [read(atom) for atom in program.outvars]
+        return replaced(program, eqns=equations, outvars=results), known(results)
+
+    def _kept(self, equation: Any, inputs: list[Any], before: list[Any]) -> Any:
+        """The input that the result of an operation is, if it is one."""
+        name, params = equation.primitive.name, equation.params
+        if name == "select_n" and before[0] == NEVER:
+            return inputs[1]
+        if name != "gather" or before[1] != COUNTING:
+            return None
+        how = params["mode"]  # a user may ask for zeros, or NaN, where there is no row
+        by_rows = tuple(params["dimension_numbers"].start_index_map) == (0,)
+        is_plates = isinstance(before[1], _RowsOfPlate) and isinstance(before[0], int)
+        if is_plates and by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP:
+            self.read[before[0]] = max(before[1].size, self.read.get(before[0], 0))
+        return inputs[0] if _takes_all_rows(params, inputs) else None
+
+
+class _RowsOfPlate(str):
+    """The fact ``COUNTING`` of the rows of a plate, and how many rows an array must have that is read by them."""
+
+    def __new__(cls, size: int) -> "_RowsOfPlate":
+        fact = super().__new__(cls, COUNTING)
+        fact.size = size
+        return fact
+
+    size: int
+
+
+def _loop_without_gathers(equation: Any, before: list[Any]) -> dict[str, Any]:
+    """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
+    body, count = equation.params["jaxpr"], equation.params["num_consts"]
+    facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
+    return {"jaxpr": ClosedJaxpr(Facts({}).follow(body.jaxpr, facts)[0], body.consts)} if facts else {}
+
+
+def _learnt(equation: Any, before: list[Any]) -> Any:
+    """What is known of the result of an operation."""
+    if not equation.outvars:  # a callback
+        return None
+    name, result = equation.primitive.name, equation.outvars[0].aval
+    is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
+    if name == "iota":
+        return COUNTING if result.ndim == 1 and is_whole else None
+    if not before or before[0] != COUNTING:
+        return None
+    if name == "convert_element_type" or (name in RESHAPES and result.size == equation.invars[0].aval.size):
+        return before[0] if is_whole else None
+    zero = equation.invars[1] if name == "lt" else None
+    return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None
+
+
+def _takes_all_rows(params: dict[str, Any], inputs: list[Any]) -> bool:
+    """Whether a gather by counting indices has all rows of its array, in their order."""
+    array, rows, how = inputs[0].aval, inputs[1].aval, params["dimension_numbers"]
+    return (
+        rows.shape == (array.shape[0], 1)
+        and tuple(params["slice_sizes"]) == (1, *array.shape[1:])
+        and tuple(how.collapsed_slice_dims) == tuple(how.start_index_map) == (0,)
+        and tuple(how.offset_dims) == tuple(range(1, array.ndim))
+        and not how.operand_batching_dims
+    )

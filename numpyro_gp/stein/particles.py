@@ -1,0 +1,138 @@
+"""Where particles start: near a point, such as a MAP, or at given values; and whether they have fixed coordinates."""
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from numpyro.handlers import seed, trace
+
+from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
+from numpyro_gp.programs.private import mask_of
+
+
+@value_type(static=("scale",))
+class Around:
+    """Start every particle near one point: ``values`` plus ``scale`` times normal noise, both unconstrained.
+
+    ``values`` maps site names to constrained values without a particle axis, such as those of a MAP:
+    ``{name: v[0] for name, v in svgd.particles(params).items()}`` of a run with one particle, or
+    ``AutoDelta.median(params)``.
+    """
+
+    values: Any
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, Mapping):
+            got = f"a {type(self.values).__name__}"
+            fail("values", "a dictionary of site names to values", got, "{'noise': 0.1}.", TypeError)
+        check_nonnegative("scale", self.scale)
+
+
+def check_start(init_particles: object) -> None:
+    """Refuse what is no description of a start."""
+    if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
+        got = f"a {type(init_particles).__name__}"
+        cure = "Use the names of the sites as keys."
+        fail("init_particles", "a dictionary of arrays, or Around(values)", got, cure, TypeError)
+
+
+def starting_values(
+    key: Array, start: Mapping[str, Any] | Around, drawn: dict[str, Array], transforms: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Constrained starting values ``(n, ...)`` by site: those asked for, and the drawn ones for all other sites.
+
+    ``transforms`` are those from unconstrained to constrained values.
+    """
+    near = isinstance(start, Around)
+    given = start.values if near else start
+    unknown = sorted(set(given) - set(drawn))
+    if unknown:
+        fail("init_particles", f"values of latent sites among {sorted(drawn)}", f"{unknown}", "Check the spelling.")
+    values = dict(drawn)
+    for number, site in enumerate(sorted(given)):
+        values[site] = _checked(site, given[site], drawn[site], near)
+        free = transforms[site].inv(values[site])
+        when_known(functools.partial(_check_inside, site), values[site], free)
+        if near:
+            noise = random.normal(random.fold_in(key, number), free.shape, free.dtype)
+            values[site] = transforms[site](free + jnp.asarray(start.scale, free.dtype) * noise)
+    return values
+
+
+def _check_inside(site: str, value: np.ndarray, free: np.ndarray) -> None:
+    outside = ~np.isfinite(free.reshape(free.shape[0], -1)).all(axis=1)
+    if outside.any():
+        wrong = f"{value[outside.argmax()]} at particle {outside.argmax()}"
+        fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
+
+
+def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
+    """A given value with the shape of the drawn ones, and its own precision (NumPyro draws in the default one)."""
+    name, value = f"init_particles[{site!r}]", jnp.asarray(given)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        value = value.astype(drawn.dtype)
+    wanted = drawn.shape[1:] if near else drawn.shape
+    if value.shape != wanted:
+        what = "one value for all particles" if near else f"the {drawn.shape[0]} particles on the first axis"
+        fail(name, f"of shape {wanted}, {what}", f"shape {value.shape}", "Pass constrained values.")
+    check_finite(name, value)
+    return jnp.broadcast_to(value, drawn.shape)
+
+
+def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs: dict) -> None:
+    """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed.
+
+    Warn of masks over the rows of a minibatch, of which a step knows its own alone.
+    """
+    hidden: set[str] = set()
+
+    def bounds(key: Array) -> dict[str, list[Array]]:
+        sites = trace(seed(model, key)).get_trace(*args, **kwargs)
+        latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        hidden.update(n for n, s in latent.items() if mask_of(s["fn"]) is not True and _is_cut(s, sites))
+        leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}
+        return {name: [leaf for leaf in own if isinstance(leaf, jax.core.Tracer)] for name, own in leaves.items()}
+
+    sites = jax.eval_shape(bounds, key)
+    if hidden:
+        values, rows = ", ".join(sorted(hidden)), "Sample all rows (no subsample_size), or leave the hidden ones out."
+        message = f"handlers.mask stands over {values} in a plate of which a step sees some rows: what it hides is"
+        warnings.warn(f"{message} repelled and never drawn back, and the others' spread shrinks. {rows}", stacklevel=4)
+    if not any(sites.values()):
+        return
+    one, other = (jax.jit(bounds)(own) for own in random.split(key))
+    for name in one:
+        for pair in zip(one[name], other[name], strict=True):
+            when_known(functools.partial(_check_fixed, name), *pair)
+
+
+def _is_cut(site: dict[str, Any], sites: dict[str, Any]) -> bool:
+    """Whether a site stands in a plate that draws some of its rows."""
+    return any(frame.size != sites[frame.name]["args"][0] for frame in site["cond_indep_stack"])
+
+
+def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
+    if np.any(bound != other):
+        cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
+        fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
+
+
+def check_resumed(given: Any, like: Any) -> None:
+    """Refuse a state of other particles, sites, optimiser or metric than those of the engine, whose are ``like`` it."""
+    there, here = (
+        {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(state.optim_state)}
+        for state in (given, like)
+    )
+    for name in (*here, *there):
+        if there.get(name) != here.get(name):
+            shapes = [shape.get(name, "none") for shape in (there, here)]
+            required = "of an engine with as many particles and the same model, optimiser and metric"
+            got = f"one with {shapes[0]} for {shapes[1]} at optim_state{name}"
+            fail("init_state", required, got, "Pass result.state of a run of such an engine.")

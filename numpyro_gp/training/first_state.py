@@ -1,0 +1,118 @@
+"""The state in which a fit starts: ``init`` of its engine as one program, and what may be wrong with it."""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpyro.infer import SVI
+from numpyro.primitives import Messenger
+
+from numpyro_gp.arrays import Array, is_key
+from numpyro_gp.checks import fail
+from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.private import is_used, unused
+from numpyro_gp.programs.set_up import abstract_trace, in_one_program
+from numpyro_gp.rows.call import argument_names
+from numpyro_gp.rows.feeds import Feed
+from numpyro_gp.training.engines import family
+from numpyro_gp.training.faults import all_finite
+
+REMEDY = (
+    "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "
+    "or priors that keep the parameters away from zero and infinity."
+)
+
+
+def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, feed: Feed) -> Any:
+    """``engine.init``, with Python numbers in the state made into arrays of a definite type.
+
+    A used guide would start where its first key and data put it: a copy of it starts in its place, and the guide stays
+    as the first call left it.
+    """
+    names = argument_names(engine.init)
+    options = {} if init_params is None else {"init_params": init_params}
+    if options and "init_params" not in names:
+        cure = "Set starting values in the guide (init_loc_fn) instead."
+        fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
+    if options and not isinstance(init_params, Mapping):
+        cure = 'Pass {"name": value}.'
+        fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
+    horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
+    own = engine
+    if isinstance(engine, SVI) and is_used(engine.guide):
+        own = copy.copy(engine)
+        own.guide = unused(engine.guide)
+
+    def start() -> Any:
+        with feed.opened(feed.arrays()) as (args, kwargs):
+            state = own.init(key, *horizon, *args, **options, **kwargs)
+        return jax.tree.map(
+            lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+        )
+
+    try:
+        state = in_one_program(start, own) if family(engine).can_be_traced else start()
+    except (IndexError, TypeError):
+        check_plates(engine, feed)
+        raise
+    except (ValueError, RuntimeError) as error:
+        # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
+        if "got invalid" in str(error) or "Cannot find valid initial parameters" in str(error):
+            error.add_note(f"The model is not finite at its initial values, before step 0. {REMEDY}")
+        raise
+    if own is not engine:  # all but the guide is as its own start would have left it
+        vars(engine).update({**vars(own), "guide": engine.guide})
+    check_names(engine, state, init_params)
+    return state
+
+
+def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) -> None:
+    """Refuse starting values of nothing: NumPyro's ``SVI`` would leave them out without a word."""
+    if not init_params or not isinstance(engine, SVI):  # what the names of another engine mean is for it to say
+        return
+    names = [*engine.get_params(state), *(getattr(state, "mutable_state", None) or {})]
+    if unknown := [name for name in init_params if name not in names]:
+        cure = "Latent sites have no parameter of their own: name those that the guide makes for them."
+        fail("init_params", f"values of parameters of the model and guide: {names}", f"{unknown}", cure)
+
+
+class Subsampled(Messenger):
+    """Notes the size of each minibatch before its rows are drawn."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.sizes: dict[str, Any] = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "plate":
+            self.sizes[msg["name"]] = msg["args"][1]
+
+
+def check_plates(engine: Any, feed: Feed) -> None:
+    """Refuse minibatches without rows, once a start has failed: NumPyro's plate would look for the first of them."""
+    if not callable(getattr(engine, "model", None)):
+        return
+    plates = Subsampled(engine.model)
+    # Whatever it is, the start has raised it already.
+    with suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
+        abstract_trace(plates, args, {**kwargs, **feed.call.static})
+    for name, size in plates.sizes.items():
+        if isinstance(size, (int, np.integer)) and size < 1:
+            cure = "Correct what the fit gives its model, such as batch=."
+            fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
+
+
+def look_at_start(engine: Any, state: Any) -> tuple[dict[str, Any], bool]:
+    """The parameters of a state, and whether they are all finite."""
+
+    def look(state: Any) -> tuple[dict[str, Any], Array]:
+        params = engine.get_params(state)
+        return params, all_finite(params)
+
+    params, is_finite = run(look, state)
+    return params, bool(is_finite)

@@ -1,0 +1,188 @@
+"""Recipes for additive sites: their starts, the natural step on the mean, and the optima they reach."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+from scipy.optimize import minimize
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Basis, BlockDiagonal, Structured
+from numpyro_gp.guides.structured import natural_mean
+from numpyro_gp.guides.natural import is_natural, natural_to_mean
+from numpyro_gp.likelihoods import Bernoulli, Gaussian
+from numpyro_gp.sites import InducingPrior
+from tests.oracles.additive import additive_basis_of
+from tests.oracles.vectors import cases
+
+RECIPES = {
+    "block_diagonal": (ngp.guides.block_diagonal, {"f/mean", "f/c0/scale_tril", "f/c1/scale_tril", "f/c2/scale_tril"}),
+    "structured": (lambda **o: ngp.guides.structured(2, **o), {"f/mean", "f/W"}),
+    "block_low_rank": (
+        lambda **o: ngp.guides.block_low_rank(2, **o),
+        {"f/mean", "f/W", "f/c0/precision_tril", "f/c1/precision_tril", "f/c2/precision_tril"},
+    ),
+}
+
+
+def prior(number=0, dtype=jnp.float64):
+    basis = additive_basis_of(cases("additive")[number], 1e-6, dtype)
+    return InducingPrior("f", basis, (basis.size,))
+
+
+def run(recipe, site, seed=0):
+    with handlers.seed(rng_seed=seed), handlers.trace() as trace:
+        belief = recipe("f", site)
+    return belief, {name: message["value"] for name, message in trace.items()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("natural", [False, True])
+def test_starts_and_names(name, natural):
+    """The start is the prior, up to a small W that is not zero and not the same for another key."""
+    factory, names = RECIPES[name]
+    belief, params = run(factory(natural=natural), prior(dtype=jnp.float32))
+    assert belief.dtype == jnp.float32
+    if not natural:
+        assert set(params) == names
+    assert any(is_natural(key) for key in params) == natural
+    assert 0 <= float(belief.kl(prior(dtype=jnp.float32).basis)) < 0.1
+    if "f/W" in params:
+        assert np.all(params["f/W"] != 0)
+        assert np.all(params["f/W"] != run(factory(), prior(dtype=jnp.float32), 1)[1]["f/W"])
+    assert pickle.loads(pickle.dumps(factory(natural=natural)))
+
+
+def bound(belief, basis, case, likelihood, y):
+    seen = likelihood.expected_log_prob(jnp.asarray(y), *belief.marginals(basis, jnp.asarray(case["X"]))).sum()
+    return seen - belief.kl(basis)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", cases("additive"))
+@pytest.mark.parametrize("kind", ["structured", "block_low_rank"])
+def test_a_plain_step_on_the_mean_is_the_natural_step(case, kind):
+    """``m + rho S (A g - m)`` with a dense S; the ordinary gradient step (S = I) is off by more than 0.01."""
+    basis, W, rho = additive_basis_of(case), jnp.asarray(case["W"]), 0.3
+    blocks = tuple(jnp.asarray(case[f"component{c}/precision_chol"]) for c in range(3))
+    build = Structured if kind == "structured" else lambda m, W: ngp.beliefs.BlockLowRank(m, blocks, W)
+    y, likelihood = (case["y"] > 0).astype(float), Bernoulli("probit")
+
+    def loss(mean):
+        return -bound(build(natural_mean(mean, build(mean, W)), W), basis, case, likelihood, y)
+
+    mean = jnp.asarray(case["m"])
+    stepped = mean - rho * jax.grad(loss)(mean)
+    precision = np.eye(basis.size)
+    if kind == "block_low_rank":
+        for at, block in zip(basis.slices, blocks):
+            precision[at, at] = block @ block.T
+    S = np.linalg.inv(precision + case["W"] @ case["W"].T)
+    X = jnp.asarray(case["X"])
+    variance = build(mean, W).marginals(basis, X).variance
+    A = basis.features(X)
+    slope = jax.grad(lambda m: likelihood.expected_log_prob(jnp.asarray(y), m, variance).sum())(A.T @ mean)
+    np.testing.assert_allclose(stepped, mean + rho * S @ (A @ slope - mean), atol=1e-9)
+    assert np.abs(stepped - (mean + rho * (A @ slope - mean))).max() > 0.01
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", cases("additive"))
+def test_a_step_of_one_at_the_best_W_lands_on_the_best_mean(case):
+    basis = additive_basis_of(case)
+    W = basis.features(jnp.asarray(case["X"])) / np.sqrt(case["noise"])
+    likelihood = Gaussian(np.sqrt(case["noise"]))
+    loss = lambda m: -bound(Structured(natural_mean(m, Structured(m, W)), W), basis, case, likelihood, case["y"])  # noqa: E731
+    start = jnp.asarray(case["m"])
+    np.testing.assert_allclose(start - jax.grad(loss)(start), case["optimal/m"], atol=1e-7)
+
+
+def mean_field_optimum(basis, case):
+    """The best `BlockDiagonal`, by natural steps on one block after the other (each exact)."""
+    likelihood = Gaussian(np.sqrt(case["noise"]))
+    A = [np.asarray(block) for block in basis.blocks(jnp.asarray(case["X"]))]
+    precisions = [np.eye(len(one)) + one @ one.T / case["noise"] for one in A]
+    means = [np.zeros(len(one)) for one in A]
+    for _ in range(400):
+        for c, one in enumerate(A):
+            rest = case["y"] - sum(A[e].T @ means[e] for e in range(len(A)) if e != c)
+            means[c] = np.linalg.solve(precisions[c], one @ rest / case["noise"])
+    factors = tuple(natural_to_mean(jnp.zeros(len(P)), jnp.asarray(P))[1] for P in precisions)
+    return bound(BlockDiagonal(jnp.asarray(np.concatenate(means)), factors), basis, case, likelihood, case["y"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", cases("additive"))
+def test_rank_n_trains_to_the_exact_optimum_and_beats_mean_field(case):
+    """From the small random start of the recipe, by its ordinary gradients; from W = 0 it could not."""
+    basis, size = additive_basis_of(case), len(case["y"])
+    start, params = run(ngp.guides.structured(size), InducingPrior("f", basis, (basis.size,)))
+    likelihood, shape = Gaussian(np.sqrt(case["noise"])), params["f/W"].shape
+
+    @jax.jit
+    def loss(flat):
+        belief = Structured(flat[: basis.size], flat[basis.size :].reshape(shape))
+        return -bound(belief, basis, case, likelihood, case["y"])
+
+    flat = np.concatenate([start.mean, start.W.ravel()])
+    found = minimize(
+        jax.jit(jax.value_and_grad(loss)),
+        flat,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 5000, "maxfun": 9000, "ftol": 1e-15, "gtol": 1e-8},
+    )
+    np.testing.assert_allclose(-found.fun, case["optimal/elbo_gaussian"], atol=1e-4)
+    assert mean_field_optimum(basis, case) < -found.fun - 0.05
+
+
+@pytest.mark.parametrize("case", cases("additive"))
+def test_the_start_from_inputs_is_the_best_low_rank_part(case):
+    """At rank N it is the exact precision; at rank 2 it is the leading part (a random start is off by > 0.5)."""
+    basis, X = additive_basis_of(case), case["X"]
+    site = InducingPrior("f", basis, (basis.size,))
+    full, _ = run(ngp.guides.structured(len(X), inputs=X, curvature=1 / case["noise"]), site)
+    exact = basis.features(jnp.asarray(X))
+    np.testing.assert_allclose(full.W @ full.W.T, exact @ exact.T / case["noise"], rtol=1e-9, atol=1e-9)
+    values = np.linalg.svd(exact / np.sqrt(case["noise"]), compute_uv=False)
+    two, _ = run(ngp.guides.structured(2, inputs=X, curvature=1 / case["noise"]), site)
+    np.testing.assert_allclose(np.linalg.norm(two.W, axis=0), values[:2], rtol=1e-9)
+    more, _ = run(ngp.guides.structured(len(X) + 2, inputs=X, curvature=1 / case["noise"]), site)
+    assert np.all(np.linalg.norm(more.W, axis=0) > 0)
+
+
+def test_a_given_start():
+    site = prior()
+    W = np.ones((site.event_shape[0], 2))
+    np.testing.assert_array_equal(run(ngp.guides.structured(2, W=W), site)[0].W, W)
+    with pytest.raises(ValueError, match=r"W of the recipe for 'f' must be of shape \(13, 3\)"):
+        run(ngp.guides.structured(3, W=W), site)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ngp.guides.structured(0), ValueError, "rank must be at least 1"),
+        (lambda: ngp.guides.block_low_rank(1.5), TypeError, "rank must be a whole number"),
+        (lambda: ngp.guides.block_diagonal(scale=0.0), ValueError, "scale must be positive"),
+        (
+            lambda: ngp.guides.structured(1, W=np.ones((2, 1)), inputs=np.ones((2, 1))),
+            ValueError,
+            "inputs must be left",
+        ),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_single_process_is_refused(name):
+    basis = Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.linspace(0.0, 1.0, 3)[:, None])
+    with pytest.raises(TypeError, match="the site 'f' must be an additive_gp"):
+        run(RECIPES[name][0](), InducingPrior("f", basis, (3,)))

@@ -1,0 +1,106 @@
+"""Nodes and weights against exact moments and SciPy's adaptive rule."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import integrate, stats
+
+from numpyro_gp.likelihoods.rules import (
+    composite_rule,
+    gauss_hermite,
+    graded_rule,
+    quasi_normal,
+    spread_points,
+    tensor_hermite,
+)
+
+
+def double_factorial(n):
+    return float(np.prod(np.arange(n, 0, -2)))
+
+
+def test_hermite_integrates_moments_up_to_its_degree():
+    nodes, weights = gauss_hermite(10)
+    for power in range(0, 20, 2):  # rejects physicists' nodes: their second moment is 1/2
+        assert_allclose(weights @ nodes**power, double_factorial(power - 1) if power else 1.0, rtol=1e-12)
+        assert_allclose(weights @ nodes ** (power + 1), 0.0, atol=1e-6)
+
+
+def test_rules_are_built_once_and_are_numpy():
+    assert gauss_hermite(20)[0] is gauss_hermite(20)[0]
+    assert all(isinstance(part, np.ndarray) for part in (*gauss_hermite(3), *tensor_hermite(3, 2), *quasi_normal(2)))
+
+
+def test_number_of_nodes_is_checked():
+    with pytest.raises(ValueError, match="num must be at least 1, but got 0"):
+        gauss_hermite(0)
+
+
+def test_tensor_rule_has_exact_mixed_moments():
+    nodes, weights = tensor_hermite(6, 3)
+    assert nodes.shape == (216, 3)
+    assert weights.shape == (216,)
+    assert_allclose(weights @ (nodes[:, 0] ** 2 * nodes[:, 1] ** 4 * nodes[:, 2] ** 2), 3.0, rtol=1e-12)
+    assert_allclose(weights @ (nodes[:, 0] * nodes[:, 1]), 0.0, atol=1e-14)
+
+
+def test_quasi_normal_points_are_finite_and_near_standard_normal():
+    nodes, weights = quasi_normal(5)
+    assert np.isfinite(nodes).all()
+    assert_allclose(weights @ nodes, 0.0, atol=1e-12)
+    assert_allclose(nodes.T @ (weights[:, None] * nodes), np.eye(5), atol=1e-12)
+    # Not a moment that the construction makes exact: E exp(z) along the diagonal.
+    assert_allclose(weights @ np.exp(nodes.sum(1) / np.sqrt(5)), np.exp(0.5), rtol=0.02)
+
+
+def test_composite_rule_integrates_normal_moments():
+    z, weights = composite_rule(jnp.array([[0.3, -50.0], [7.0, 0.0]]))
+    assert z.shape == weights.shape == (2, 64)
+    assert_allclose(jnp.sum(weights, -1), 1.0, atol=1e-9)  # a missing half width gives 2
+    assert_allclose(jnp.sum(weights * z**2, -1), 1.0, atol=5e-9)
+    assert_allclose(jnp.sum(weights * z, -1), 0.0, atol=1e-9)
+
+
+def test_spread_points_turns_by_the_factor():
+    rng = np.random.default_rng(3)
+    mean, factor = rng.normal(size=(4, 2)), np.tril(rng.normal(size=(4, 2, 2)))
+    nodes, weights = tensor_hermite(5, 2)
+    points = spread_points(jnp.asarray(mean), jnp.asarray(factor), nodes)
+    assert points.shape == (25, 4, 2)
+    centred = np.asarray(points) - mean
+    assert_allclose(
+        np.einsum("k,kni,knj->nij", weights, centred, centred), factor @ factor.swapaxes(-1, -2), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("ratio", [0.1, 30.0, 1e3, 1e6])
+def test_graded_rule_takes_logarithms_and_powers_over_decades(ratio):
+    """Of eight nodes between 30 widths and 2 standard deviations the logarithm is off by 1e-2 at the last ratio."""
+    z, weights = graded_rule(jnp.array([0.5, 30.0]), jnp.array([1 / ratio, 1 / ratio]))
+    assert_allclose(jnp.sum(weights, -1), 1.0, atol=2e-6)
+    assert_allclose(jnp.sum(weights * z**2, -1), 1.0, atol=2e-6)
+    for fun in (lambda u: np.log1p(u**2), lambda u: (1 + u**2) ** -0.75):
+        # In the logarithm of the distance, to either side.
+        sides = [
+            integrate.quad(
+                lambda t, side=side, fun=fun: (
+                    fun(np.exp(t) * ratio) * np.exp(t) * stats.norm.pdf(0.5 + side * np.exp(t))
+                ),
+                -25.0 - np.log(ratio),
+                3.0,
+                points=[-np.log(ratio), 0.0],
+                limit=500,
+                epsrel=1e-11,
+            )[0]
+            for side in (-1, 1)
+        ]
+        found = np.sum(weights[0] * fun((z[0] - 0.5) * ratio))
+        assert_allclose(found, sum(sides), rtol=2e-6)
+
+
+def test_graded_rule_of_what_is_wide_is_that_of_a_normal():
+    """A latent variance of zero makes every width 1e154."""
+    z, weights = graded_rule(jnp.array([0.0, 0.5]), jnp.array([1e154, 1e6]))
+    for power, moment in ((0, 1.0), (1, 0.0), (2, 1.0)):
+        assert_allclose(jnp.sum(weights * z**power, -1), moment, atol=1e-6)

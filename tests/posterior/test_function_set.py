@@ -1,0 +1,212 @@
+"""Functions of a posterior: fixed for good, from every engine, with the moments of the process."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from tests.optimised import optimised
+from tests.oracles.vectors import cases
+
+CASE = cases("collapsed")[0]
+DATA, Y, NEW = jnp.asarray(CASE["X"]), jnp.asarray(CASE["y"]), jnp.asarray(CASE["Xs"])
+Z = DATA[:4]
+
+
+def model(X, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.3))
+    level = numpyro.sample("level", dist.Normal())
+    f = ngp.gp("f", ngp.kernels.Matern52(1.2, lengthscale), Z, mean=lambda X: level + 0.0 * X[..., 0], outputs=2)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.HeteroscedasticGaussian(), obs=y)
+
+
+DRAWS = {
+    "f": 0.3 * np.random.default_rng(0).normal(size=(6, 2, 4)),
+    "lengthscale": jnp.linspace(0.6, 1.2, 6),
+    "level": jnp.arange(6.0),
+}
+POSTERIOR = ngp.Posterior.from_mcmc(model, DRAWS)
+
+
+@pytest.fixture(scope="module")
+def functions():
+    return POSTERIOR.functions(jax.random.key(0), 6, NEW, num_features=64)
+
+
+@pytest.mark.long
+def test_a_function_is_the_same_whatever_rows_come_together(functions):
+    f, order = functions, jnp.array([3, 0, 2, 1])
+    values = f(NEW)
+    assert values.shape == (6, 4, 2)
+    assert len(f) == 6
+    np.testing.assert_allclose(f(NEW[order]), values[:, order], rtol=1e-9)
+    np.testing.assert_allclose(jnp.concatenate([f(row[None]) for row in NEW], axis=1), values, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(lambda f, X: f(X))(f, NEW), values, rtol=1e-9)
+    np.testing.assert_allclose(f[2](NEW), values[2], rtol=1e-9)
+    np.testing.assert_allclose(f(jnp.broadcast_to(NEW, (6, *NEW.shape))), values, rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(lambda x: f(x[None])[:, 0], out_axes=1)(NEW), values, rtol=1e-9)
+    again = POSTERIOR.functions(jax.random.key(0), 6, DATA, num_features=64)
+    np.testing.assert_allclose(again(NEW), values, rtol=1e-9)
+    # Means differ by the level of each draw: a mean function that closes over a site keeps the value of its draw.
+    np.testing.assert_allclose(values.mean(axis=(1, 2)), jnp.arange(6.0), atol=1.5)
+
+
+@pytest.mark.long
+def test_gradient_is_that_of_each_function(functions):
+    step = jnp.zeros(NEW.shape[1]).at[0].set(1e-5)[None]
+    wanted = (functions(NEW + step) - functions(NEW - step)) / 2e-5
+    np.testing.assert_allclose(functions.gradient(NEW)[..., 0], wanted, atol=1e-6)
+    total = jax.grad(lambda X: jnp.sum(functions(X)))(NEW)
+    np.testing.assert_allclose(total, jnp.sum(functions.gradient(NEW), axis=(0, 2)), rtol=1e-8)
+
+
+def sparse(X, y=None):
+    f = ngp.gp("f", ngp.kernels.Matern52(1.2, 0.7), Z.astype(X.dtype), mean=0.5, jitter=1e-4)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def exact(X, y=None):
+    numpyro.sample("none", dist.Normal())
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.2, 0.7), X, 0.1, obs=y.astype(X.dtype))
+
+
+def is_close(draws, mean, covariance, level=5.0):
+    """Moments of draws (S, N) within Monte Carlo error of those wanted, in standard errors."""
+    count, scale = len(draws), np.sqrt(np.diagonal(covariance))
+    assert np.max(np.abs(draws.mean(0) - mean) / scale) < level / count**0.5
+    error = np.sqrt((np.outer(scale, scale) ** 2 + np.asarray(covariance) ** 2) / count)
+    assert np.max(np.abs(np.cov(draws.T) - covariance) / error) < level
+
+
+KERNEL = ngp.kernels.Matern52(1.2, 0.7)
+VALUE = 0.5 * jnp.arange(4.0)
+
+
+def process_of(name, dtype):
+    """A posterior whose draws are all of one process, the arguments of its model, and that process."""
+    if name == "exact":
+        posterior = ngp.Posterior.from_mcmc(exact, {"none": jnp.zeros(2000)})
+        return posterior, (DATA.astype(dtype), Y), ngp.gp_regression("y", KERNEL, DATA, 0.1, obs=Y)
+    belief = ngp.beliefs.Coupled(VALUE.astype(dtype), 0.3 * jnp.eye(4, dtype=dtype))
+    value = {"point": VALUE, "belief": belief}[name]
+    with numpyro.handlers.substitute(data={"f": value}):
+        f = ngp.gp("f", KERNEL, Z, mean=0.5, jitter=1e-4)
+    if name == "point":
+        draws = {"f": jnp.broadcast_to(VALUE, (2000, 4)).astype(dtype)}
+        return ngp.Posterior.from_mcmc(sparse, draws), (DATA.astype(dtype),), f
+    guide = lambda *args: numpyro.sample("f", ngp.Belief(belief))  # noqa: E731
+    return ngp.Posterior.from_svi(sparse, guide, {}), (DATA.astype(dtype),), f
+
+
+# On inducing inputs, near them and far away.
+PLACES = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("name", ["point", "belief", "exact"])
+def test_moments_are_those_of_the_process(name, dtype):
+    """2000 functions of 256 features; starved variances, or a prior without its correction, are 20 errors away."""
+    posterior, args, f = process_of(name, dtype)
+    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES.astype(dtype))
+    assert found.dtype == dtype
+    at = PLACES.astype(dtype).astype(jnp.float64)
+    is_close(np.asarray(found, float), f(at).mean, f.process.joint(f.basis, at).covariance)
+
+
+def many_draws(dtype, thousands):
+    """Functions of 4096 features at `PLACES`, a thousand at a time, with the moments of `joint` there."""
+    posterior, args, f = process_of("belief", dtype)
+    at, keys = PLACES.astype(dtype), jax.random.split(jax.random.key(2), thousands)
+    parts = [posterior.functions(key, 1000, *args, num_features=4096)(at) for key in keys]
+    joint = f.joint(at.astype(jnp.float64))
+    return np.concatenate(parts), np.asarray(joint.mean), np.asarray(joint.covariance_matrix)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("dtype", "thousands"), [("float64", 10), ("float32", 3)])
+def test_thousands_of_draws_of_4096_features_have_the_moments_of_joint(dtype, thousands):
+    """Error rate: 27 numbers at five standard errors each, 2e-5; of 10 000, means are held to 5 % of the deviation."""
+    draws, mean, covariance = optimised("tests.posterior.test_function_set", "many_draws", dtype, thousands)
+    assert draws.dtype == dtype
+    assert len(draws) == 1000 * thousands
+    is_close(draws.astype(float), mean, covariance)
+
+
+def deep(X, y=None):
+    f = ngp.gp("inner", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
+    h = f.draw("noise", X)
+    g = ngp.gp("outer", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z**2], axis=1))
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", g(h), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+@pytest.mark.long
+def test_layers_are_composed_and_particles_serve():
+    """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
+    values = {"inner": jnp.ones((3, 2, 4)), "outer": jnp.ones((3, 4))}
+    posterior = ngp.Posterior(deep, "stein", ngp.Posterior.from_mcmc(deep, values).source)
+    f, g = (posterior.functions(jax.random.key(2), 3, DATA, gp=name, num_features=32) for name in ("inner", "outer"))
+    hidden = f(NEW)
+    np.testing.assert_allclose(g(hidden), jnp.stack([g[s](hidden[s]) for s in range(3)]), rtol=1e-9)
+    with pytest.raises(ValueError, match="gp must be the name of one process of the model"):
+        posterior.functions(jax.random.key(2), 3, DATA)
+
+
+def additive(X, y=None):
+    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Linear(0.7)}
+    f = ngp.additive_gp("f", kernels, {"a": Z, "b": Z[:2]})
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+@pytest.mark.long
+def test_components_and_pickling():
+    posterior = ngp.Posterior.from_mcmc(additive, {"f": jnp.ones((3, 6))})
+    f = posterior.functions(jax.random.key(0), 3, DATA, num_features=8)
+    parts = f.components(NEW)
+    np.testing.assert_allclose(parts["a"] + parts["b"], f(NEW), rtol=1e-12)
+    again = pickle.loads(pickle.dumps(f))
+    np.testing.assert_allclose(again(NEW), f(NEW), rtol=1e-12)
+
+
+def plain(X, y=None):
+    f = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+@pytest.mark.long
+def test_kernels_without_features_remember_what_they_were_asked():
+    """The values of all rows at once, asked in two calls with rows again; the moments are those of the process."""
+    value = 0.5 * jnp.arange(4.0)
+    posterior = ngp.Posterior.from_mcmc(plain, {"f": jnp.broadcast_to(value, (400, 4))})
+    f, g = (posterior.functions(jax.random.key(0), 400, NEW) for _ in range(2))
+    assert len(f) == 400
+    first = f(NEW[:2])
+    both = f(jnp.concatenate([NEW[2:3], NEW[:2], NEW[2:3]]))
+    np.testing.assert_array_equal(both[:, 1:3], first)
+    np.testing.assert_array_equal(both[:, 0], both[:, 3])
+    np.testing.assert_allclose(g(NEW[:3]), f(NEW[:3]), rtol=1e-9)
+    with numpyro.handlers.substitute(data={"f": value}):
+        process = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
+    joint = process.joint(NEW[:3])
+    is_close(np.asarray(f(NEW[:3])), joint.mean, joint.covariance_matrix)
+    with pytest.raises(TypeError, match="X must be known numbers, as the kernel has no features"):
+        jax.jit(f)(NEW)
+
+
+def test_refusals(functions):
+    with pytest.raises(ValueError, match=r"X must be of shape \(N, D\), or \(6, N, D\) with inputs for each function"):
+        functions(jnp.zeros((5, 2, NEW.shape[1])))
+    with pytest.raises(ValueError, match="num_features"):
+        POSTERIOR.functions(jax.random.key(0), 2, NEW, num_features=0)
+    with pytest.raises(TypeError, match="arguments of the model"):
+        POSTERIOR.functions(jax.random.key(0), 2)

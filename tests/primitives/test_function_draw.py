@@ -1,0 +1,157 @@
+"""A function drawn from a process, and what `GaussianProcess.function` opens in a model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.primitives.function_draw import function_draw
+from tests.oracles.vectors import cases
+
+CASE = cases("collapsed")[0]
+DATA, Y, NEW = jnp.asarray(CASE["X"]), jnp.asarray(CASE["y"]), jnp.asarray(CASE["Xs"])
+Z = DATA[:4]
+WAVES = ngp.kernels.Periodic(1.3, 0.8, 3.0).on(0) + ngp.kernels.Linear(0.4)
+
+
+def moments(process, X):
+    """Mean and covariance of functions over their noise, by derivatives: everything is linear in it."""
+    shapes = {}
+
+    def value(noise):
+        def normal(name, shape):
+            shapes[name] = shape
+            return jnp.zeros(shape) if noise is None else noise[name]
+
+        return function_draw(process, jax.random.key(0), 40, normal)(X)
+
+    jax.eval_shape(lambda: value(None))
+    zeros = {name: jnp.zeros(shape) for name, shape in shapes.items()}
+    slopes = jax.tree.leaves(jax.jacrev(value)(zeros))
+    flat = jnp.concatenate([leaf.reshape(X.shape[0], -1) for leaf in slopes], axis=1)
+    return value(zeros), flat @ flat.T
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["exact", "exact with jitter", "noises", "collapsed"])
+def test_functions_of_conditioned_processes(kind):
+    """Their mean and covariance are those of the process; the mean function is in them."""
+    noise = jnp.linspace(0.05, 0.3, len(Y)) if kind == "noises" else 0.1
+    jitter = 1e-2 if kind == "exact with jitter" else None
+    f = ngp.gp_regression(
+        "y", WAVES, DATA, noise, mean=1.5, obs=Y, inducing=Z if kind == "collapsed" else None, jitter=jitter
+    )
+    mean, covariance = jax.jit(lambda: moments(f, NEW))()
+    np.testing.assert_allclose(mean, f(NEW).loc, atol=1e-9)
+    np.testing.assert_allclose(covariance, f.process.joint(f.basis, NEW).covariance, atol=1e-9)
+
+
+def open_function(seed=0, **options):
+    with handlers.seed(rng_seed=seed), handlers.trace() as trace:
+        f = ngp.gp("f", ngp.kernels.RBF(1.2, 0.8), Z, **options)
+        g = f.function("g")
+    return f, g, trace
+
+
+@pytest.mark.long
+def test_its_sites_are_standard_normal_noise():
+    f, g, trace = open_function(outputs=2)
+    assert set(trace) == {"f", "g/weights", "g/jitter", "g/value"}
+    assert trace["g/weights"]["value"].shape == (2, 256)
+    assert all(trace[name]["fn"].event_dim == 2 for name in trace)
+    assert g(NEW).shape == (len(NEW), 2)
+    assert g(NEW[None]).shape == (1, len(NEW), 2)
+    # At the inducing inputs the function passes through the point, up to the jitter.
+    np.testing.assert_allclose(g(Z), f.at_inducing().mean, atol=1e-2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_gradient_is_the_derivative_in_the_inputs(outputs):
+    _, g, _ = open_function(outputs=outputs, mean=lambda X: 0.3 * X[..., 0])
+    step = 1e-5 * jnp.eye(NEW.shape[1])
+    wanted = jnp.stack([(g(NEW + row[None]) - g(NEW - row[None])) / 2e-5 for row in step], axis=-1)
+    np.testing.assert_allclose(g.gradient(NEW), wanted, atol=1e-7)
+
+
+def test_components_add_up():
+    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Matern52(0.7, 1.0)}
+    with handlers.seed(rng_seed=0):
+        g = ngp.additive_gp("f", kernels, {"a": Z, "b": Z}, mean=2.0).predictor.function("g")
+    parts = g.components(NEW)
+    assert set(parts) == {"a", "b"}
+    np.testing.assert_allclose(parts["a"] + parts["b"] + 2.0, g(NEW), rtol=1e-12)
+
+
+def euler(X, y=None):
+    """A path through an unknown field: every step asks the one function where the last step ended."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.1))), GRID)
+    g = f.function("g", num_features=32)
+    step = lambda x, _: (x + 0.2 * g(x[None, :]), x[0])  # noqa: E731
+    _, path = jax.lax.scan(step, jnp.zeros(1), None, length=X.shape[0])
+    with numpyro.plate("data", X.shape[0]):
+        numpyro.sample("y", dist.Normal(path, 0.05), obs=y)
+
+
+GRID = jnp.linspace(-1.0, 2.0, 5)[:, None]
+TIMES = jnp.arange(8.0)[:, None]
+PATH = jnp.asarray(np.cumsum(0.15 * np.cos(0.2 * np.arange(8))))
+
+
+@pytest.mark.long
+def test_in_a_scan_under_svi_and_as_a_density():
+    guide = ngp.AutoGP(euler)
+    svi = SVI(euler, guide, numpyro.optim.Adam(0.03), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 150, TIMES, PATH, progress_bar=False)
+    assert np.isfinite(result.losses).all()
+    assert np.mean(result.losses[-20:]) < np.mean(result.losses[:10]) - 5
+    assert not any("g/" in name for name in result.params), "noise has no parameters"
+    with handlers.seed(rng_seed=0):
+        values = {name: s["value"] for name, s in handlers.trace(euler).get_trace(TIMES).items() if "fn" in s}
+    values = {name: value for name, value in values.items() if name not in ("data", "y")}
+    slopes = jax.jit(jax.grad(lambda v: log_density(euler, (TIMES, PATH), {}, v)[0]))(values)
+    assert all(np.isfinite(leaf).all() and np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(slopes))
+    # At a point the noise of a belief's value stands for nothing.
+    np.testing.assert_allclose(slopes["g/value"], -values["g/value"], rtol=1e-12)
+    posterior = ngp.Posterior.from_svi(euler, guide, result.params)
+    assert posterior.functions(jax.random.key(1), 3, TIMES, PATH)(GRID).shape == (3, 5)
+
+
+def test_refusals():
+    plain = lambda X1, X2: jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, -1))  # noqa: E731
+    with handlers.seed(rng_seed=0):
+        f = ngp.gp("f", plain, Z)
+        with pytest.raises(TypeError, match="kernel must be one with features, but got one without, at site 'f'"):
+            f.function("g")
+        with pytest.raises(TypeError, match="site must be the name of a sample site"):
+            f.function(3)
+        with pytest.raises(ValueError, match="num_features"):
+            f.function("g", num_features=0)
+
+
+@pytest.mark.long
+def test_members_of_plates_have_functions_of_their_own():
+    """Those of single processes at the same features and noise; at shared rows and at rows of each; derivatives too."""
+    kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
+    values, levels = jnp.linspace(-1.0, 1.0, 2 * len(Z)).reshape(2, -1), jnp.array([3.0, -3.0])
+    normal = lambda name, shape: jnp.broadcast_to(jnp.linspace(-1.0, 1.0, shape[-1]), shape)  # noqa: E731
+    with handlers.substitute(data={"f": values}), numpyro.plate("group", 2):
+        f = ngp.gp("f", kernels, Z, mean=levels)
+    both = function_draw(f, jax.random.key(0), 40, normal)
+    rows = jnp.stack([NEW, NEW + 0.3])
+    for g in range(2):
+        kernel = jax.tree.map(lambda leaf, g=g: leaf[g], kernels)
+        with handlers.substitute(data={"f": values[g]}):
+            one = function_draw(ngp.gp("f", kernel, Z, mean=levels[g]), jax.random.key(0), 40, normal)
+        np.testing.assert_allclose(both(NEW)[g], one(NEW), rtol=1e-9)
+        np.testing.assert_allclose(both(rows)[g], one(rows[g]), rtol=1e-9)
+        np.testing.assert_allclose(both.gradient(NEW)[g], one.gradient(NEW), rtol=1e-6)
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        assert f.function("g", num_features=8)(NEW).shape == (2, len(NEW))
+    assert trace["g/value"]["value"].shape == (2, len(Z))

@@ -1,0 +1,99 @@
+"""Which arguments are cut into chunks: the whole and the chunks must be one prediction."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.rows.cuts import row_axes
+
+N = 6
+X = np.linspace(0.0, 1.0, N)[:, None]
+EXPOSURE = np.exp(np.linspace(0.0, 2.0, N))
+KEY = jax.random.key(0)
+DRAWS = {"f": jnp.asarray(np.linspace(-1.0, 1.0, N))[None] + jnp.array([[0.0], [0.3]])}
+
+
+def indexed(X, extra=None, y=None, Z=X, table=None):
+    """A plate that indexes its data, with an exposure for each datum, alone or inside a dictionary."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), Z)
+    exposure = extra["exposure"][0] if isinstance(extra, dict) else extra
+    with numpyro.plate("data", X.shape[0]) as idx:
+        rate = f(X[idx])
+        shift = jnp.log(exposure[idx]) if exposure is not None else 0.0
+        shift = shift + (0.0 if table is None else table[jnp.round(X[:, 0]).astype(int)])
+        ngp.observe("y", numpyro.distributions.Normal(rate.loc + shift, rate.scale), ngp.likelihoods.Poisson(), obs=y)
+
+
+def direct(X, extra=None, y=None, Z=X):
+    """The same without indices: on a part of the rows the model runs only if both are cut."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), Z)
+    with numpyro.plate("data", X.shape[0]):
+        rate = f(X)
+        located = numpyro.distributions.Normal(rate.loc + jnp.log(extra), rate.scale)
+        ngp.observe("y", located, ngp.likelihoods.Poisson(), obs=y)
+
+
+CALLS = {
+    "indexed": (indexed, (X, EXPOSURE), {}),
+    "indexed, inducing inputs as long as the data": (indexed, (X, EXPOSURE), {"Z": X + 0.01}),
+    "in a dictionary": (indexed, (X, {"exposure": (EXPOSURE, "text")}), {}),
+    "direct": (direct, (X, EXPOSURE), {"Z": X + 0.01}),
+    "a table of as many entries as data": (indexed, (X, EXPOSURE), {"table": np.linspace(0.0, 1.0, N)}),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLS)
+def test_whole_is_chunked(name):
+    """An exposure that is not cut gives every chunk the first rows: 1.6 in place of 6.4 at the last ones."""
+    model, args, kwargs = CALLS[name]
+    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
+    whole = posterior.predict(KEY, *args, **kwargs)
+    for size in (1, 4):
+        part = posterior.predict(KEY, *args, chunk_size=size, **kwargs)
+        np.testing.assert_allclose(part.mean, whole.mean, rtol=1e-12)
+        np.testing.assert_allclose(part.variance, whole.variance, rtol=1e-12)
+    assert float(whole.mean[-1] / whole.mean[0]) > 5
+
+
+def test_rows_that_are_named_are_those_that_are_cut():
+    posterior = ngp.Posterior.from_mcmc(indexed, DRAWS)
+    whole = posterior.predict(KEY, X, EXPOSURE)
+    np.testing.assert_allclose(posterior.predict(KEY, X, EXPOSURE, rows=["X", "extra"], chunk_size=4).mean, whole.mean)
+
+
+def test_what_is_not_clear_is_refused():
+    posterior = ngp.Posterior.from_mcmc(indexed, DRAWS)
+
+    def both(X, extra, y=None):
+        indexed(X, extra / extra.sum(), y)
+
+    def captured(X, y=None):
+        indexed(X, jnp.asarray(EXPOSURE), y)
+
+    with pytest.raises(
+        ValueError, match=r"rows must be given, because it is not clear whether \['extra'\].*read row by"
+    ):
+        ngp.Posterior.from_mcmc(lambda X, extra: both(X, extra), DRAWS).predict(KEY, X, EXPOSURE, chunk_size=4)
+    with pytest.raises(ValueError, match=r"model must be given all arrays with rows as arguments.*closes over"):
+        ngp.Posterior.from_mcmc(captured, DRAWS).predict(KEY, X, chunk_size=4)
+    many = {"exposure": [EXPOSURE] * 6}
+    with pytest.raises(ValueError, match="6 more arrays of 6 rows"):
+        posterior.predict(KEY, X, many, chunk_size=4)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch", "expected"),
+    [
+        ([(10, 1), (10,), (4,)], (10,), (0, 10, {0: 0, 1: 0})),
+        ([(3, 10, 1), (10,), (3,)], (3, 10), (1, 10, {0: 1, 1: 0})),
+        ([(10, 1), (3, 10)], (3, 10), (1, 10, {0: 0, 1: 1})),
+        ([(5, 10, 1), (1, 10, 1)], (2, 5, 10), (2, 10, {0: 1, 1: 1})),  # inputs of members of the inner plate alone
+        ([(10, 7)], (10, 3), (0, 10, {0: 0})),  # outputs are on the right of the rows
+    ],
+)
+def test_axis_of_the_rows(shapes, batch, expected):
+    assert row_axes([np.zeros(shape) for shape in shapes], frozenset({0}), batch) == expected

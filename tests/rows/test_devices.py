@@ -1,0 +1,147 @@
+"""Eight devices and one: the same numbers, what devices send to one another, and what is refused."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from scipy import stats
+
+from numpyro_gp.rows.devices import Drawn, Placement, placement_of
+
+ENGINES = ["adam", "natural", "orthogonal", "additive", "deep", "svgd", "weighted"]
+# M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
+LARGEST = 18
+
+
+# What `tests.devices` says of them comes from a process of its own: one for all takes minutes.
+SHARES = ["weighted", "particles", "side by side", "both", "curved", "samples", "samples and rows"]
+SHARES += ["seven", "axis", "odd", "joint", "same axis"]
+
+
+@functools.cache
+def said(part):
+    """Everything that a process of eight devices says of rows, or of shares of particles and samples."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "tests.devices", part]
+    root = Path(__file__).parent.parent.parent
+    return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=590)
+
+
+def found(name):
+    done = said("shares" if name in SHARES else "rows")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}[name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_eight_devices_take_the_steps_of_one(engine):
+    """Three steps: parameters and losses to rounding. A device that is left out, or counted twice, moves them by 0.01."""
+    assert found(engine)["difference"] < 1e-9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", [*ENGINES, "minibatch"])
+def test_devices_send_sums_of_matrices_and_no_rows(engine):
+    """There are 32 rows of two columns, or 16 in a minibatch: rows that travel would be 32 numbers or more."""
+    kinds, largest = found(engine)["collectives"]
+    assert kinds == ["all-reduce"]
+    assert largest <= LARGEST
+
+
+@pytest.mark.long
+def test_arrays_in_pieces_streams_and_predictions():
+    for name in ("placed", "stream", "predicted"):
+        assert found(name) < 1e-9, name
+    assert found("shared") == 8  # devices that hold a piece of the predictions
+
+
+@pytest.mark.long
+def test_eight_devices_have_particles_of_their_own():
+    """Eight particles: those of the first device alone, or forces of other particles, move them by 0.01."""
+    assert found("particles")["difference"] < 1e-9
+    assert found("side by side") < 1e-9
+    assert found("both") < 1e-9
+    assert found("curved") < 1e-9  # in the coordinates of their averaged curvature
+    kinds, largest = found("particles")["collectives"]
+    assert kinds == ["all-gather"]
+    assert largest <= 8 * 3  # a score of all particles at one site
+
+
+@pytest.mark.long
+def test_devices_have_importance_samples_of_their_own():
+    """Eight samples of 32 rows: devices send sums over the samples of each row, where weights would be 256 numbers."""
+    for name, largest in (("samples", 32), ("samples and rows", LARGEST)):
+        assert found(name)["difference"] < 1e-9, name
+        assert found(name)["collectives"][0] == ["all-reduce"], name
+        assert found(name)["collectives"][1] <= largest, name
+    assert found("samples")["collectives"][1] == 32  # every device with all samples would send none of them
+
+
+@pytest.mark.long
+def test_each_device_draws_its_share_of_its_own_rows():
+    assert found("own")
+    assert stats.chisquare(found("counts")).pvalue > 1e-4
+    assert found("drawing")[1] <= 8  # whether each piece has its rows: no rows and no data
+    assert found("minibatch")["difference"] < 1e-9  # the first loss, of the same rows on one device
+    assert found("resumed") == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("ragged", "the data must be rows that divide among 8 devices, but got 31 rows. Leave 7 out"),
+        ("short", "the minibatch must be rows that divide among 8 devices, but got 12 rows"),
+        ("clash", "the data must be all that has 32 rows, where the model draws minibatches"),
+        ("columns", "sharding must be a NamedSharding of the first axis alone"),
+        ("kind", "sharding must be a NamedSharding of the first axis alone"),
+        ("explicit", "sharding must be of a mesh whose axes are all Auto"),
+        ("seven", "num_stein_particles must be a multiple of the 8 devices, but got 7."),
+        ("odd", "num_samples must be a multiple of the 2 devices, but got 3. Take as many for each device."),
+        (
+            "joint",
+            "sharding must be None for a model that samples a layer above its latent inputs, but got one with the",
+        ),
+        (
+            "same axis",
+            "over an axis of the mesh of particles or samples that these leave free, ['data'], but got ('samples',) of",
+        ),
+        ("axis", "Resource axis: rows"),  # by JAX, where the sharding is built
+    ],
+)
+def test_what_cannot_be_shared_is_refused(name, message):
+    assert found(name) is not None
+    assert message in found(name)
+
+
+def test_one_device_needs_no_placement_and_draws_as_many_would():
+    assert placement_of(None, [np.ones(3), jnp.ones(3), jnp.ones(())]) is None
+    assert jax.eval_shape(lambda x: x if placement_of(None, [x]) is None else 0, jnp.ones(3)).shape == (3,)
+    placement = Placement(
+        NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
+    )
+    assert (placement.pieces, placement.processes) == (1, [0])
+    placement.check_steps(3)  # nobody to differ from
+    tree = {"key": jax.random.key(3, impl="rbg"), "x": np.ones(2)}
+    copied = placement.copied(tree)
+    assert all(leaf.sharding == placement.copies for leaf in jax.tree.leaves(copied))
+    np.testing.assert_array_equal(jax.random.key_data(copied["key"]), jax.random.key_data(tree["key"]))
+    assert copied["key"].dtype == tree["key"].dtype
+    drawn = Drawn(jax.random.key(0), ((jnp.arange(8), 3.0), {"y": jnp.arange(8.0)}), (True, True), 4, placement)
+    first = [np.asarray(array) for array in drawn.arrays()]
+    np.testing.assert_array_equal(first[0], first[1])
+    assert (len(set(first[0])), int(first[2])) == (4, 4)
+    drawn.prefetch()
+    assert not np.array_equal(drawn.arrays()[0], first[0])
+    drawn.start(0)
+    np.testing.assert_array_equal(drawn.arrays()[0], first[0])

@@ -1,0 +1,283 @@
+"""Streams of batches: positions of the source, what ends a fit before its time, and what is refused."""
+
+import importlib
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.rows.feeds import Stream, Whole, abstract_trace, filled, layout_of
+from tests.oracles.engines import Countdown, engine, key, same
+
+fit_module = importlib.import_module("numpyro_gp.training.fit")
+KEY = key()
+
+# --- positions of the source, with an engine that compiles quickly
+
+DATA = np.random.default_rng(2).normal(size=20)
+
+
+def pieces(start=0):
+    """Batches of four, and the last but one of three, for ever."""
+    batches = [(DATA[:4],), (DATA[4:8],), (DATA[8:12],), (DATA[12:15],), (DATA[15:19],)]
+    return itertools.islice(itertools.cycle(batches), start, None)
+
+
+def simple(steps, batches, svi=None, **options):
+    return ngp.fit(KEY, svi or engine(), steps, **{"batches": batches, "num_data": 20, "progress": False, **options})
+
+
+@pytest.mark.long
+def test_iterators_functions_and_iterables_give_the_same_steps():
+    wanted = simple(7, pieces())
+    same(wanted, simple(7, pieces))
+    same(wanted, simple(7, list(itertools.islice(pieces(), 5))))  # gone through again
+    same(wanted, simple(7, (batch for (batch,) in pieces())))  # one array without its tuple
+    same(wanted, simple(7, ((jnp.asarray(batch),) for (batch,) in pieces())))
+
+
+@pytest.mark.long
+def test_a_resumed_fit_takes_the_batches_from_where_it_stopped(tmp_path):
+    wanted, path = simple(7, pieces), tmp_path / "run.npz"
+    first = simple(5, pieces, checkpoint=path)
+    same(wanted, simple(7, pieces, resume=first))
+    same(wanted, simple(7, pieces(5), resume=first))  # an iterator stands where its user put it
+    same(wanted, simple(7, pieces, checkpoint=path, resume=True))
+
+
+def test_a_source_that_writes_into_one_buffer():
+    def source():
+        buffer = np.empty(4)
+        for (batch,) in pieces():
+            buffer[: len(batch)] = batch
+            yield (buffer[: len(batch)],)
+            buffer[:] = np.nan
+
+    same(simple(7, pieces()), simple(7, source()))
+
+
+def test_a_memory_map_is_a_source(tmp_path):
+    stored = np.memmap(tmp_path / "y.bin", dtype=float, mode="w+", shape=(20,))
+    stored[:] = DATA
+    mapped = (stored[at : at + 4] for at in range(0, 20, 4))
+    same(simple(5, mapped), simple(5, (DATA[at : at + 4] for at in range(0, 20, 4))))
+
+
+def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypatch):
+    events, build = [], fit_module.compiled_loop
+
+    class Losses:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            events.append("wait")
+            return np.asarray(self.values)
+
+    def watched(*args):
+        advance = build(*args)
+
+        def run(*inputs):
+            events.append("step")
+            count, state, losses, healthy = advance(*inputs)
+            return count, state, Losses(losses), healthy
+
+        return run
+
+    def source():
+        for batch in pieces():
+            events.append("batch")
+            yield batch
+
+    monkeypatch.setattr(fit_module, "compiled_loop", watched)
+    simple(3, source())
+    assert events == ["batch", "step", "batch", "wait", "step", "batch", "wait", "step", "wait"]
+
+
+@pytest.mark.long
+def test_full_and_short_batches_share_one_program():
+    calls = []
+
+    def counted(y):
+        calls.append(1)
+        location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(location, 1.0), obs=y)
+
+    svi = SVI(counted, ngp.AutoGP(counted), optax.sgd(0.01), Trace_ELBO())
+    counts = []
+    for steps in (1, 2, 9):
+        assert simple(steps, pieces, svi).losses.shape == (steps,)
+        counts.append(len(calls))
+    assert counts[2] - counts[1] == counts[1] - counts[0]  # which plate, and checks of the first batch: no step
+
+
+def test_float32_stays_float32():
+    def small(y):
+        location = numpyro.param("location", jnp.zeros((), jnp.float32))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(location, jnp.ones((), jnp.float32)), obs=y)
+
+    svi = SVI(small, lambda y: None, optax.sgd(0.01), Trace_ELBO())
+    result = simple(5, ((batch.astype(np.float32),) for (batch,) in pieces()), svi)
+    assert result.params["location"].dtype == jnp.float32
+
+
+# --- what ends a fit before its time
+
+
+def broken(batch, at=3):
+    return (*itertools.islice(pieces(), at), batch)
+
+
+FAULTS = {
+    "end": (
+        lambda: pieces_that_end(3),
+        ValueError,
+        r"batches must be as many as there are steps, but got an end after 3",
+    ),
+    "type": (
+        lambda: iter(broken((DATA[:4].astype(np.float32),))),
+        TypeError,
+        r"batches\[3\]\[0\] must be of float64 with rows of shape \(\), as in the first .* but got float32",
+    ),
+    "columns": (lambda: iter(broken((DATA[:4, None],))), TypeError, r"but got float64 with rows of shape \(1,\)"),
+    "structure": (
+        lambda: iter(broken({"y": DATA[:4]})),
+        TypeError,
+        r"batches\[3\] must be of the structure of the first",
+    ),
+    "empty": (lambda: iter(broken((DATA[:0],))), ValueError, r"batches\[3\] must be non-empty, but got 0 rows"),
+    "longer": (
+        lambda: iter(broken((DATA[:5],))),
+        ValueError,
+        r"batches\[3\] must be of at most 4 rows.* but got 5 rows",
+    ),
+    "words": (
+        lambda: iter(broken((np.array(["a", "b"]),))),
+        TypeError,
+        r"batches\[3\] must be a tuple of arrays.* but got a tuple of ndarray",
+    ),
+    "nothing": (lambda: iter(broken(None)), TypeError, r"batches\[3\] must be a tuple of arrays"),
+    "user": (lambda: source_that_fails(), OSError, "the disk is gone"),
+}
+
+
+def pieces_that_end(count):
+    return itertools.islice(pieces(), count)
+
+
+def source_that_fails():
+    yield from pieces_that_end(3)
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_steps_before_a_fault_of_the_source_are_kept(fault, tmp_path):
+    source, kind, match = FAULTS[fault]
+    path, svi = tmp_path / "run.npz", engine()
+    with pytest.raises(kind, match=match) as info:
+        simple(7, source(), svi, checkpoint=path)
+    assert info.value.__notes__ == [f"After 3 of 7 steps, kept in .result and in {path}."]
+    same(info.value.result, simple(3, pieces(), svi))
+    same(simple(5, pieces, svi, resume=path), simple(5, pieces, svi, resume=info.value.result))
+
+
+def test_an_interrupt_while_the_source_is_read_keeps_the_steps():
+    def source():
+        yield from pieces_that_end(3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(ngp.training.FitInterrupted, match="Interrupted after 2 of 7 steps") as info:
+        simple(7, source())
+    same(info.value.result, simple(2, pieces()))
+
+
+def test_a_batch_that_is_not_finite_is_named_by_its_step():
+    with pytest.raises(ngp.training.NonFiniteLoss, match=r"Step 3 of 7 .*'y'") as info:
+        simple(7, iter(broken((np.full(4, np.nan),))))
+    assert (info.value.step, info.value.sites) == (3, ("y",))
+
+
+def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
+    build, calls = fit_module.compiled_loop, []
+
+    def lost(*args):
+        advance = build(*args)
+
+        def run(*inputs):
+            calls.append(1)
+            if len(calls) == 3:
+                raise jax.errors.JaxRuntimeError("INTERNAL: device lost")
+            return advance(*inputs)
+
+        return run
+
+    monkeypatch.setattr(fit_module, "compiled_loop", lost)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="device lost") as info:
+        simple(7, pieces())
+    assert info.value.result.losses.shape == (2,)
+
+
+def test_what_cannot_be_streamed_is_refused():
+    for wrong in (DATA, {"y": DATA}, 3):
+        with pytest.raises(TypeError, match="batches must be an iterable of batches, or a function of the number"):
+            simple(3, wrong)
+    for wrong, said in ((lambda: pieces(), "too many positional arguments"), (lambda step: None, "returns a NoneType")):
+        with pytest.raises(TypeError, match=f"batches must be a function of the number of steps done.*{said}"):
+            simple(3, wrong)
+    for wrong in ([], iter([])):
+        with pytest.raises(ValueError, match="batches must be as many as there are steps, but got an end after 0"):
+            simple(3, wrong)
+    with pytest.raises(ValueError, match=r"batches\[0\] must be free of arguments that are given beside it.*'y'"):
+        simple(3, [{"y": DATA[:4]}], y=DATA)
+    with pytest.raises(TypeError, match="num_data must be a whole number, but got None"):
+        simple(3, pieces(), num_data=None)
+    with pytest.raises(ValueError, match="num_data must be the number of all data, 4 or more, but got 3"):
+        simple(3, pieces(), num_data=3)
+    with pytest.raises(TypeError, match="svi_or_stein must be an engine with a model where batches are given"):
+        simple(3, pieces(), Countdown())
+    with pytest.raises(TypeError, match="args and kwargs must be arguments of the model"):
+        simple(3, ((batch, batch, batch) for (batch,) in pieces()))
+    with pytest.raises(TypeError, match=r"args and kwargs must be arguments of the model, .*num_data"):
+        ngp.fit(KEY, engine(), 3, DATA, num_data=20)
+
+
+def test_the_plate_of_the_batch_must_be_clear():
+    def model(y, sizes, names):
+        location = numpyro.param("location", 0.0)
+        for name, size in zip(names, sizes, strict=True):
+            numpyro.plate(name, size)
+        numpyro.sample("y", dist.Normal(location, 1.0).expand([4]).to_event(1), obs=y)
+
+    svi = SVI(model, lambda *args, **kwargs: None, optax.sgd(0.1), Trace_ELBO())
+    for sizes, names in (((), ()), ((7,), ("data",)), ((4, 4), ("a", "b"))):
+        with pytest.raises(
+            ValueError, match=r"the model must be one with a plate of the 4 rows of a batch, called 'dat"
+        ):
+            simple(3, pieces(), svi, sizes=sizes, names=names)
+    simple(1, pieces(), svi, sizes=(4, 4), names=("a", "data"))
+
+
+# --- the parts
+
+
+def test_parts_of_a_batch():
+    np.testing.assert_array_equal(filled(np.arange(3), 5), [0, 1, 2, 2, 2])
+    array = jnp.ones(3)
+    assert filled(array, 3) is array
+    assert layout_of("b", {"X": np.ones((3, 2), np.float32)}).arrays == {"['X']": (jnp.float32, (2,))}
+    assert Whole([array]).arrays()[0] is array
+    stream = Stream([(np.ones(3),), (np.ones(2),)], (), {})
+    stream.prefetch()
+    assert int(stream.arrays()[-1]) == 2
+    assert stream.rows == 3
+    shape = abstract_trace(lambda y: numpyro.sample("y", dist.Normal(jnp.zeros(3), 1.0), obs=y), (DATA[:3],), {})
+    assert shape["y"]["value"].shape == (3,)

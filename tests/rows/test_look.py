@@ -1,0 +1,160 @@
+"""What a model checks, and which rows it reads: found without a value, and refused wherever a fit starts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.rows.look import check_plate_rows, check_values, reading
+from numpyro_gp.rows.call import bind
+
+KEY = jax.random.key(0)
+X = jnp.linspace(-1.0, 1.0, 12)[:, None]
+Y = jnp.sin(3 * X[:, 0])
+
+
+def process(X, y=None, *, batch=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[::4])
+    with numpyro.plate("data", len(X), subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[rows])
+
+
+def engine():
+    return SVI(process, ngp.AutoGP(process), optax.adam(0.01), Trace_ELBO())
+
+
+def fit(y, **options):
+    return ngp.fit(KEY, engine(), 1, X, y, progress=False, **options)
+
+
+def after_a_fit(y):
+    svi = engine()
+    ngp.fit(KEY, svi, 1, X, Y, progress=False)
+    ngp.fit(KEY, svi, 1, X, y, progress=False)
+
+
+STARTS = {
+    "fit": fit,
+    "minibatches": lambda y: fit(y, batch=3),
+    "a second fit": after_a_fit,
+    "NumPyro's own SVI": lambda y: engine().run(KEY, 1, X, y, progress_bar=False),
+    "NUTS": lambda y: MCMC(ngp.NUTS(process), num_warmup=1, num_samples=1, progress_bar=False).run(KEY, X, y),
+    "particles": lambda y: ngp.stein.SVGD(process, optax.adam(0.1)).init(KEY, X, y),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_data_with_fewer_rows_than_their_plate_are_refused(start):
+    """``y[rows]`` of seven rows for twelve would repeat the last one five times."""
+    with pytest.raises(ValueError, match="y must be of 12 rows or more, as the plate that reads it, but got 7 rows"):
+        start(Y[:7])
+
+
+def test_other_readings_are_left_alone():
+    """More rows (a model of differences reads ``y[rows]`` and ``y[rows + 1]``), zeros for rows that are not there."""
+    check_plate_rows(process, (X, jnp.ones(13)), {})
+
+    def padded(y):
+        with numpyro.plate("data", 12) as rows:
+            numpyro.sample("y", dist.Normal(y.at[rows].get(mode="fill", fill_value=0.0), 1.0))
+
+    def coded(table, codes):
+        with numpyro.plate("data", 12) as rows:
+            numpyro.sample("y", dist.Normal(table[codes[rows]], 1.0))
+
+    def in_python(y):
+        with numpyro.plate("data", 12) as rows:
+            numpyro.sample("y", dist.Normal(float(np.asarray(y).sum()), 1.0).expand(rows.shape))
+
+    def of_groups(level, y):
+        """As many groups as rows in a minibatch."""
+        with numpyro.plate("group", 3) as groups:
+            value = numpyro.sample("level", dist.Normal(level[groups], 1.0))
+        with numpyro.plate("data", 12, subsample_size=3) as rows:
+            numpyro.sample("y", dist.Normal(value.sum(), 1.0), obs=y[rows])
+
+    check_plate_rows(of_groups, (jnp.zeros(3), Y), {})
+    with pytest.raises(ValueError, match="y must be of 12 rows"):
+        check_plate_rows(of_groups, (jnp.zeros(3), Y[:3]), {})
+    check_plate_rows(padded, (Y[:7],), {})
+    check_plate_rows(coded, (Y[:3], jnp.zeros(12, int)), {})
+    check_plate_rows(in_python, (Y[:7],), {})
+    with pytest.raises(ValueError, match="codes must be of 12 rows"):
+        check_plate_rows(coded, (Y[:3],), {"codes": jnp.zeros(4, int)})
+
+
+@pytest.mark.parametrize("batch", [None, 12])
+def test_checks_of_values_are_found_and_made_again(batch):
+    call = bind(process, (X, Y), {"batch": batch})
+    found = reading(process, call.at, call.arrays)
+    check_values(found, call.arrays)
+    for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
+        with pytest.raises(ValueError, match=r"must be finite|free of infinity"):
+            check_values(found, wrong)
+
+
+def grouped(codes, x, y=None):
+    with numpyro.plate("group", 3):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[::4])
+    with numpyro.plate("data", len(x)):
+        ngp.observe("y", f.at(codes, x), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+GOOD, BAD = jnp.array([0, 1, 2, 0]), jnp.array([0, 1, 3, -1])
+
+
+def test_a_prediction_checks_the_values_of_every_call():
+    """The second call runs the program of the first, in which JAX takes the last group for every number above."""
+    posterior = ngp.Posterior.from_mcmc(grouped, {"f": jnp.ones((1, 3, 3)) * jnp.arange(1.0, 4.0)[None, :, None]})
+    posterior.predict(KEY, GOOD, X[:4], rows=("codes", "x"))
+    for codes, x in ((BAD, X[:4]), (GOOD, X[:4].at[2, 0].set(jnp.nan))):
+        with pytest.raises(ValueError, match=r"member must be from 0 to 2|X must be finite"):
+            posterior.predict(KEY, codes, x, rows=("codes", "x"))
+    with pytest.raises(ValueError, match="member must be from 0 to 2"):
+        list(posterior.predict(KEY, iter([(GOOD, X[:4]), (BAD, X[:4])])))
+
+
+def test_a_stream_checks_the_values_of_every_batch():
+    svi = SVI(grouped, ngp.AutoGP(grouped), optax.adam(0.01), Trace_ELBO())
+    batches = [(GOOD, X[:4], Y[:4]), (BAD, X[:4], Y[:4])]
+    with pytest.raises(ValueError, match="member must be from 0 to 2") as caught:
+        ngp.fit(KEY, svi, 2, batches=batches, num_data=8, progress=False)
+    assert "In batches[1]." in caught.value.__notes__
+    assert len(caught.value.result.losses) == 1
+
+
+def test_members_that_do_not_exist_are_nan_inside_of_a_program():
+    value = {"f": jnp.ones((3, 3))}
+
+    def density(codes):
+        return numpyro.infer.util.log_density(grouped, (codes, X[:4], Y[:4]), {}, value)[0]
+
+    assert np.isfinite(jax.jit(density)(GOOD))
+    assert np.isnan(jax.jit(density)(BAD))
+
+
+def test_minibatches_of_new_data_are_refused():
+    posterior = ngp.Posterior.from_mcmc(process, {"f": jnp.ones((1, 3)), "lengthscale": jnp.ones(1)})
+    with pytest.raises(ValueError, match=r"but got 5 of 12 rows at random, in plate 'data'\. Leave out batch="):
+        posterior.predict(KEY, X, batch=5)
+    assert posterior.predict(KEY, X, batch=12).mean.shape == (12,)
+
+
+@pytest.mark.parametrize("wrong", [-1, 7, 0.5])
+def test_targets_that_no_datum_can_be_have_no_density(wrong):
+    """Label 7 would have probability one, and -1 that of no label at all."""
+
+    def labels(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[::4])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+    found = ngp.Posterior.from_mcmc(labels, {"f": jnp.ones((2, 3))}).predict(KEY, X)
+    assert np.all(np.isfinite(found.log_density(jnp.ones(12))))
+    with pytest.raises(ValueError, match="must be labels 0 or 1"):
+        found.log_density(jnp.full(12, wrong))
