@@ -26,7 +26,8 @@ import numpy as np
 from examples import long_runs
 from examples.datasets import HERE
 from examples.run_queue import Problem, Run, append, row_of, version
-from numpyro_gp.programs.keep import as_function, run, same_program, traced
+from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.trace import as_function, key_of, traced
 
 
 class Together(NamedTuple):
@@ -68,7 +69,7 @@ def together(problems: list[Problem]) -> Together:
         steps.append(traced(step, *leaves))
     program, _, result = steps[0]
     for place, (other, _, _) in enumerate(steps):
-        if not same_program(program, other):
+        if key_of(program) != key_of(other):
             raise ValueError(
                 f"problems must take steps of one program, but that of problem {place} differs from the first's. Give "
                 "all the same number of rows and the same settings."

@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from numpyro_gp.programs import keep
 
 START = time.perf_counter()
 fit_module = importlib.import_module("numpyro_gp.training.fit")
@@ -112,7 +113,8 @@ def collectives(compiled):
 
 
 def watched(build, programs):
-    """`compiled_loop`, with what its program sends noted."""
+    """`compiled_loop`, with what its program sends noted; that of an earlier fit is not used again."""
+    keep._programs.clear()
 
     def compiled(*args):
         advance, kept = build(*args), []

@@ -14,9 +14,9 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro_gp.training.feeds import Given, feed_of
 
 import numpyro_gp as ngp
-from numpyro_gp.training.feeds import Given, feed_of
 
 compiled_loop = importlib.import_module("numpyro_gp.training.fit").compiled_loop
 KEY = jax.random.key(0)

@@ -28,7 +28,7 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
-from numpyro_gp.programs.set_up import Validated, in_one_program, is_set_up_here
+from numpyro_gp.programs.set_up import Validated, abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
@@ -125,6 +125,7 @@ class AutoGP(AutoGuide):
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
         sites = sites_at(self.model, args, kwargs)
         if self._frames:
+            sites = abstract_trace(self.model, args, kwargs) if sites is None else sites
             local_sites.check_masks(sites)
             self._use_plates(*_plates_of(sites))
 

@@ -46,7 +46,8 @@ class Traced(NamedTuple):
 
 def traced(function: Callable[..., object], *arguments: object) -> Traced:
     """The program of a function of trees of arrays; arrays that it captures are the first inputs."""
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    anew = lambda *arguments: function(*arguments)  # noqa: E731  # JAX remembers what it traced by the function
+    closed, shapes = jax.make_jaxpr(anew, return_shape=True)(*arguments)
     flat = written_out(closed)
     program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
     return Traced(program, list(flat.consts), jax.tree.structure(shapes))

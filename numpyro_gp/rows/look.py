@@ -17,7 +17,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, is_known, waiting_checks
 from numpyro_gp.programs.private import active_handlers
-from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
+from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
 from numpyro_gp.rows.call import Call, call_of
 from numpyro_gp.rows.held import BatchPlate
@@ -128,13 +128,13 @@ def check_rows(found: Look, call: Call) -> None:
             fail(call.owners[number], required, f"{held} rows", cure)
 
 
-def sites_at(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace:
-    """Sites of a model that is about to run on these arguments, whose rows are checked unless it needs their values."""
+def sites_at(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace | None:
+    """Sites of a model that is about to run on these arguments, whose rows are checked; None if it needs values."""
     call = call_of(model, args, kwargs)
     try:
         found = look(model, call)
     except NEEDS_VALUES:
-        return abstract_trace(model, args, kwargs)
+        return None
     check_rows(found, call)
     return found.sites
 
@@ -243,7 +243,7 @@ def _loop_without_gathers(equation: Any, before: list[Any]) -> dict[str, Any]:
     """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
     body, count = equation.params["jaxpr"], equation.params["num_consts"]
     facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
-    return {"jaxpr": ClosedJaxpr(Facts({}).follow(body.jaxpr, facts)[0], body.consts)} if facts else {}
+    return {"jaxpr": ClosedJaxpr(Facts({}).follow(body.jaxpr, facts)[0], body.consts)}
 
 
 def _learnt(equation: Any, before: list[Any]) -> Any:

@@ -89,7 +89,7 @@ RUNS: list[Row] = [
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, resume=3), "resume must be True, False, a path"),
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, checkpoint="/no/folder/a.npz"), "checkpoint must be a file in a folder"),
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, checkpoint_every="often"), "checkpoint_every must be"),
-    (lambda: ngp.fit(KEY, engine(), 5, X[:0], Y[:0]), "argument 0 of the model must be non-empty"),
+    (lambda: ngp.fit(KEY, engine(), 5, X[:0], Y[:0]), "X of the model must be non-empty"),
     (lambda: ngp.fit(KEY, svgd(), 5, X, Y, init_params={}), "init_params must be left out for this engine"),
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, Y), "args and kwargs must be arguments of the model"),
     (lambda: svgd(num_stein_particles=0), "num_stein_particles must be at least 1"),

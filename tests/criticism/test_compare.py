@@ -20,8 +20,8 @@ from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_on
 from numpyro_gp.likelihoods import Poisson
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
-from tests.oracles.problems import gram, regression
 from tests.compiling import counted
+from tests.oracles.problems import gram, regression
 
 PROBLEM = regression(size=14, noise=0.3)
 TEST, TRAIN = slice(0, None, 2), slice(1, None, 2)

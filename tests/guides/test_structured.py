@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, BlockDiagonal, Structured
-from numpyro_gp.guides.structured import natural_mean
 from numpyro_gp.guides.natural import is_natural, natural_to_mean
+from numpyro_gp.guides.structured import natural_mean
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from numpyro_gp.sites import InducingPrior
 from tests.oracles.additive import additive_basis_of

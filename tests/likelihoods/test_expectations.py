@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
-from numpyro_gp.quadrature import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
 
 
 @pytest.mark.long

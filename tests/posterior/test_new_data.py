@@ -9,9 +9,9 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks
+from tests.compiling import counted
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
-from tests.compiling import counted
 
 CASE = cases("collapsed")[0]
 

@@ -13,9 +13,9 @@ from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
 from numpyro_gp.primitives.process import GaussianProcess
+from tests.compiling import longest_fusion
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
-from tests.compiling import longest_fusion
 
 
 def process(value, kernel, Z, **options):

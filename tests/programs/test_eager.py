@@ -7,9 +7,9 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.programs.eager import one_program
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32
+from numpyro_gp.programs.eager import one_program
 from tests.compiling import counted
 
 Z = jnp.linspace(0.0, 1.0, 3)[:, None]

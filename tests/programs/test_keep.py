@@ -4,18 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.primitives import programs
-from numpyro_gp.programs.keep import LARGE, as_function, run, run_once, traced
-
-
-def test_inner_programs_are_written_out_with_their_constants():
-    table = np.arange(3.0)
-    inner = jax.jit(lambda x: jnp.tanh(x) + table)
-    program, constants, structure = traced(lambda tree: {"a": inner(tree["x"]), "b": 2.0}, {"x": jnp.ones(3)})
-    assert not any(equation.primitive.name in ("jit", "pjit") for equation in program.eqns)
-    found = jax.tree.unflatten(structure, as_function(program)(*constants, jnp.ones(3)))
-    np.testing.assert_allclose(found["a"], np.tanh(1.0) + table)
-    assert float(found["b"]) == 2.0
+from numpyro_gp.programs import keep
+from numpyro_gp.programs.keep import LARGE, kept, quickly, run
+from numpyro_gp.programs.trace import traced
 
 
 def test_the_same_program_is_compiled_once_and_another_one_is_seen():
@@ -24,40 +15,40 @@ def test_the_same_program_is_compiled_once_and_another_one_is_seen():
     def function(array, number, power):
         return lambda x: jax.jit(lambda x: jnp.sum(array * x) ** power)(x) + number
 
-    programs._programs.clear()
+    keep._programs.clear()
     x, one = jnp.ones(3), jnp.arange(3.0)
     for array in (one, 2 * one):
         np.testing.assert_allclose(run(function(array, 1.0, 2), x), jnp.sum(array) ** 2 + 1.0)
-    assert len(programs._programs) == 1
+    assert len(keep._programs) == 1
     assert float(run(function(one, -0.0, 2), x)) == 9.0
     assert float(run(function(one, 0.0, 2), x)) == 9.0
     assert float(run(function(one, 5.0, 2), x)) == 14.0
     assert float(run(function(one, 5.0, 3), x)) == 32.0
     assert run(function(one, 5.0, 3), x.astype(jnp.float32)).dtype == jnp.float64
-    assert len(programs._programs) == 6
+    assert len(keep._programs) == 6
     single = run(lambda x: x + jnp.asarray(1.0, jnp.float32), jnp.ones(3, jnp.float32))
     assert single.dtype == jnp.float32
 
 
 def test_few_programs_are_kept(monkeypatch):
-    monkeypatch.setattr(programs, "SIZE", 2)
-    programs._programs.clear()
+    monkeypatch.setattr(keep, "SIZE", 2)
+    keep._programs.clear()
     for number in (1.0, 2.0, 3.0):
         assert float(run(lambda x, number=number: x * number, jnp.asarray(2.0))) == 2 * number
-    assert len(programs._programs) == 2
+    assert len(keep._programs) == 2
 
 
 def test_loops_and_rules_of_derivatives():
-    """`softplus` has a rule of its own, a new object at each trace: it is no part of the key."""
+    """`softplus` has a rule of its own, a new object at each trace: it is written out, and where it matters it is there."""
 
     def function(x):
         return jax.lax.scan(lambda c, row: (c + jax.nn.softplus(row), c), 0.0, x)
 
-    programs._programs.clear()
+    keep._programs.clear()
     x = jnp.arange(3.0)
     for _ in range(2):
         np.testing.assert_allclose(run(function, x)[0], np.log1p(np.exp(np.arange(3.0))).sum(), rtol=1e-12)
-    assert len(programs._programs) == 1
+    assert len(keep._programs) == 1
     np.testing.assert_allclose(jax.grad(lambda x: run(function, x)[0])(x), jax.nn.sigmoid(x), rtol=1e-12)
 
 
@@ -67,10 +58,10 @@ def test_a_program_that_runs_once_is_compiled_quickly_on_a_cpu_unless_its_arrays
     monkeypatch.setattr(jax, "jit", lambda function, *, compiler_options: asked.append(compiler_options))
     loop = lambda size: lambda x: jax.lax.fori_loop(0, 2, lambda _, y: y + jnp.ones(size).sum(), x)  # noqa: E731
     small, large = (traced(loop(size), 1.0)[0] for size in (LARGE, LARGE + 1))
-    run_once(small)
-    run_once(large)
+    quickly(small)
+    quickly(large)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    run_once(small)
+    quickly(small)
     assert asked[0]["xla_backend_optimization_level"] == 0
     assert asked[1:] == [None, None]
 
@@ -78,6 +69,35 @@ def test_a_program_that_runs_once_is_compiled_quickly_on_a_cpu_unless_its_arrays
 def test_a_program_that_runs_once_gives_its_results():
     held = jnp.arange(3.0) ** 2
     program, constants, _ = traced(lambda x: (jnp.sin(x) + held, x @ x), jnp.arange(3.0))
-    first, second = run_once(program)(*constants, jnp.arange(3.0))
+    first, second = quickly(program)(*constants, jnp.arange(3.0))
     np.testing.assert_allclose(first, np.sin(np.arange(3.0)) + np.asarray(held), rtol=1e-12)
     assert second == 5.0
+
+
+def test_constants_inside_of_loops_are_in_the_key():
+    """A table that a jitted helper in a loop reads stands inside of the loop's program: by its numbers, none is missed."""
+
+    def function(table):
+        lookup = jax.jit(lambda x: x * table.sum() + jax.scipy.special.gammaln(x))
+        return lambda x: jax.lax.scan(lambda c, row: (c + lookup(row), row), 0.0, x)[0]
+
+    keep._programs.clear()
+    del keep.without_key[:]
+    x = jnp.arange(1.0, 4.0)
+    for table, wanted in ((np.ones(2), 12.0), (np.ones(2), 12.0), (np.full(2, 2.0), 24.0)):
+        np.testing.assert_allclose(run(function(table), x), wanted + np.log(2.0), rtol=1e-12)
+    assert len(keep._programs) <= 2
+    assert not keep.without_key
+
+
+def test_a_program_without_a_key_is_counted_and_compiled_each_time():
+    class Unhashable:
+        __hash__ = None
+
+    program = traced(lambda x: jax.lax.sort(x), jnp.ones(3)).program
+    (equation,) = program.eqns
+    strange = program.replace(eqns=[equation.replace(params={**equation.params, "more": Unhashable()})])
+    del keep.without_key[:]
+    assert [kept(strange, None, object) is kept(strange, None, object) for _ in range(2)] == [False, False]
+    assert len(keep.without_key) == 4
+    del keep.without_key[:]

@@ -13,7 +13,7 @@ from numpyro.contrib.funsor import plate_to_enum_plate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
-from numpyro_gp.guides import internals
+from numpyro_gp.programs import private
 from numpyro_gp.stein import SVGD
 
 KEY = jax.random.key(7)
@@ -46,8 +46,8 @@ def test_an_elbo_seeds_guide_and_model_of_each_particle_with_these_keys(loss):
     svi = SVI(noisy_model, prior_guide, optax.sgd(1.0), loss)
     state = svi.init(KEY)
     expected = {"seen": 0.0, "drawn": 0.0}
-    for key in internals.keys_of_elbo_particles(state, loss):
-        model_key, guide_key = internals.model_and_guide_keys(key)
+    for key in private.keys_of_elbo_particles(state, loss):
+        model_key, guide_key = private.model_and_guide_keys(key)
         site = handlers.trace(handlers.seed(prior_guide, guide_key)).get_trace()
         expected["seen"] += site["z"]["value"] / loss.num_particles
         with handlers.seed(rng_seed=model_key):
@@ -98,7 +98,7 @@ def test_steps_take_numpyros_keys():
     state = theirs.init(KEY)
     after = theirs.update(state)[0]
     theirs.evaluate(state)
-    assert all(key == internals.key_of_stein_step(state) for key in theirs.keys)
+    assert all(key == private.key_of_stein_step(state) for key in theirs.keys)
     ours = SVGD(pair_model, optax.sgd(0.1), num_stein_particles=3)
     start = ours.init(KEY)
     assert start.rng_key == state.rng_key
@@ -122,11 +122,11 @@ def test_numpyros_kernels_are_asked_pair_by_pair():
 
 def test_parameters_are_declared_by_a_copy_of_the_guide():
     guide = AutoDelta(pair_model)
-    sites = internals.declared_parameters(guide, KEY, (), {})
+    sites = private.declared_parameters(guide, KEY, (), {})
     assert set(sites) == {"a_auto_loc", "b_auto_loc"}
     assert sites["a_auto_loc"]["kwargs"]["constraint"] is dist.constraints.positive
     assert guide.prototype_trace is None
-    other = internals.declared_parameters(guide, jax.random.key(8), (), {})
+    other = private.declared_parameters(guide, jax.random.key(8), (), {})
     assert float(other["a_auto_loc"]["value"]) != float(sites["a_auto_loc"]["value"])
 
 
@@ -138,9 +138,9 @@ def test_an_autoguide_makes_the_plates_that_it_is_told():
     guide = AutoNormal(model)
     handlers.seed(guide, KEY)(jnp.zeros(6))
     frame = guide.prototype_trace["w"]["cond_indep_stack"][0]
-    internals.set_plates(guide, {"data": frame._replace(size=3)}, {"data": 9})
+    private.set_plates(guide, {"data": frame._replace(size=3)}, {"data": 9})
     with handlers.seed(rng_seed=KEY):
-        plate = internals.make_plates(guide, (), {})["data"]
+        plate = private.make_plates(guide, (), {})["data"]
     assert (plate.name, plate.size, plate.subsample_size, plate.dim) == ("data", 9, 3, -1)
 
 
@@ -154,35 +154,35 @@ def test_an_autoguide_stands_in_the_plates_that_it_shares_also_those_of_another_
     with plate_to_enum_plate():
         plate = numpyro.plate("data", 3, dim=-1)
     assert not isinstance(plate, numpyro.plate)
-    with internals.shared_plates(guide, {"data": plate}):
-        assert internals.make_plates(guide, (), {})["data"] is plate
-    assert isinstance(internals.make_plates(guide, (), {})["data"], numpyro.plate)
+    with private.shared_plates(guide, {"data": plate}):
+        assert private.make_plates(guide, (), {})["data"] is plate
+    assert isinstance(private.make_plates(guide, (), {})["data"], numpyro.plate)
 
 
 def test_masks_are_found_under_what_is_wrapped_around_them():
     mask = jnp.asarray([True, False])
     fn = dist.Normal(jnp.zeros(2), 1.0)
-    assert internals.mask_of(fn) is True
-    assert internals.mask_of(fn.to_event(1)) is True
-    np.testing.assert_array_equal(internals.mask_of(fn.mask(mask)), mask)
-    np.testing.assert_array_equal(internals.mask_of(fn.mask(mask).expand([3, 2])), mask)
+    assert private.mask_of(fn) is True
+    assert private.mask_of(fn.to_event(1)) is True
+    np.testing.assert_array_equal(private.mask_of(fn.mask(mask)), mask)
+    np.testing.assert_array_equal(private.mask_of(fn.mask(mask).expand([3, 2])), mask)
 
 
 def test_optimisers_are_of_numpyros_base_class():
-    assert isinstance(numpyro.optim.Adagrad(0.1), internals.NumPyroOptimiser)
-    assert isinstance(numpyro.optim.optax_to_numpyro(optax.adam(0.1)), internals.NumPyroOptimiser)
+    assert isinstance(numpyro.optim.Adagrad(0.1), private.NumPyroOptimiser)
+    assert isinstance(numpyro.optim.optax_to_numpyro(optax.adam(0.1)), private.NumPyroOptimiser)
 
 
 def test_the_handlers_around_what_runs_are_known():
-    assert not internals.active_handlers()
+    assert not private.active_handlers()
     outer, inner = handlers.seed(rng_seed=0), handlers.block()
     with outer, inner:
-        assert internals.active_handlers() == [outer, inner]
+        assert private.active_handlers() == [outer, inner]
 
 
 def test_traces_that_are_made_list_sites_in_the_order_asked_for():
     with handlers.trace() as trace, handlers.seed(rng_seed=0):
         for name in "abc":
             numpyro.sample(name, dist.Normal())
-        internals.list_in_order("ca")
+        private.list_in_order("ca")
     assert list(trace) == ["b", "c", "a"]

@@ -15,7 +15,8 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNo
 
 import numpyro_gp as ngp
 from numpyro_gp.checks import when_known
-from numpyro_gp.programs.set_up import UnfitStart, in_one_program, is_set_up_here, is_traced, set_up, swapped, try_out
+from numpyro_gp.programs.set_up import UnfitStart, in_one_program, is_set_up_here, swapped
+from numpyro_gp.programs.trace import is_traced
 from tests.oracles.engines import INPUTS as X
 from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import belief_engine, regression
@@ -129,33 +130,6 @@ def test_what_a_failed_try_changed_is_undone():
     assert (owner.value, owner.table) == (2, {"a": 1, "b": 2})
 
 
-def test_again_takes_other_inputs_and_checks_them():
-    data = jnp.arange(3.0)
-
-    def refuse(values):
-        if values < 0:
-            raise ValueError("negative")
-
-    def function():
-        total = jnp.sum(data) * jnp.asarray(2.0)
-        when_known(refuse, total)
-        return {"total": total, "name": "fixed"}
-
-    result, again = set_up(function, [data])
-    assert result == {"total": 6.0, "name": "fixed"}
-    assert again([data + 1.0]) == {"total": 12.0, "name": "fixed"}
-    with pytest.raises(ValueError, match="negative"):
-        again([-data])
-
-
-def test_a_trial_refuses_and_changes_nothing():
-    svi, missing = belief_engine(), Y * jnp.nan
-    try_out(lambda: svi.init(KEY, X, Y, Z=X[::2]), svi)
-    assert svi.guide.prototype_trace is None
-    with pytest.raises(ValueError, match="free of NaN"):
-        try_out(lambda: svi.init(KEY, X, missing, Z=X[::2]), svi)
-
-
 def test_tracers_are_found_wherever_they_are_held():
     class Held:
         pass
@@ -183,3 +157,39 @@ def test_tracers_are_found_wherever_they_are_held():
         return 1.0
 
     jax.make_jaxpr(program)(2.0)
+
+
+# --- NumPyro's checks of distributions, which it leaves out where values are traced
+
+
+def validated(model):
+    with numpyro.validation_enabled():
+        in_one_program(lambda: handlers.seed(model, jax.random.key(0))())
+
+
+def test_a_parameter_that_a_distribution_refuses():
+    def model():
+        shift = numpyro.sample("shift", dist.Uniform(-3.0, -2.0))
+        numpyro.sample("x", dist.Normal(jnp.zeros(2), shift).to_event(1))
+
+    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter"):
+        validated(model)
+
+
+def test_data_outside_of_the_support():
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        numpyro.sample("y", dist.Exponential(rate), obs=y)
+
+    validated(lambda: model(jnp.asarray(1.0)))
+    with pytest.warns(UserWarning, match="Out-of-support values"):
+        validated(lambda: model(jnp.asarray(-1.0)))
+
+
+def test_validation_that_is_switched_off_says_nothing():
+    def model():
+        return numpyro.sample("x", dist.Normal(0.0, -jnp.ones(()) * jnp.exp(1.0), validate_args=False))
+
+    with numpyro.validation_enabled(False):
+        drawn = in_one_program(lambda: handlers.seed(model, jax.random.key(0))())
+    assert jnp.isfinite(drawn)

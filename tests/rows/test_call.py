@@ -4,22 +4,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.rows.call import bind, is_data, row_arrays, split_arguments
+from numpyro_gp.rows.call import call_of, check_not_empty, is_data
 
 
 def model(X, y=None, *, W=None, batch=None): ...
 
 
 def test_first_argument_has_the_rows_unless_others_are_named():
-    call = bind(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
+    call = call_of(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
     assert call.owners == ("X", "W", "W")
-    assert row_arrays(call, None) == {0}
-    assert row_arrays(call, ["X", "W"]) == {0, 1, 2}
+    assert call.numbers(None) == {0}
+    assert call.numbers(["X", "W"]) == {0, 1, 2}
     assert [is_data(value) for value in call.arguments.values()] == [True, False, False]
 
 
 def test_arrays_are_put_back_where_they_were():
-    call = bind(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
+    call = call_of(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
     bound = call.at([1, 2, 3])
     assert bound.args == (1,)
     assert bound.kwargs == {"W": {"a": 2, "b": (3, "text")}, "batch": 4}
@@ -30,23 +30,23 @@ def test_arguments_of_a_model_that_takes_any_are_known_by_their_own_names():
 
     def wrapper(y=None, **data): ...
 
-    call = bind(wrapper, (), {"X": np.zeros((3, 1)), "Z": jnp.zeros((2, 1)), "A": (1, jnp.zeros(3))})
-    assert call.owners == ("X", "Z", "A")
-    assert row_arrays(call, None) == {0}
-    assert row_arrays(call, ["X", "A"]) == {0, 2}
-    assert call.at([1, 2, 3]).kwargs == {"X": 1, "Z": 2, "A": (1, 3)}
+    call = call_of(wrapper, (), {"X": np.zeros((3, 1)), "Z": jnp.zeros((2, 1)), "A": (1, jnp.zeros(3))})
+    assert call.owners == ("A", "X", "Z")
+    assert call.numbers(None) == {1}
+    assert call.numbers(["X", "A"]) == {0, 1}
+    assert call.at([1, 2, 3]).kwargs == {"X": 2, "Z": 3, "A": (1, 1)}
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: bind(model, (), {}), TypeError, "args and kwargs must be arguments of the model.*missing"),
-        (lambda: bind(model, (1,), {"q": 1}), TypeError, "but got an unexpected keyword argument 'q'"),
-        (lambda: row_arrays(bind(model, (1,), {}), None), ValueError, r"rows must be names of array arguments.*\['X'\]"),
-        (lambda: row_arrays(bind(model, (np.zeros(1),), {}), ["Q"]), ValueError, r"got \['Q'\]"),
-        (lambda: row_arrays(bind(model, (np.zeros(2), np.zeros(3)), {}), ("X", "y")), ValueError, "same, non-zero number of rows"),
-        (lambda: row_arrays(bind(model, (np.zeros(2), np.asarray(3.0)), {}), ("y",)), ValueError, "same, non-zero number of rows"),
-        (lambda: row_arrays(bind(model, (np.zeros((0, 1)),), {}), ("X",)), ValueError, "same, non-zero number of rows"),
+        (lambda: call_of(model, (), {}), TypeError, "args and kwargs must be arguments of the model.*missing"),
+        (lambda: call_of(model, (1,), {"q": 1}), TypeError, "but got an unexpected keyword argument 'q'"),
+        (lambda: call_of(model, (1,), {}).numbers(None), ValueError, r"rows must be names of array arguments.*\['X'\]"),
+        (lambda: call_of(model, (np.zeros(1),), {}).numbers(["Q"]), ValueError, r"got \['Q'\]"),
+        (lambda: call_of(model, (np.zeros(2), np.zeros(3)), {}).numbers(("X", "y")), ValueError, "same, non-zero number of rows"),
+        (lambda: call_of(model, (np.zeros(2), np.asarray(3.0)), {}).numbers(("y",)), ValueError, "same, non-zero number of rows"),
+        (lambda: call_of(model, (np.zeros((0, 1)),), {}).numbers(("X",)), ValueError, "same, non-zero number of rows"),
     ],
 )  # fmt: skip
 def test_bad_input(call, error, message):
@@ -54,11 +54,26 @@ def test_bad_input(call, error, message):
         call()
 
 
-def test_arrays_are_parted_from_the_fixed_arguments_and_put_back():
-    arrays, merge = split_arguments((np.arange(3.0), 5, "name"), {"Z": jnp.ones((2, 1)), "wide": True})
-    assert [leaf.shape for leaf in arrays] == [(3,), (2, 1)]
-    args, kwargs = merge([leaf + 1 for leaf in arrays])
+def test_arrays_are_parted_from_the_fixed_arguments_and_put_back_as_the_user_gave_them():
+    call = call_of(lambda *args, **kwargs: None, (np.arange(3.0), 5, "name"), {"Z": jnp.ones((2, 1)), "wide": True})
+    assert [leaf.shape for leaf in call.arrays] == [(3,), (2, 1)]
+    args, kwargs = call.at([leaf + 1 for leaf in call.arrays])
     assert args[1:] == (5, "name")
     assert kwargs["wide"] is True
     np.testing.assert_array_equal(args[0], [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(kwargs["Z"], 2 * np.ones((2, 1)))
+    assert call_of(model, (1,), {"y": 2.0}).at([]) == ((1,), {"y": 2.0})
+
+
+def test_what_an_engine_adds_is_no_argument_of_the_user():
+    call = call_of(model, (np.zeros(2),), {}, {"batch": 4})
+    assert list(call.arguments) == ["X"]
+    assert call.at(call.arrays).kwargs == {}
+    assert call.run(lambda X, batch: (X.shape, batch), call.arrays) == ((2,), 4)
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'wide'"):
+        call_of(model, (np.zeros(2),), {}, {"wide": 4})
+
+
+def test_empty_data_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"y of the model must be non-empty data, but got shape \(0,\)"):
+        check_not_empty(call_of(model, (np.zeros(2), np.zeros(0)), {}))

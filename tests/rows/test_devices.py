@@ -14,7 +14,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from scipy import stats
 
-from numpyro_gp.rows.devices import Drawn, Placement, placement_of
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.devices import Placement, placement_of
+from numpyro_gp.rows.feeds import Drawn
 
 ENGINES = ["adam", "natural", "orthogonal", "additive", "deep", "svgd", "weighted"]
 # M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
@@ -131,13 +133,13 @@ def test_one_device_needs_no_placement_and_draws_as_many_would():
         NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
     )
     assert (placement.pieces, placement.processes) == (1, [0])
-    placement.check_steps(3)  # nobody to differ from
     tree = {"key": jax.random.key(3, impl="rbg"), "x": np.ones(2)}
-    copied = placement.copied(tree)
+    copied = placement.placed(tree, 3)  # nobody to differ from
     assert all(leaf.sharding == placement.copies for leaf in jax.tree.leaves(copied))
     np.testing.assert_array_equal(jax.random.key_data(copied["key"]), jax.random.key_data(tree["key"]))
     assert copied["key"].dtype == tree["key"].dtype
-    drawn = Drawn(jax.random.key(0), ((jnp.arange(8), 3.0), {"y": jnp.arange(8.0)}), (True, True), 4, placement)
+    call = call_of(None, (jnp.arange(8), 3.0), {"y": jnp.arange(8.0)})
+    drawn = Drawn(jax.random.key(0), call, (True, True), 4, placement)
     first = [np.asarray(array) for array in drawn.arrays()]
     np.testing.assert_array_equal(first[0], first[1])
     assert (len(set(first[0])), int(first[2])) == (4, 4)

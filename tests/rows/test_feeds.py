@@ -13,8 +13,10 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.rows.feeds import Stream, Whole, abstract_trace, filled, layout_of
-from tests.oracles.engines import Countdown, engine, key, same
+from numpyro_gp.programs import keep
+from numpyro_gp.rows.call import Arguments, call_of
+from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, feed_of, layout_of
+from tests.oracles.engines import Countdown, data, engine, key, same
 
 fit_module = importlib.import_module("numpyro_gp.training.fit")
 KEY = key()
@@ -71,7 +73,7 @@ def test_a_memory_map_is_a_source(tmp_path):
 
 
 def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypatch):
-    events, build = [], fit_module.compiled_loop
+    events, build = [], fit_module.loop_of
 
     class Losses:
         def __init__(self, values):
@@ -80,6 +82,8 @@ def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypat
         def __array__(self, dtype=None, copy=None):
             events.append("wait")
             return np.asarray(self.values)
+
+    keep._programs.clear()  # the loop of an earlier test would do
 
     def watched(*args):
         advance = build(*args)
@@ -96,7 +100,7 @@ def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypat
             events.append("batch")
             yield batch
 
-    monkeypatch.setattr(fit_module, "compiled_loop", watched)
+    monkeypatch.setattr(fit_module, "loop_of", watched)
     simple(3, source())
     assert events == ["batch", "step", "batch", "wait", "step", "batch", "wait", "step", "wait"]
 
@@ -207,7 +211,7 @@ def test_a_batch_that_is_not_finite_is_named_by_its_step():
 
 
 def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
-    build, calls = fit_module.compiled_loop, []
+    build, calls = fit_module.loop_of, []
 
     def lost(*args):
         advance = build(*args)
@@ -220,7 +224,7 @@ def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(fit_module, "compiled_loop", lost)
+    monkeypatch.setattr(fit_module, "loop_of", lost)
     with pytest.raises(jax.errors.JaxRuntimeError, match="device lost") as info:
         simple(7, pieces())
     assert info.value.result.losses.shape == (2,)
@@ -270,14 +274,49 @@ def test_the_plate_of_the_batch_must_be_clear():
 
 
 def test_parts_of_a_batch():
-    np.testing.assert_array_equal(filled(np.arange(3), 5), [0, 1, 2, 2, 2])
     array = jnp.ones(3)
-    assert filled(array, 3) is array
-    assert layout_of("b", {"X": np.ones((3, 2), np.float32)}).arrays == {"['X']": (jnp.float32, (2,))}
-    assert Whole([array]).arrays()[0] is array
-    stream = Stream([(np.ones(3),), (np.ones(2),)], (), {})
+    assert layout_of("b", {"X": np.ones((3, 2), np.float32)}, None).columns == {"['X']": (jnp.float32, (2,))}
+    assert Feed(call_of(None, (array,), {}), None).arrays()[0] is array
+    stream = feed_of(engine(), KEY, Arguments((), {}), [(np.arange(3.0),), (np.ones(2),)], 9)
     stream.prefetch()
-    assert int(stream.arrays()[-1]) == 2
-    assert stream.rows == 3
-    shape = abstract_trace(lambda y: numpyro.sample("y", dist.Normal(jnp.zeros(3), 1.0), obs=y), (DATA[:3],), {})
-    assert shape["y"]["value"].shape == (3,)
+    batch, count = stream.arrays()
+    np.testing.assert_array_equal(batch, np.ones(3))  # a copy of the last row
+    assert (int(count), stream.rows) == (2, 3)
+
+
+# --- which arrays go to which step
+
+
+def test_whole_data_and_streams():
+    feed = feed_of(engine(), KEY, Arguments((data(),), {"batch": 2}))
+    assert type(feed) is Feed
+    assert (feed.part, feed.placement) == (None, None)
+    with feed.opened(feed.arrays()) as (args, kwargs):
+        np.testing.assert_array_equal(args[0], data())
+        assert kwargs == {"batch": 2}
+    feed = feed_of(engine(), KEY, Arguments((), {}), [(np.ones(3),)], 9)
+    assert isinstance(feed, Stream)
+    assert feed.part == ("data", 9, 3)
+
+
+def test_num_data_reaches_a_model_that_asks_for_it():
+    class Asking:
+        static_kwargs = None
+
+        @staticmethod
+        def model(y, num_data=None):
+            with numpyro.plate("data", num_data, subsample_size=len(y)):
+                numpyro.sample("y", dist.Normal(jnp.zeros(3), 1.0), obs=y)
+
+    feed = feed_of(Asking(), KEY, Arguments((), {}), [(np.ones(3),)], 9)
+    with feed.opened(feed.arrays()) as (_, kwargs):
+        assert kwargs == {"num_data": 9}
+    with pytest.raises(TypeError, match="args and kwargs must be arguments of the model"):
+        feed_of(engine(), KEY, Arguments((data(),), {}), None, 9)
+
+
+def test_shapes_of_latent_sites_outside_of_plates():
+    frame = ("plate",)
+    site = {"type": "sample", "is_observed": False, "fn": dist.Normal(jnp.zeros(3), 1.0), "cond_indep_stack": ()}
+    trace = {"f": site, "y": {**site, "is_observed": True}, "w": {**site, "cond_indep_stack": frame}}
+    assert _latent_shapes(trace) == {"f": (3,)}

@@ -7,9 +7,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.util import log_density
+from scipy import stats
 
-from numpyro_gp.rows.held import GivenRows, given_rows_again, refuse_own_parameters
+import numpyro_gp as ngp
+from numpyro_gp.guides import keyed_rows, permuted_rows
+from numpyro_gp.rows import held as module
+from numpyro_gp.rows.held import BatchPlate, _walk, inside_blocks, refuse_own_parameters
 
 Y = jnp.asarray([0.3, -1.0, 2.0, 2.0])  # three rows of ten, and a copy of the last
 TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
@@ -17,7 +22,7 @@ TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
 
 def density(model, **options):
     given = {"plate": "data", "num_data": 10, "rows": 4, "count": jnp.asarray(3), **options}
-    with GivenRows(**given), handlers.seed(rng_seed=0):
+    with BatchPlate(**given), handlers.seed(rng_seed=0):
         return log_density(model, (), {}, {})[0]
 
 
@@ -50,7 +55,7 @@ def test_a_minibatch_of_the_given_rows_is_right_on_average():
     one = lambda: observed(subsample_size=1)  # noqa: E731
 
     def draw(key):
-        with GivenRows("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=key):
+        with BatchPlate("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=key):
             trace = handlers.trace(one).get_trace()
         site = trace["y"]
         return trace["data"]["value"][0], jnp.sum(site["scale"] * site["fn"].log_prob(site["value"]))
@@ -76,14 +81,14 @@ def test_float32_stays_float32():
 
 def test_behind_a_block_they_are_put_up_again_and_count_once():
     def hidden():
-        with handlers.block(), given_rows_again():
+        with handlers.block(), inside_blocks():
             trace = handlers.trace(lambda: observed(size=10, subsample_size=4)).get_trace()
         found.append((trace["y"]["scale"], trace["data"]["value"]))
 
     found = []
-    with GivenRows("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=0):
+    with BatchPlate("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=0):
         hidden()
-        with given_rows_again():
+        with inside_blocks():
             trace = handlers.trace(observed).get_trace()
     np.testing.assert_allclose([found[0][0], trace["y"]["scale"]], 10 / 3)
     np.testing.assert_array_equal(found[0][1], jnp.arange(4))
@@ -105,3 +110,113 @@ def test_other_plates_and_parameters_of_single_rows_are_refused():
     density(lambda: own((1, 4), 1))
     with pytest.raises(ValueError, match="the guide must be without an entry"):
         refuse_own_parameters("the guide", "one", "data")
+
+
+# --- rows without replacement: each row and each pair as likely, each row once an epoch
+
+
+@pytest.mark.parametrize("size", [2, 5, 1000, 1025, 4099])
+def test_an_order_holds_every_row_once(size):
+    """Also where the next power of two is just below twice the rows, and the walk is longest."""
+    for number in range(3):
+        order = np.asarray(permuted_rows(jax.random.key(number), size, jnp.arange(size)))
+        np.testing.assert_array_equal(np.sort(order), np.arange(size))
+
+
+def test_an_epoch_of_minibatches_is_the_order_in_pieces():
+    key, whole = jax.random.key(1), permuted_rows(jax.random.key(1), 3000, jnp.arange(3000))
+    batch = jax.jit(lambda step: permuted_rows(key, 3000, step * 500 + jnp.arange(500)))
+    np.testing.assert_array_equal(jnp.concatenate([batch(step) for step in range(6)]), whole)
+
+
+@pytest.fixture(scope="module")
+def draws():
+    """Four rows of 13 for many keys, by the network itself: for larger data the same code with more bits."""
+    keys = jax.random.split(jax.random.key(5), 40_000)
+    return np.asarray(jax.jit(jax.vmap(lambda key: _walk(key, 13, jnp.arange(4, dtype=jnp.uint32))))(keys))
+
+
+def test_each_row_and_each_pair_is_as_likely_as_another(draws):
+    """Chi-squared tests that fail once in 1e4 keys; a network of three rounds fails both by far."""
+    for at in range(4):
+        assert stats.chisquare(np.bincount(draws[:, at], minlength=13)).pvalue > 1e-4
+    for one, other in ((0, 1), (0, 3), (2, 3)):
+        pairs = np.bincount(draws[:, one] * 13 + draws[:, other], minlength=169).reshape(13, 13)
+        assert (np.diag(pairs) == 0).all()
+        assert stats.chisquare(pairs[~np.eye(13, dtype=bool)]).pvalue > 1e-4
+
+
+def test_rows_of_large_data_are_spread_evenly():
+    """Of 36 000 rows, those of the first places of many keys: halves, quarters and neighbours."""
+    keys = jax.random.split(jax.random.key(2), 500)
+    rows = np.asarray(jax.jit(jax.vmap(lambda key: permuted_rows(key, 36_000, jnp.arange(64))))(keys))
+    assert all(len(set(batch)) == 64 for batch in rows)
+    assert stats.chisquare(np.bincount(rows.ravel() // 900, minlength=40)).pvalue > 1e-4
+    assert stats.chisquare(np.bincount(rows.ravel() % 8, minlength=8)).pvalue > 1e-4
+    gaps = (rows[:, 1:] - rows[:, :-1]) % 36_000
+    assert stats.chisquare(np.bincount(gaps.ravel() // 900, minlength=40)).pvalue > 1e-4
+
+
+def drawn_model(X, y, batch):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(scale), obs=y[rows])
+
+
+def spied(monkeypatch):
+    seen, own = [], module.permuted_rows
+    monkeypatch.setattr(module, "permuted_rows", lambda *a: seen.append(a[1]) or own(*a))
+    return seen
+
+
+@pytest.mark.long
+def test_autogp_and_svgd_draw_their_minibatches_so(monkeypatch, rng):
+    X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
+    seen = spied(monkeypatch)
+    svi = SVI(drawn_model, ngp.AutoGP(drawn_model), numpyro.optim.Adam(0.01), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, y, 5)
+    state, loss = svi.update(state, X, y, 5)
+    assert jnp.isfinite(loss)
+    assert seen
+    del seen[:]
+    svgd = ngp.stein.SVGD(drawn_model, numpyro.optim.Adam(0.01), num_stein_particles=2)
+    svgd.update(svgd.init(jax.random.key(0), X, y, 5), X, y, 5)
+    assert seen
+
+
+def test_model_and_guide_see_the_same_rows_and_the_data_term_is_scaled(rng):
+    """The bound of a minibatch, by hand: N / B times the sum over the rows that the guide drew, minus the KL."""
+    X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
+    guide = ngp.AutoGP(drawn_model)
+    with handlers.seed(rng_seed=0):
+        guide(X, y, 5)
+    with handlers.trace() as of_guide, handlers.seed(rng_seed=1):
+        guide(X, y, 5)
+    rows = np.asarray(of_guide["data"]["value"])
+    assert len(set(rows)) == 5
+    with handlers.trace() as of_model, handlers.seed(rng_seed=2):
+        handlers.replay(drawn_model, of_guide)(X, y, 5)
+    np.testing.assert_array_equal(of_model["y"]["value"], y[rows])
+    assert of_model["y"]["scale"] == 12 / 5
+
+
+def test_a_guide_of_your_own_stands_under_the_handler(monkeypatch):
+    seen = spied(monkeypatch)
+
+    def guide():
+        with numpyro.plate("data", 8, subsample_size=3) as rows, numpyro.plate("all", 4) as every:
+            return rows, every
+
+    with handlers.seed(rng_seed=0):
+        rows, every = keyed_rows(guide)()
+    assert seen == [8]
+    assert rows.shape == (3,)
+    np.testing.assert_array_equal(every, jnp.arange(4))
+
+
+def test_without_a_key_and_with_other_positions_it_says_what_to_do():
+    with pytest.raises(ValueError, match=r"a plate with subsample_size must be run with a random key"):
+        keyed_rows(lambda: numpyro.plate("data", 8, subsample_size=3))()
+    with pytest.raises(TypeError, match="positions must be whole numbers"):
+        permuted_rows(jax.random.key(0), 5, jnp.ones(2))

@@ -10,8 +10,8 @@ import pytest
 from numpyro.infer import MCMC, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.rows.look import check_plate_rows, check_values, reading
-from numpyro_gp.rows.call import bind
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.look import check_values, look, sites_at, without_whole_gathers
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 12)[:, None]
@@ -57,7 +57,7 @@ def test_data_with_fewer_rows_than_their_plate_are_refused(start):
 
 def test_other_readings_are_left_alone():
     """More rows (a model of differences reads ``y[rows]`` and ``y[rows + 1]``), zeros for rows that are not there."""
-    check_plate_rows(process, (X, jnp.ones(13)), {})
+    sites_at(process, (X, jnp.ones(13)), {})
 
     def padded(y):
         with numpyro.plate("data", 12) as rows:
@@ -78,20 +78,22 @@ def test_other_readings_are_left_alone():
         with numpyro.plate("data", 12, subsample_size=3) as rows:
             numpyro.sample("y", dist.Normal(value.sum(), 1.0), obs=y[rows])
 
-    check_plate_rows(of_groups, (jnp.zeros(3), Y), {})
+    sites_at(of_groups, (jnp.zeros(3), Y), {})
     with pytest.raises(ValueError, match="y must be of 12 rows"):
-        check_plate_rows(of_groups, (jnp.zeros(3), Y[:3]), {})
-    check_plate_rows(padded, (Y[:7],), {})
-    check_plate_rows(coded, (Y[:3], jnp.zeros(12, int)), {})
-    check_plate_rows(in_python, (Y[:7],), {})
+        sites_at(of_groups, (jnp.zeros(3), Y[:3]), {})
+    sites_at(padded, (Y[:7],), {})
+    sites_at(coded, (Y[:3], jnp.zeros(12, int)), {})
+    sites_at(in_python, (Y[:7],), {})
     with pytest.raises(ValueError, match="codes must be of 12 rows"):
-        check_plate_rows(coded, (Y[:3],), {"codes": jnp.zeros(4, int)})
+        sites_at(coded, (Y[:3],), {"codes": jnp.zeros(4, int)})
 
 
 @pytest.mark.parametrize("batch", [None, 12])
 def test_checks_of_values_are_found_and_made_again(batch):
-    call = bind(process, (X, Y), {"batch": batch})
-    found = reading(process, call.at, call.arrays)
+    call = call_of(process, (X, Y), {"batch": batch})
+    found = look(process, call)
+    assert set(found.sites) == {"lengthscale", "f", "data", "y"}
+    assert found.read == {0: 12, 1: 12}
     check_values(found, call.arrays)
     for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
         with pytest.raises(ValueError, match=r"must be finite|free of infinity"):
@@ -158,3 +160,59 @@ def test_targets_that_no_datum_can_be_have_no_density(wrong):
     assert np.all(np.isfinite(found.log_density(jnp.ones(12))))
     with pytest.raises(ValueError, match="must be labels 0 or 1"):
         found.log_density(jnp.full(12, wrong))
+
+
+# --- gathers of all rows of an array leave a program, and no other gather does
+
+ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
+
+
+def gathers(function, *arguments):
+    return str(jax.make_jaxpr(function)(*arguments)).count(" gather[")
+
+
+def everywhere(X, Y):
+    rows = jnp.arange(6)
+    in_loop = jax.lax.map(lambda column: X[rows] @ column, jnp.eye(2))
+    own_rows = jax.lax.map(lambda shift: Y[jnp.arange(6)] + shift, jnp.ones(2))
+    return X[rows].sum() * jax.jit(lambda Y: Y[rows].sum())(Y) + in_loop.sum() + jnp.sin(own_rows).sum()
+
+
+OTHERS = {
+    "fewer": lambda X: X[jnp.arange(5)],
+    "reversed": lambda X: X[jnp.arange(6)[::-1]],
+    "shifted": lambda X: X[jnp.arange(6) - 1],
+    "columns": lambda X: X[jnp.arange(6), jnp.zeros(6, int)],
+    "of columns": lambda X: X[:, jnp.zeros(2, int)],
+    "twice": lambda X: X[jnp.arange(6)[:, None] * jnp.ones((1, 2), int)],
+    "given": lambda X: X[jnp.asarray(X[:, 0] > 0, int)],
+}
+
+
+def test_own_rows_are_the_array_itself():
+    function = jax.value_and_grad(everywhere)
+    assert gathers(function, ROWS, ROWS[:, 0]) > 0
+    assert gathers(without_whole_gathers(function), ROWS, ROWS[:, 0]) == 0
+    for found, wanted in zip(
+        jax.jit(without_whole_gathers(function))(ROWS, ROWS[:, 0]), function(ROWS, ROWS[:, 0]), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_rows_are_gathered_as_before(other):
+    function = OTHERS[other]
+    assert gathers(without_whole_gathers(function), ROWS) == gathers(function, ROWS) >= 1
+    np.testing.assert_array_equal(without_whole_gathers(function)(ROWS), function(ROWS))
+
+
+def test_rules_for_derivatives_and_trees_pass_through():
+    @jax.custom_jvp
+    def doubled(x):
+        return 2 * x
+
+    doubled.defjvp(lambda primals, tangents: (doubled(*primals), 2 * tangents[0]))
+    function = lambda tree: {"a": doubled(tree["x"]), "b": jax.nn.relu(tree["x"][jnp.arange(6)])}  # noqa: E731
+    found = without_whole_gathers(function)({"x": ROWS})
+    np.testing.assert_array_equal(found["a"], 2 * ROWS)
+    np.testing.assert_array_equal(found["b"], jnp.maximum(ROWS, 0))

@@ -10,8 +10,8 @@ import pytest
 
 from numpyro_gp.starting import inducing
 from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
-from tests.optimised import optimised
 from tests.compiling import counted
+from tests.optimised import optimised
 
 KEY = jax.random.key(5)
 

@@ -13,10 +13,10 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
+from tests.compiling import counted
 from tests.oracles.engines import INPUTS as X
 from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import belief_engine, regression
-from tests.compiling import counted
 
 KEY = jax.random.key(3)
 

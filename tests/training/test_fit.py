@@ -149,7 +149,7 @@ def test_a_parameter_that_turns_nan_stops_at_its_own_step():
 
 @pytest.mark.parametrize("with_path", [True, False])
 def test_interrupt_keeps_everything(tmp_path, monkeypatch, with_path):
-    path, build, calls = tmp_path / "run.npz", fit_module.compiled_loop, []
+    path, build, calls = tmp_path / "run.npz", fit_module.loop_of, []
 
     def interrupted(*args):
         advance = build(*args)
@@ -162,7 +162,7 @@ def test_interrupt_keeps_everything(tmp_path, monkeypatch, with_path):
 
         return third_time_lucky
 
-    monkeypatch.setattr(fit_module, "compiled_loop", interrupted)
+    monkeypatch.setattr(fit_module, "loop_of", interrupted)
     match = r"Interrupted after 10 of 20 steps, kept in \.result" + (r" and in .*run\.npz" if with_path else r"\.$")
     with pytest.raises(FitInterrupted, match=match) as info:
         fit(KEY, Countdown(), 20, DATA, checkpoint=path if with_path else None, chunk_size=5, progress=False)
@@ -201,7 +201,7 @@ def test_wrong_arguments_are_named(tmp_path):
     for wrong in (model, SVI, None):
         with pytest.raises(TypeError, match="svi_or_stein must be an SVI, a SteinVI or another object with init"):
             fit(KEY, wrong, 10, DATA)
-    with pytest.raises(ValueError, match=r"argument 0 of the model must be non-empty data, but got shape \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"y of the model must be non-empty data, but got shape \(0, 2\)"):
         fit(KEY, engine(), 10, jnp.zeros((0, 2)))
     with pytest.raises(ValueError, match="y of the model must be non-empty data"):
         fit(KEY, engine(), 10, y=np.zeros(0))

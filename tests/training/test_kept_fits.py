@@ -1,6 +1,5 @@
 """Programs are kept for what they are made of: the same fit compiles nothing, a changed value is never missed."""
 
-import functools
 import gc
 import weakref
 
@@ -16,24 +15,9 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-from numpyro_gp.training.programs import PROGRAMS_KEPT, fingerprint, keep_program
 from tests.compiling import counted
 
 LEVEL = 1.0
-
-
-def closed_over(value):
-    def function():
-        return value
-
-    return function
-
-
-def with_default(value):
-    def function(x=value):
-        return x
-
-    return function
 
 
 class Holder:
@@ -42,60 +26,6 @@ class Holder:
 
     def method(self):
         return self.value
-
-
-VALUES = [1, 1.0, True, "a", None, (1, 2), [1, 2], {"a": 1}, {"a": 2}, np.ones(2), np.zeros(2), np.ones(2, np.float32)]
-
-
-@pytest.mark.parametrize(
-    "wrap", [closed_over, with_default, functools.partial(functools.partial, print), Holder, lambda v: [v]]
-)
-def test_equal_values_have_equal_fingerprints_and_others_have_not(wrap):
-    prints = [fingerprint(wrap(value)) for value in VALUES]
-    assert len(set(prints)) == len(VALUES)
-    if wrap is not Holder:  # two objects are two objects
-        assert prints == [fingerprint(wrap(value)) for value in VALUES]
-
-
-def test_what_changes_in_place_is_seen():
-    array, holder = np.ones(3), Holder(1.0)
-    seen = closed_over(array), holder.method, closed_over(holder.method)
-    before = fingerprint(*seen)
-    assert fingerprint(*seen) == before
-    array[1] = 2.0
-    assert fingerprint(*seen) != before
-    array[1], holder.value = 1.0, 2.0
-    assert fingerprint(*seen) != before
-
-
-def test_globals_are_seen_also_those_of_inner_functions(monkeypatch):
-    def outer():
-        return [LEVEL for _ in range(2)]
-
-    before = fingerprint(outer)
-    monkeypatch.setitem(globals(), "LEVEL", 2.0)
-    assert fingerprint(outer) != before
-
-
-def test_arrays_of_jax_count_by_identity_and_functions_may_refer_to_themselves():
-    array = jnp.ones(3)
-    assert fingerprint(closed_over(array)) == fingerprint(closed_over(array)) != fingerprint(closed_over(jnp.ones(3)))
-
-    def recursive(n):
-        return recursive(n - 1) if n else 0
-
-    assert fingerprint(recursive) == fingerprint(recursive)
-
-
-def test_the_programs_used_last_are_kept_and_go_with_their_owner():
-    owner, built = Holder(0), []
-    for key in (*range(PROGRAMS_KEPT), 0, PROGRAMS_KEPT):
-        keep_program(owner, key, lambda _, key=key: built.append(key))
-    assert built == list(range(PROGRAMS_KEPT + 1))
-    keep_program(owner, 0, lambda _: built.append("used lately, and so still there"))
-    keep_program(owner, 1, lambda _: built.append("gone"))
-    assert built[-1] == "gone"
-    assert "used lately, and so still there" not in built
 
 
 # ------------------------------------------------------------------------------------- fits of a model

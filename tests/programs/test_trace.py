@@ -1,12 +1,11 @@
-"""The two parts of a program: same values as the whole, and the factorisation only in the first."""
+"""A program is all that it does; its two parts have the values of the whole, the factorisation only in the first."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.posterior.staging import split
-from numpyro_gp.programs.keep import as_function, traced
+from numpyro_gp.programs.trace import COMPARED, as_function, is_traced, key_of, size_of, split, traced
 
 
 def names(program):
@@ -82,3 +81,52 @@ def test_keys_constants_and_outputs_of_every_kind():
     assert float(got[2]) == 3.0
     assert (jax.random.key_data(got[3]) == jax.random.key_data(key)).all()
     np.testing.assert_allclose(got[4], x)
+
+
+def test_inner_programs_are_written_out_with_their_constants():
+    table = np.arange(3.0)
+    inner = jax.jit(lambda x: jnp.tanh(x) + table)
+    program, constants, structure = traced(lambda tree: {"a": inner(tree["x"]), "b": 2.0}, {"x": jnp.ones(3)})
+    assert not any(equation.primitive.name in ("jit", "pjit") for equation in program.eqns)
+    found = jax.tree.unflatten(structure, as_function(program)(*constants, jnp.ones(3)))
+    np.testing.assert_allclose(found["a"], np.tanh(1.0) + table)
+    assert float(found["b"]) == 2.0
+
+
+def test_constants_of_a_program_count_by_their_numbers_and_large_ones_by_identity():
+    """Inside of a branch JAX holds what a jitted helper closes over."""
+
+    def key(array):
+        return key_of(
+            traced(lambda x: jax.lax.cond(x > 0, jax.jit(lambda x: (x * array).sum()), jnp.cos, x), 1.0).program
+        )
+
+    small, large = jnp.arange(3.0), jnp.zeros(COMPARED)
+    assert key(small) == key(jnp.arange(3.0))
+    assert key(np.arange(3.0)) == key(np.arange(3.0))
+    assert key(large) == key(large)
+
+
+def test_numbers_and_types_are_in_the_key():
+    keys = [key_of(traced(lambda x, n=n: x * n, jnp.ones(2)).program) for n in (1.0, 2.0, 2.0)]
+    assert keys[0] != keys[1] == keys[2]
+    single = key_of(traced(lambda x: x * 2.0, jnp.ones(2, jnp.float32)).program)
+    assert single != keys[2]
+
+
+def test_rules_of_derivatives_are_written_out():
+    def function(x):
+        return jax.nn.relu(x) + jax.lax.map(jax.nn.softplus, x)
+
+    program = traced(function, jnp.ones(2)).program
+    assert "custom_jvp" not in str(program)
+    np.testing.assert_allclose(as_function(program)(jnp.ones(2))[0], 1 + np.log1p(np.e) * np.ones(2))
+
+
+def test_size_of_the_largest_array_and_where_operations_are_traced():
+    program = traced(lambda x: jax.lax.fori_loop(0, 2, lambda _, y: y + jnp.ones(70).sum(), x), 1.0).program
+    assert size_of(program) == 70
+    seen = []
+    jax.make_jaxpr(lambda x: seen.append(is_traced()) or x)(1.0)
+    assert seen == [True]
+    assert not is_traced()
