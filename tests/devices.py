@@ -200,10 +200,12 @@ def clash(rows):
 
 def minibatches(engine, rows, build):
     """Each device has rows of its own piece, and the step's program sends no more than with all rows."""
-    from numpyro_gp.rows.devices import Drawn, Placement, _drawn
+    from numpyro_gp.rows.call import call_of
+    from numpyro_gp.rows.devices import Placement
+    from numpyro_gp.rows.feeds import Drawn, _drawn
 
     placement, programs = Placement(rows), []
-    drawn = Drawn(KEY, ((jnp.arange(32), jnp.arange(32.0)), {}), (True, True), 16, placement)
+    drawn = Drawn(KEY, call_of(None, (jnp.arange(32), jnp.arange(32.0)), {}), (True, True), 16, placement)
     numbers = [np.asarray(drawn.arrays()[0]).reshape(8, 2)]
     for _ in range(40):
         drawn.prefetch()

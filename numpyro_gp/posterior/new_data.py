@@ -38,8 +38,9 @@ class Plan(NamedTuple):
     programs: list[OfChunks]
 
 
-def plan_of(posterior: Any, call: Call, site: str | None, new: Sequence[str]) -> Plan:
+def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
+    call.numbers(rows)  # refused before the model runs
     found = look(posterior.fitted_model, call)
     name, plates = data_site(found.sites, site), new_data_plates(posterior, call, found.sites, new)
     check_all_rows(found.sites, plates)
@@ -51,29 +52,15 @@ def predict_rows(
     key: Array,
     call: Call,
     rows: Sequence[str] | None,
-    site: str | None,
-    num_samples: int | None,
-    chunk_size: int,
-    new: Sequence[str] = (),
-) -> Prediction:
-    """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`."""
-    key = check_key("key", key)
-    check_count("chunk_size", chunk_size)
-    call.numbers(rows)  # refused before the model runs
-    return _planned(posterior, key, call, rows, plan_of(posterior, call, site, new), num_samples, chunk_size)
-
-
-def _planned(
-    posterior: Any,
-    key: Array,
-    call: Call,
-    rows: Sequence[str] | None,
     plan: Plan,
     num_samples: int | None,
     chunk_size: int,
     first: int | None = None,
 ) -> Prediction:
-    """``first``: of rows that are a part of more, how many come before."""
+    """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`.
+
+    ``first``: of rows that are a part of more, how many come before.
+    """
     check_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random or plan.is_local)
     batch = unwrap(plan.found.sites[plan.site]["fn"]).batch_shape
@@ -121,8 +108,8 @@ def predict_stream(
         first = first or layout
         call = call_of(posterior.model, *with_batch(name, chunk, args, kwargs))
         rows = tuple(chunk) if isinstance(chunk, dict) else tuple(call.arguments)[: len(chunk)]
-        plan = plan or plan_of(posterior, call, site, new)
-        yield _planned(posterior, key, call, rows, plan, num_samples, min(size, first.longest), start)
+        plan = plan or plan_of(posterior, call, rows, site, new)
+        yield predict_rows(posterior, key, call, rows, plan, num_samples, min(size, first.longest), start)
         start += layout.longest
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
-from numpyro_gp.posterior.new_data import draw_functions, predict_conditioned, predict_rows, predict_stream
+from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_conditioned, predict_rows, predict_stream
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
@@ -135,8 +135,12 @@ class Posterior:
         others = (new,) if isinstance(new, str) else tuple(new)
         if args and isinstance(args[0], Iterator):
             return predict_stream(self, key, args[0], args[1:], kwargs, site, num_samples, chunk_size, others)
-        call = call_of(self.model, args, kwargs)
-        return predict_rows(self, key, call, rows, site, num_samples, chunk_size, others)
+        key, size, call = (
+            check_key("key", key),
+            check_count("chunk_size", chunk_size),
+            call_of(self.model, args, kwargs),
+        )
+        return predict_rows(self, key, call, rows, plan_of(self, call, rows, site, others), num_samples, size)
 
     def predict_at(
         self,

@@ -129,7 +129,10 @@ READINGS = {
     "global of a method of a parent": (CHILD, set_global),
     "global of a property": (lambda: CHILD.value, set_global),
     "attribute of a class, by a class method": (Child.of_class, lambda patch: patch.setattr(Settings, "scale", 2.0)),
-    "method that is replaced": (lambda: READER.method(), lambda patch: patch.setattr(Reader, "method", lambda self: 2.0)),
+    "method that is replaced": (
+        lambda: READER.method(),
+        lambda patch: patch.setattr(Reader, "method", lambda self: 2.0),
+    ),
 }
 
 
