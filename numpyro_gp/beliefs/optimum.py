@@ -70,7 +70,8 @@ def check_noise(noise: ArrayLike, inputs: Float[Array, "N D"]) -> Array:
     """Return noise variances, one or one for each row of the inputs."""
     variance = check_positive("noise", noise)
     if variance.shape not in ((), inputs.shape[:1]):
-        fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", "It is a variance.")
+        cure = "Pass one noise variance for all rows, or one for each row."
+        fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", cure)
     return variance
 
 

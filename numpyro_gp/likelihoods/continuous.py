@@ -42,7 +42,7 @@ def check_positive_targets(y: ArrayLike) -> None:
 
 @value_type()
 class Gaussian(Likelihood):
-    """``y ~ N(f, scale^2)``; everything in closed form. ``scale`` is a standard deviation.
+    """Gaussian noise of *standard deviation* ``scale``: ``y ~ N(f, scale^2)``, everything in closed form.
 
     Examples
     --------
