@@ -69,9 +69,9 @@ def _rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
 
 @value_type(static=("names",))
 class BlockDiagonal(AbstractBelief):
-    """``q(v) = prod_c N(m_c, C_c C_c^T)``: mean field over components, full covariance within each.
+    """Mean field over the components of an additive site: ``q(v) = prod_c N(m_c, C_c C_c^T)``, full within each.
 
-    Its component bands are too narrow wherever components compete for the same data.
+    Its component bands are too narrow wherever components compete for the same data: `Structured` has the couplings.
 
     Parameters
     ----------
@@ -79,6 +79,12 @@ class BlockDiagonal(AbstractBelief):
         Whitened means, stacked in component order.
     scale_trils : dict or tuple of Array (M_c, M_c)
         Whitened lower factor of each component; a dictionary has the names in the order of the site.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.BlockDiagonal(jnp.zeros(5), {"a": jnp.eye(2), "b": jnp.eye(3)}).shape
+    (5,)
     """
 
     mean: ArrayField
@@ -141,7 +147,7 @@ def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r 
 
 @value_type()
 class Structured(AbstractBelief):
-    """``q(v) = N(m, (I + W W^T)^-1)``: a Gaussian precision in ``r`` directions (mathematics.md section 6.2).
+    """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
     are kept at ``O(M r)`` parameters. ``W = 0`` is a stationary point: start elsewhere.
@@ -210,9 +216,10 @@ class Structured(AbstractBelief):
 
 @value_type(static=("names",))
 class BlockLowRank(AbstractBelief):
-    """``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)`` (mathematics.md section 6.3).
+    """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
-    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank.
+    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
+    (mathematics.md section 6.3).
 
     Parameters
     ----------
@@ -220,6 +227,12 @@ class BlockLowRank(AbstractBelief):
     precision_trils : dict or tuple of Array (M_c, M_c)
         Lower factor ``P_c`` of each component's own precision, names or order as those of the site.
     W : Array (M, r)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.BlockLowRank(jnp.zeros(5), {"a": jnp.eye(2), "b": jnp.eye(3)}, jnp.ones((5, 1))).shape
+    (5,)
     """
 
     mean: ArrayField

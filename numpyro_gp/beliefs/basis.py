@@ -32,6 +32,13 @@ class AbstractBasis(abc.ABC):
 
     A single GP (`Basis`) and the stacked components of an additive model answer alike, so a
     belief written for whitened values serves both.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> isinstance(basis, ngp.beliefs.AbstractBasis), basis.size
+    (True, 2)
     """
 
     @property
@@ -67,7 +74,7 @@ class AbstractBasis(abc.ABC):
 
 @value_type(static=("at_inducing", "is_noisy"))
 class Basis(AbstractBasis):
-    """Inducing points of one GP with the single factorisation that a step makes of them.
+    """The inducing points of one GP, with the single factorisation that a step makes of them.
 
     Attributes
     ----------
@@ -87,6 +94,13 @@ class Basis(AbstractBasis):
     is_noisy : bool
         Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
         `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> basis.features(jnp.zeros((3, 1))).shape
+    (2, 3)
     """
 
     kernel: Kernel

@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
 @value_type()
 class Coupled(AbstractBelief):
-    """``q(v) = N(m, C C^T)`` over whitened inducing values, the usual sparse variational posterior.
+    """The usual sparse variational posterior: ``q(v) = N(m, C C^T)`` over whitened inducing values.
 
     Parameters
     ----------
@@ -90,13 +90,19 @@ class Coupled(AbstractBelief):
 
 @value_type()
 class MeanField(AbstractBelief):
-    """``q(v) = N(m, diag(scale^2))`` over whitened inducing values.
+    """Independent whitened inducing values, for very many of them: ``q(v) = N(m, diag(scale^2))``.
 
     Parameters
     ----------
     mean : Array (M,) or (P, M)
     scale : Array, same shape, positive
         Standard deviations of the whitened values.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.MeanField(jnp.zeros(3), jnp.ones(3)).shape
+    (3,)
     """
 
     mean: ArrayField

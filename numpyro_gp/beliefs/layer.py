@@ -17,10 +17,11 @@ from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 
 @value_type(static=("mean",))
 class DecoupledLayer(AbstractBelief):
-    """Mean on ``Z_mean``, covariance on the inducing inputs ``Z_b`` (Havasi et al. 2018; mathematics.md section 5.1).
+    """A layer of a deep process with its own points for the mean (Havasi et al. 2018).
 
-    The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
-    (mathematics.md section 5.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
+    Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
+    section 5.1. The KL is exactly that of the process, whether the two sets of points are disjoint or overlap (mathematics.md section 5.2); with the
+    jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
     ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
 
     Parameters

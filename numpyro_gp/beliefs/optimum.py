@@ -78,7 +78,9 @@ def check_noise(noise: ArrayLike, inputs: Float[Array, "N D"]) -> Array:
 def coupled_optimum(
     kernel: Kernel, Z: ArrayLike, X: ArrayLike, y: ArrayLike, noise: ArrayLike, *, jitter: float | None = None
 ) -> tuple[Coupled, Array]:
-    """Titsias' optimal belief for Gaussian data, and the collapsed bound (mathematics.md section 3.3).
+    """The best coupled belief for Gaussian data, and the collapsed bound: to start from, or to measure against.
+
+    Both are those of Titsias (2009), in mathematics.md section 3.3.
 
     Parameters
     ----------
@@ -124,10 +126,10 @@ def orthogonal_optimum(
     *,
     jitter: float | None = None,
 ) -> tuple[Orthogonal, Array]:
-    """The optimal orthogonally decoupled belief for Gaussian data, and its bound (mathematics.md section 4.7).
+    """The best orthogonally decoupled belief for Gaussian data and its bound, to start from or to measure against.
 
-    The mean is ridge regression on the features of both bases; the covariance is that of `coupled_optimum`
-    on ``Z_beta``. ``O(N (M + M_gamma)^2 + (M + M_gamma)^3)``: for moderate ``M_gamma``.
+    The mean is ridge regression on the features of both bases (mathematics.md section 4.7); the covariance is that of
+    `coupled_optimum` on ``Z_beta``. ``O(N (M + M_gamma)^2 + (M + M_gamma)^3)``: for moderate ``M_gamma``.
 
     Parameters
     ----------
@@ -146,6 +148,16 @@ def orthogonal_optimum(
     bound : Array ()
         The objective at ``belief``, which without jitter is the largest one:
         ``coupled_optimum(Z_beta) <= bound <= coupled_optimum(Z_beta and Z_gamma) <= log evidence``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+    >>> belief, bound = ngp.beliefs.orthogonal_optimum(
+    ...     ngp.kernels.RBF(1.0, 0.5), X[1::4], X[::4], X, jnp.sin(3 * X[:, 0]), 0.1
+    ... )
+    >>> type(belief).__name__, bound.shape
+    ('Orthogonal', ())
     """
     inputs, targets, variance = check_gaussian(X, y, noise)
     beta, gamma = (check_points(*named, inputs.shape[1]) for named in (("Z_beta", Z_beta), ("Z_gamma", Z_gamma)))

@@ -29,11 +29,21 @@ MADE_OF: dict[type, tuple[str, ...]] = {
 
 
 def stack(kernels: Sequence[KernelLike]) -> Kernel:
-    """A batch of kernels: the kernel whose leaves have one entry for each of them on their first axis.
+    """A batch of kernels, one for each output or each member of a plate: its leaves have one entry per kernel.
 
     The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. A process `gp` takes one for
     ``outputs=P`` with kernels of their own, and in plates one for their members. A class of your own needs a field
     ``variance``, a scalar of a single kernel, by whose axes a batch is known.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        Of one form: the same class, with hyper-parameters of the same shapes.
+
+    Returns
+    -------
+    Kernel
+        The leaves have the axis of the batch on their left.
 
     Examples
     --------

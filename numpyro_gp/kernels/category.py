@@ -12,7 +12,7 @@ from numpyro_gp.kernels.nonstationary import Coregion
 
 @value_type()
 class ZeroMeanCategory(Kernel):
-    r"""Independent levels, given that their average under ``probabilities`` is zero.
+    """The effect of a category around its average: independent levels whose average under ``probabilities`` is zero.
 
     ``k0(i, j) = variance * (delta_ij - p_i p_j / sum_l p_l^2)``: what `ZeroMean` is for numbers
     (mathematics.md section 2.5), with the frequencies ``p`` of the categories as the measure.

@@ -13,10 +13,10 @@ from numpyro_gp.kernels.stationary import _centre, constant_like, squared_distan
 
 @value_type()
 class SpectralMixture(Kernel):
-    """Spectral mixture kernel (Wilson and Adams 2013, eq. 12).
+    """Quasi-periodic functions whose frequencies are learned: the spectral mixture kernel (Wilson and Adams 2013).
 
     ``k(x, y) = sum_q weights_q prod_d exp(-2 pi^2 t_d^2 scales_qd^2) cos(2 pi t_d means_qd)`` with
-    ``t = x - y``: the spectral density is a mixture of Gaussians with those means and scales.
+    ``t = x - y`` (their equation 12): the spectral density is a mixture of Gaussians with those means and scales.
 
     Parameters
     ----------

@@ -135,7 +135,7 @@ def _gaussian_deviations(
 
 @value_type()
 class ZeroMean(Kernel):
-    r"""A kernel whose functions integrate to zero under a probability measure (Durrande et al. 2013).
+    """An effect around its average: a kernel whose functions integrate to zero under a measure (Durrande et al. 2013).
 
     In one dimension, for the base kernel ``variance * kappa(x, y)`` and the measure ``nu``,
 

@@ -21,7 +21,7 @@ ROWS_TOGETHER = 2**16
 
 
 class Prediction:
-    """Mixture over S posterior draws (mathematics.md section 11.1).
+    """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
     Attributes
     ----------
@@ -33,6 +33,18 @@ class Prediction:
         Number S of draws in the mixture.
     likelihood : Likelihood
         The likelihood, its parameters with the draws on the first axis.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 2))})
+    >>> prediction = posterior.predict(jax.random.key(0), jnp.zeros((4, 1)))
+    >>> prediction.mean.shape, prediction.log_density(jnp.zeros(4)).shape, prediction.quantiles([0.05, 0.95]).shape
+    ((4,), (4,), (2, 4))
     """
 
     def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:

@@ -69,11 +69,11 @@ def gp(
     outputs: int | None = None,
     jitter: float | None = None,
 ) -> GaussianProcess:
-    """Open one sample site with the whitened inducing values of a Gaussian process.
+    """Declare a Gaussian process ``f`` as one latent site; call ``f(X)`` for its values at inputs ``X``.
 
-    ``u = L v`` are the values at the inducing inputs, ``L L^T = k(Z, Z) + eps I`` and
-    ``v ~ N(0, I)``. The site's value is a point (NUTS, SVGD, NumPyro's guides) or a belief
-    (`AutoGP`, ``ngp.Belief``); the returned process behaves accordingly.
+    The site holds the whitened values ``v`` of the inducing inputs: ``u = L v`` are the values there, with
+    ``L L^T = k(Z, Z) + eps I`` and ``v ~ N(0, I)``. The site's value is a point (NUTS, SVGD, NumPyro's guides) or a
+    belief (`AutoGP`, `ngp.Belief`); ``f(X)`` is given the point, or has the belief integrated out.
 
     In plates it is one process for each of their members: ``numpyro.plate("group", G)`` makes ``f(X)`` ``(G, N)``, at
     rows ``(N, D)`` that all share or ``(G, N, D)`` of each. Members that share the kernel share its factorisation.
@@ -99,6 +99,7 @@ def gp(
     Returns
     -------
     GaussianProcess
+        ``f(X)`` is a Normal of batch shape ``(..., N)``, with ``outputs=P`` of event shape ``(P,)``.
 
     Examples
     --------

@@ -75,6 +75,17 @@ def gp_regression(
     -------
     GaussianProcess
         The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> def model(X, y=None):
+    ...     scale = numpyro.deterministic("scale", 0.1)
+    ...     return ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), X, noise_variance=scale**2, obs=y)
+    >>> f = numpyro.handlers.seed(model, 0)(X, jnp.sin(6 * X[:, 0]))
+    >>> f(jnp.array([[0.5]])).loc.shape
+    (1,)
     """
     inputs = check_points("X", X, leading=True)
     variance = _check_noise(_renamed(noise_variance, noise), inputs.shape[-2])
