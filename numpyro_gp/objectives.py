@@ -53,7 +53,7 @@ class WeightedSamples(NamedTuple):
 
 
 class ImportanceWeightedELBO(ELBO):
-    """The bound ``sum_n E log (1/K) sum_k r_nk - KL`` with K samples of each datum's latent inputs.
+    """The importance-weighted bound, for models with latent inputs: ``sum_n E log (1/K) sum_k r_nk - KL``.
 
     ``r_nk = exp(E_q(f) log p(y_n | f)) p(w_nk) / q(w_nk)`` (mathematics.md section 10.1), with the last layer
     analytic and one draw of every inner function shared by the K samples of a datum (mathematics.md section 10.2).

@@ -18,9 +18,28 @@ Schedule = Callable[[Array], Array]
 
 
 def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Schedule:
-    """Step size from ``initial`` to ``final`` within ``num_steps``, constant afterwards (mathematics.md section 3.2).
+    """A step size that grows at the start of a fit: from ``initial`` to ``final`` within ``num_steps``, then constant.
 
-    ``kind="log"``: ``initial (final / initial)^min(1, t/T)``; ``kind="linear"``: a straight line.
+    ``kind="log"``: ``initial (final / initial)^min(1, t/T)``; ``kind="linear"``: a straight line
+    (mathematics.md section 3.2).
+
+    Parameters
+    ----------
+    initial, final : float
+    num_steps : int
+    kind : {"log", "linear"}
+
+    Returns
+    -------
+    callable
+        Step number to step size, as optax schedules are.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> schedule = ngp.optim.ramp(0.001, 0.1, 100)
+    >>> [round(float(schedule(step)), 4) for step in (0, 50, 100, 200)]
+    [0.001, 0.01, 0.1, 0.1]
     """
     check_positive("initial", initial)
     check_positive("final", final)
@@ -48,7 +67,7 @@ def _labels(params: Mapping[str, object]) -> dict[str, str]:
 def natural_gradient(
     rest: optax.GradientTransformation, step: float | Schedule = 0.1
 ) -> optax.GradientTransformationExtraArgs:
-    """Natural-gradient steps on the natural parameters of beliefs, ``rest`` on all other parameters.
+    """Fast training of beliefs: natural-gradient steps on their natural parameters, ``rest`` on all other parameters.
 
     The natural gradient itself is the backward rule of the map from natural to mean parameters
     (`numpyro_gp.guides.natural`); here plain steps ``theta - step * gradient`` are enough. With a
@@ -62,6 +81,11 @@ def natural_gradient(
         For kernels, likelihoods, inducing inputs: ``optax.adam(1e-2)``.
     step : float or schedule
         A number in (0, 1], `ramp` or any optax schedule.
+
+    Returns
+    -------
+    optax.GradientTransformationExtraArgs
+        An optimiser for `numpyro.infer.SVI`; recipes must hold natural parameters, as ``coupled(natural=True)``.
 
     Examples
     --------

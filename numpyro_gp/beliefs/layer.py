@@ -20,8 +20,8 @@ class DecoupledLayer(AbstractBelief):
     """A layer of a deep process with its own points for the mean (Havasi et al. 2018).
 
     Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
-    section 5.1. The KL is exactly that of the process, whether the two sets of points are disjoint or overlap (mathematics.md section 5.2); with the
-    jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
+    section 5.1. The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
+    (mathematics.md section 5.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
     ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
 
     Parameters

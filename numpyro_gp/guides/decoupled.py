@@ -88,7 +88,7 @@ def decoupled(
     scale: float = 0.1,
     train_inputs: bool = False,
 ) -> Recipe:
-    """Separate bases of mean and covariance: `Decoupled` (mathematics.md section 4.2).
+    """More points for the mean than for the covariance: `Decoupled`. Prefer `orthogonal` (mathematics.md section 4.2).
 
     Parameters
     ----------
@@ -102,6 +102,16 @@ def decoupled(
         ``B`` starts at ``scale^2 I``; at zero its gradient vanishes.
     train_inputs : bool
         Whether ``Z_alpha`` is a parameter.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.decoupled(np.linspace(0.0, 1.0, 100)[:, None])}   # for ngp.AutoGP(model, recipes)
     """
     if natural:
         required = "False for decoupled(): its mean and covariance have no natural parameters of their own"
@@ -125,11 +135,26 @@ def hybrid(
     scale: float = 1.0,
     train_inputs: bool = False,
 ) -> Recipe:
-    """A coupled belief and further mean points, in unorthogonalised coordinates: `Hybrid` (mathematics.md section 4.3).
+    """The family of `orthogonal` in other coordinates, which train more slowly: `Hybrid` (mathematics.md section 4.3).
 
-    Parameters as in `orthogonal`. ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
+    ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
     fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
     is a plain parameter.
+
+    Parameters
+    ----------
+    Z_gamma, columns, natural, scale, train_inputs
+        As in `orthogonal`.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.hybrid(np.linspace(0.0, 1.0, 100)[:, None])}   # for ngp.AutoGP(model, recipes)
     """
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     return partial(_hybrid, mean=mean, beta=coupled(natural=natural, scale=scale))
@@ -153,7 +178,7 @@ def orthogonal(
     scale: float = 1.0,
     start: Orthogonal | None = None,
 ) -> Recipe:
-    """A coupled belief with further, orthogonalised mean points: `Orthogonal` (mathematics.md section 4.4).
+    """For many data: a coupled belief with more points for the mean, `Orthogonal` (mathematics.md section 4.4).
 
     Parameters
     ----------
@@ -187,6 +212,11 @@ def orthogonal(
         Standard deviation of the whitened values at the start.
     start : Orthogonal, optional
         Belief to start from, such as that of `ngp.beliefs.orthogonal_optimum`; instead of ``scale``.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def identity_factor(shape: Shape, scale: float, dtype: np.dtype) -> Array:
 
 
 def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Full covariance over the site's inducing values: `Coupled` (mathematics.md section 3).
+    """The usual recipe: a full covariance over the site's inducing values, `Coupled` (mathematics.md section 3).
 
     Parameters
     ----------
@@ -64,6 +64,16 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
         Standard deviation of the whitened values at the start; 1 is the prior, small values suit inner layers.
     mean : array, optional
         Whitened mean at the start; zero is the prior.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`. It is the default of `gp` sites.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.coupled(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
     return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
@@ -107,7 +117,25 @@ def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: Arr
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Independent whitened inducing values: `MeanField`. ``scale`` and ``mean`` are where they start."""
+    """Independent whitened inducing values, for very many of them: `MeanField`.
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation of the whitened values at the start; 1 is the prior.
+    mean : array, optional
+        Whitened mean at the start; zero is the prior.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.mean_field(scale=0.1)}   # for ngp.AutoGP(model, recipes)
+    """
     start_scale(scale)
     return partial(_mean_field, scale=scale, mean=mean)
 
@@ -119,7 +147,25 @@ def _mean_field(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLik
 
 
 def free_latent(*, scale: float = 0.1) -> Recipe:
-    """A free Normal for the latent inputs of each datum: `latent_inputs` sites, inside their plate."""
+    """A free Normal for the latent inputs of each datum: what `latent_inputs` sites get where nothing is said.
+
+    It stands inside their plate. New rows have no parameters, and are drawn from the prior.
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation at the start.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at a `latent_inputs` site.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"w": ngp.guides.free_latent(scale=0.01)}   # for ngp.AutoGP(model, recipes)
+    """
     start_scale(scale)
     return partial(_free_latent, scale=scale)
 

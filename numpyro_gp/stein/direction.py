@@ -28,7 +28,9 @@ class Forces(NamedTuple):
 
 
 def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Values:  # noqa: B008
-    """Direction ``phi`` that raises the target fastest in the kernel's space (mathematics.md section 9.1).
+    """One step of Stein variational gradient descent: the direction that raises the target fastest for a kernel.
+
+    ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1).
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
     pushes particles apart.
@@ -66,9 +68,28 @@ def forces(
     kernel: Kernel = RBF(),  # noqa: B008
     absent: Mapping[str, Array] | None = None,
 ) -> Forces:
-    """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them.
+    """The two parts of `svgd_direction`, to see which one moves the particles: attraction ``(1/n) K s`` and repulsion.
 
     Coordinates that are ``absent``, by site and shaped as one particle, are in no distance and feel no repulsion.
+
+    Parameters
+    ----------
+    particles, scores, kernel
+        As in `svgd_direction`.
+    absent : dict, optional
+
+    Returns
+    -------
+    attraction, repulsion : like ``particles``
+        They add up to the direction.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> x = jnp.array([[0.0], [1.0]])
+    >>> attraction, repulsion = ngp.stein.forces(x, -x, ngp.stein.RBF(1.0))
+    >>> bool(repulsion[0, 0] < 0 < repulsion[1, 0])
+    True
     """
     if absent is not None and isinstance(particles, Mapping):
         particles = {name: jnp.where(absent[name][None], 0, x) for name, x in particles.items()}

@@ -95,7 +95,7 @@ def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) ->
 
 @value_type(static=("bandwidth", "per_coordinate"))
 class RBF(Radial):
-    """``k(x, y) = exp(-||x - y||^2 / h)``, all sites in one group.
+    """The usual kernel between particles: ``k(x, y) = exp(-||x - y||^2 / h)``, all sites in one group.
 
     Parameters
     ----------
@@ -129,9 +129,25 @@ class RBF(Radial):
 
 @value_type(static=("c", "power", "bandwidth", "per_coordinate"))
 class IMQ(Radial):
-    """``k(x, y) = (c^2 + ||x - y||^2 / h)^power`` with ``-1 < power < 0``, all sites in one group.
+    """Particles that repel each other from afar: ``k(x, y) = (c^2 + ||x - y||^2 / h)^power``, all sites in one group.
 
-    Its tails are heavier than the RBF's: far particles still repel. ``bandwidth`` and ``per_coordinate`` as in `RBF`.
+    Its tails are heavier than those of `RBF`.
+
+    Parameters
+    ----------
+    c : float
+        Positive.
+    power : float
+        Between -1 and 0.
+    bandwidth, per_coordinate
+        As in `RBF`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> x = jnp.array([[0.0], [1.0]])
+    >>> ngp.stein.svgd_direction(x, -x, ngp.stein.IMQ(bandwidth=1.0)).shape
+    (2, 1)
     """
 
     c: float = 1.0
@@ -154,11 +170,11 @@ class IMQ(Radial):
 
 @value_type(static=("kernel", "weight"))
 class Moments:
-    """A kernel plus ``weight`` times the linear ``1 + (x - m).(y - m) / v`` over all sites.
+    """Particles with the right mean and covariance: a kernel plus the linear ``weight (1 + (x - m).(y - m) / v)``.
 
     Here ``m`` is the particles' mean and ``v`` their variance averaged over coordinates; no gradient through either.
 
-    The linear part adds one affine map of all particles, which stands still where ``mean s = 0`` and
+    The linear part adds one affine map of all particles. It is at its fixed point where ``mean s = 0`` and
     ``mean s (x - m)^T = -I``: identities that hold for the target, and that give a normal target its exact mean and
     covariance once there are more particles than coordinates. The kernel alone understates them; it keeps the particles
     of such a set apart and gives them the shape. Take it with a ``metric``, in whose coordinates the two parts have one
@@ -197,7 +213,7 @@ class Moments:
 
 @value_type(static=("groups", "kernels", "rest"))
 class Groups:
-    """A distance and a bandwidth for each group of sites.
+    """A distance and a bandwidth for each group of sites: strongly correlated sites belong in one.
 
     Sites that are strongly correlated belong in one group: across groups the spread is that of mean field.
 
@@ -211,8 +227,10 @@ class Groups:
 
     Examples
     --------
-    >>> Groups([["lengthscale", "variance"]]).blocks(("f", "lengthscale", "variance"))[1].sites
-    ('f',)
+    >>> import numpyro_gp as ngp
+    >>> kernel = ngp.stein.Groups([["lengthscale", "variance"]])
+    >>> [block.sites for block in kernel.blocks(("f", "lengthscale", "variance"))]
+    [('lengthscale', 'variance'), ('f',)]
     """
 
     groups: Converted[tuple[tuple[str, ...], ...], Sequence[str | Sequence[str]]]
@@ -248,7 +266,9 @@ class Groups:
 
 @value_type(static=("kernels", "default"))
 class PerSite:
-    """A distance and a bandwidth for every site.
+    """A distance and a bandwidth for every site: right for sites that are nearly independent.
+
+    Correlated ones come out too narrow, as under mean field.
 
     Right for sites that are nearly independent; correlated ones come out too narrow, as under mean field.
 

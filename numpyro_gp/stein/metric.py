@@ -24,7 +24,7 @@ from numpyro_gp.stein.direction import average
 
 @value_type(static=("every", "memory"))
 class Curvature:
-    """Inverse of the curvature ``|-d^2 log target / dx dx^T|``, averaged over the particles as they go.
+    """Coordinates from the curvature of the target, measured as the particles go: its inverse, averaged over them.
 
     The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
     gradients a particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
@@ -56,7 +56,7 @@ class Curvature:
 
 @value_type()
 class Spread:
-    """Covariance of draws of the latent sites: of a fitted guide, or of a short chain.
+    """Coordinates from draws of the latent sites, of a fitted guide or of a short chain: their covariance.
 
     Parameters
     ----------
@@ -64,6 +64,14 @@ class Spread:
         Every latent site to *constrained* values ``(S, ...)``, more draws than coordinates and none the same for all
         draws: e.g. ``guide.sample_posterior(key, params, sample_shape=(1000,))`` of a guide with a width for every
         site, or ``mcmc.get_samples()``. Other names are left out.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> draws = {"noise": np.exp(np.random.default_rng(0).normal(size=50))}
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), metric=ngp.stein.Spread(draws))
     """
 
     draws: Any

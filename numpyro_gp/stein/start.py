@@ -18,11 +18,24 @@ from numpyro_gp.guides.internals import mask_of
 
 @value_type(static=("scale",))
 class Around:
-    """Start every particle near one point: ``values`` plus ``scale`` times normal noise, both unconstrained.
+    """Start all particles near one point: ``values`` plus ``scale`` times normal noise, both unconstrained.
 
-    ``values`` maps site names to constrained values without a particle axis, such as those of a MAP:
-    ``{name: v[0] for name, v in svgd.particles(params).items()}`` of a run with one particle, or
-    ``AutoDelta.median(params)``.
+    Parameters
+    ----------
+    values : dict
+        Site names to constrained values without a particle axis, such as those of a MAP:
+        ``{name: v[0] for name, v in svgd.particles(params).items()}`` of a run with one particle, or
+        ``AutoDelta.median(params)``.
+    scale : float
+        Standard deviation of the noise.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> start = ngp.stein.Around({"noise": 0.1}, scale=0.05)
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=5, init_particles=start)
     """
 
     values: Any

@@ -32,7 +32,7 @@ EVALUATIONS = ("vmap", "map")
 
 
 class SVGD(SteinHooks):
-    """Stein variational gradient descent on a model's posterior (mathematics.md section 9).
+    """Particles that settle on a model's posterior: Stein variational gradient descent (mathematics.md section 9).
 
     The calls are those of ``numpyro.contrib.einstein.SVGD``: ``init``, ``update``, ``evaluate``,
     ``get_params``, ``run``, ``guide``. What differs:
