@@ -13,7 +13,7 @@ import numpyro_gp
 project = "numpyro_gp"
 author = "the numpyro_gp developers"
 release = version = numpyro_gp.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
 
 html_theme = "furo"
 html_title = f"numpyro_gp {release}"
@@ -28,7 +28,6 @@ myst_heading_anchors = 4
 default_role = "py:obj"  # single backticks in docstrings are names
 add_module_names = False
 toc_object_entries_show_parents = "hide"
-autosummary_generate = False
 autodoc_inherit_docstrings = False  # a method that means what its base class says is explained there
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -53,15 +52,22 @@ class Api(SphinxDirective):
         """The page as reStructuredText."""
         if module != "numpyro_gp":
             yield from (f".. automodule:: {module}", "   :no-members:", "")
-        yield from (f".. currentmodule:: {module}", "", ".. autosummary::", "   :nosignatures:", "")
+        yield from (f".. currentmodule:: {module}", "", ".. list-table::", "   :widths: auto", "")
         values = {name: getattr(import_module(module), name) for name in names}
         twice = {name for name in names if module != "numpyro_gp" and getattr(numpyro_gp, name, None) is values[name]}
-        yield from (f"   ~numpyro_gp.{name}" if name in twice else f"   {name}" for name in names)
+        for name, value in values.items():
+            where = "numpyro_gp" if name in twice else module
+            yield from (f"   * - `~{where}.{name}`", f"     - {summary(value)}")
         for name, value in values.items():
             if name in twice:  # explained where the whole package's names are
                 continue
             kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
             yield from ("", f".. auto{kind}:: {name}", *(["   :members:"] if kind == "class" else []))
+
+
+def summary(value: object) -> str:
+    """The first paragraph of a docstring, on one line; nothing for a value, whose docstring is that of its class."""
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()) if callable(value) else ""
 
 
 def skipped(*told: Any) -> bool | None:

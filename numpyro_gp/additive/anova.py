@@ -32,7 +32,24 @@ FAMILIES = (RBF, Matern12, Matern32, Matern52)
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies."""
+    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies.
+
+    Parameters
+    ----------
+    name : str
+    low, high : float
+        The range of a number.
+    levels : tuple of float
+        The distinct values of a category; empty for a number.
+    frequencies : tuple of float
+        Share of the rows that have each level.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ngp.anova.Input("age", 20.0, 60.0).map(np.array([20.0, 30.0, 60.0])).tolist()
+    [0.0, 0.25, 1.0]
+    """
 
     name: str
     low: float = 0.0
@@ -60,7 +77,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """An ANOVA model's inputs and components: what `design` builds.
+    """What `design` builds: an ANOVA model's inputs and components, and the model itself.
 
     Attributes
     ----------
@@ -71,6 +88,13 @@ class Design:
         Class of the one-dimensional kernels.
     num_inducing, pair_inducing : int
         Grid size of main effects, and on each axis of interactions.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> design = ngp.anova.design(np.array([[10.0, 1.0], [20.0, 2.0], [40.0, 1.0]]), names=["age", "dose"])
+    >>> design.components, [grid.shape for grid in design.inducing().values()]
+    ({'constant': (), 'age': (0,), 'dose': (1,)}, [(1, 2), (16, 2), (16, 2)])
     """
 
     inputs: tuple[Input, ...]
@@ -217,7 +241,7 @@ def design(
     num_inducing: int = 16,
     pair_inducing: int = 4,
 ) -> Design:
-    """Read the ranges and levels of a data set and lay out an ANOVA model for it.
+    """Lay out an ANOVA model for a data set: read its ranges and levels, and choose main effects and interactions.
 
     Parameters
     ----------

@@ -47,9 +47,39 @@ def effects(
     site: str | None = None,
     **kwargs: object,
 ) -> dict[str, Effect]:
-    """Posterior mean and standard deviation of each component of one or two inputs, over the range of the data.
+    """What an additive model has learned: mean and standard deviation of each component, over the range of the data.
 
-    Moments of the mixture over posterior draws, so that hyper-parameters count. Arguments as of `plot_effects`.
+    Components of one or two inputs are given. The moments are those of the mixture over posterior draws, so that
+    hyper-parameters count.
+
+    Parameters
+    ----------
+    posterior, key, X, design, num_draws, site
+        As in `plot_effects`.
+    *args, **kwargs
+        Further arguments of the model, without data.
+    grid : int
+        Points of each curve.
+
+    Returns
+    -------
+    dict of Effect
+        By component: ``axes``, the grids of its columns in raw units, and ``mean`` and ``scale`` with one axis for
+        each.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> found = ngp.effects(posterior, jax.random.key(1), X, grid=10)
+    >>> sorted(found), found["a"].mean.shape
+    (['a', 'b'], (10,))
     """
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)

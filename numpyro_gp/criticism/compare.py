@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 class Comparison:
-    """A table with one row for each fit: ``print`` it, or read ``rows`` and ``columns``.
+    """What `compare` returns, a table with one row for each fit: ``print`` it, or read ``rows`` and ``columns``.
 
     Attributes
     ----------
@@ -51,6 +51,19 @@ class Comparison:
     columns : list of str
     notes : list of str
         What the table does not say: why an entry is missing, what a column means.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"lengthscale": jnp.ones(4), "f": jnp.zeros((4, 2))})
+    >>> X, y = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6)
+    >>> table = ngp.compare({"NUTS": posterior}, jax.random.key(0), X, y=y)
+    >>> sorted(table.records()[0])
+    ['error', 'fit', 'flag', 'quantity', 'value']
     """
 
     def __init__(self, rows: Mapping[str, Mapping[str, object]], notes: Sequence[str]) -> None:
@@ -107,7 +120,7 @@ def compare(
     max_parameters: int = 8,
     **kwargs: Any,
 ) -> Comparison:
-    """Score fits on the same held-out data, and put what they say about hyper-parameters side by side.
+    """Which fit is better: score fits on the same held-out data, and put their hyper-parameters side by side.
 
     Parameters
     ----------
@@ -139,6 +152,19 @@ def compare(
         Log density, RMSE, CRPS and calibration (accuracy and expected calibration error for classes), LOO
         where the draws allow it, means and standard deviations of hyper-parameters, seconds, and effective
         sample size and R-hat of Markov chains.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"lengthscale": jnp.ones(4), "f": jnp.zeros((4, 2))})
+    >>> X, y = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6)
+    >>> table = ngp.compare({"NUTS": posterior}, jax.random.key(0), X, y=y)
+    >>> "log density" in table.columns, list(table.rows)
+    (True, ['NUTS'])
     """
     names = check_posteriors(posteriors, seconds)
     check_key("key", key)

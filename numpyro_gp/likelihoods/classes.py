@@ -98,7 +98,7 @@ def interval_log_prob(f: Array, lower: Array, upper: Array, scale: Array) -> Arr
 
 @value_type()
 class Ordinal(Likelihood):
-    """Ordered labels such as ratings, ``0 ... K``: the label counts the cutpoints below ``f + scale * noise``.
+    """Ordered labels such as ratings, from 0 to ``K``: the label counts the cutpoints below ``f + scale * noise``.
 
     The noise is standard normal. The predictive mass is closed: the same interval with noise variance
     ``scale^2 + s``. ``predictive_mean`` is the mean *label*; `probabilities` gives every class.
