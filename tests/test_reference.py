@@ -13,7 +13,7 @@ import numpyro_gp as ngp
 GUIDE = Path(__file__).parent.parent / "examples" / "guide"
 PAGES = sorted(GUIDE.glob("api/*.rst"))
 NAMES = (Path(__file__).parent / "public_names.txt").read_text().split()
-PAGE = re.compile(r"^\.\. api:: (numpyro_gp[\w.]*)\n\n((?:   \w+\n)+)", re.M)
+PAGE = re.compile(r"^\.\. api:: (numpyro_gp[\w.]*)\n\n((?:   \w+(?:: .*)?\n)+)", re.M)
 
 
 def listed(page):
@@ -21,7 +21,9 @@ def listed(page):
     found = []
     for module, names in PAGE.findall(page.read_text()):
         inner = module.removeprefix("numpyro_gp").removeprefix(".")
-        found += [inner] * bool(inner) + [f"{inner}.{name}".removeprefix(".") for name in names.split()]
+        found += [inner] * bool(inner) + [
+            f"{inner}.{name}".removeprefix(".") for name in re.findall(r"^   (\w+)", names, re.M)
+        ]
     return found
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 import numpyro_gp
@@ -37,7 +38,10 @@ numpydoc_class_members_toctree = False
 
 
 class Api(SphinxDirective):
-    """A module's docstring, a table of the names listed below it, and the docstring of each."""
+    """A module's docstring, a table of the names listed below it, and the docstring of each.
+
+    A value has no docstring: it is listed with its sentence, as ``NAME: what it is``.
+    """
 
     has_content = True
     required_arguments = 1
@@ -45,10 +49,10 @@ class Api(SphinxDirective):
     def run(self) -> list[Any]:
         """The nodes of the page."""
         module = self.arguments[0]
-        lines = [*self.page(module, [name for line in self.content for name in line.split()])]
-        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True) if lines else []
+        listed = dict((line.partition(": ")[0].strip(), line.partition(": ")[2]) for line in self.content)
+        return self.parse_text_to_nodes("\n".join(self.page(module, listed)), allow_section_headings=True)
 
-    def page(self, module: str, names: list[str]) -> Iterator[str]:
+    def page(self, module: str, names: dict[str, str]) -> Iterator[str]:
         """The page as reStructuredText."""
         if module != "numpyro_gp":
             yield from (f".. automodule:: {module}", "   :no-members:", "")
@@ -57,17 +61,20 @@ class Api(SphinxDirective):
         twice = {name for name in names if module != "numpyro_gp" and getattr(numpyro_gp, name, None) is values[name]}
         for name, value in values.items():
             where = "numpyro_gp" if name in twice else module
-            yield from (f"   * - `~{where}.{name}`", f"     - {summary(value)}")
+            yield from (f"   * - `~{where}.{name}`", f"     - {names[name] or summary(value)}")
         for name, value in values.items():
             if name in twice:  # explained where the whole package's names are
                 continue
-            kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
-            yield from ("", f".. auto{kind}:: {name}", *(["   :members:"] if kind == "class" else []))
+            if callable(value):
+                kind, options = ("class", ["   :members:"]) if inspect.isclass(value) else ("function", [])
+                yield from ("", f".. auto{kind}:: {name}", *options)
+            else:
+                yield from ("", f".. data:: {name}", f"   :value: {value!r}", "", f"   {names[name]}")
 
 
 def summary(value: object) -> str:
-    """The first paragraph of a docstring, on one line; nothing for a value, whose docstring is that of its class."""
-    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()) if callable(value) else ""
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
 def skipped(*told: Any) -> bool | None:
@@ -75,7 +82,19 @@ def skipped(*told: Any) -> bool | None:
     return True if str(getattr(told[3], "__doc__", "")).startswith("Alias for field number") else None
 
 
+def found_by_its_end(app: Sphinx, env: BuildEnvironment, node: Any, contnode: Any) -> Any:
+    """Names as docstrings write them, `ngp.diagnose.sbc` or `Posterior.predict`, where only one name ends so."""
+    if node.get("refdomain") != "py":
+        return None
+    domain, target = env.domains["py"], node["reftarget"].removeprefix("ngp.")
+    found = [name for name, entry in domain.objects.items() if f".{name}".endswith(f".{target}") and not entry.aliased]
+    if len(found) != 1:
+        return None
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0], node, contnode)
+
+
 def setup(app: Sphinx) -> None:
-    """The directive and the rule above."""
+    """The directive and the rules above."""
     app.add_directive("api", Api)
     app.connect("autodoc-skip-member", skipped)
+    app.connect("missing-reference", found_by_its_end)
