@@ -123,10 +123,10 @@ class Linear:
     def __post_init__(self) -> None:
         weights, bias = check_floating("weights", self.weights), check_floating("bias", self.bias)
         if weights.ndim not in (1, 2) or weights.size == 0:
-            fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass one slope for each input.")
+            fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass a slope for each input.")
         if bias.shape not in ((), weights.shape[1:]):
             required = "a scalar" + (f" or of shape {weights.shape[1:]}" if weights.ndim == 2 else "")
-            fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output.")
+            fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output: jnp.zeros(P).")
         store(self, weights=weights, bias=bias)
 
     def __call__(self, X: ArrayLike) -> Array:

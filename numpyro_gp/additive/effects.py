@@ -85,7 +85,7 @@ def effects(
     check_count("grid", grid, 2)
     if design is not None and not isinstance(design, Design):
         got = f"a {type(design).__name__}"
-        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass it.", TypeError)
+        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass ngp.anova.design(X).", TypeError)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     if design is None:
         layout, categories = _layout(posterior, key, X, *args, **call)
@@ -94,7 +94,7 @@ def effects(
         categories = frozenset(column for column, one in enumerate(design.inputs) if one.is_category)
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
-        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect.")
+        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect: RBF(1.0, 0.3).on(0).")
     grids = {name: _grid(design, data, columns, grid, categories) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.

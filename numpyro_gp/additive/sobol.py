@@ -158,7 +158,8 @@ def squares(basis: AdditiveBasis) -> Squares:
         scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
         used = [column for column, _ in factors]
         if len(set(used)) < len(used):
-            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", "Name each once.")
+            cure = "Name each column once: k1.on(0) * k2.on(1)."
+            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", cure)
         if not factors:
             continue
         if (other := read.setdefault(tuple(sorted(used)), name)) != name:
@@ -174,7 +175,8 @@ def squares(basis: AdditiveBasis) -> Squares:
         gram[name] = matmul(matmul(part.inverse, integral), part.inverse.T)
         prior[name] = jnp.asarray(diagonal)
     if not gram:
-        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+        cure = "Add a main effect to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)."
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", cure)
     return Squares(gram, prior)
 
 
@@ -188,7 +190,8 @@ def _check_measure(column: int, first: tuple[str, object], second: tuple[str, ob
 
     def differ() -> NoReturn:
         got = f"others for {first[0]!r} and {second[0]!r}"
-        fail(f"the measure of column {column}", "the same in all components", got, "Use one measure for each column.")
+        cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
+        fail(f"the measure of column {column}", "the same in all components", got, cure)
 
     structures: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
     if structures[0] != structures[1]:
@@ -449,7 +452,7 @@ def _additive(processes: Mapping[str, GaussianProcess], site: str | None) -> Add
     if site is None and len(found) == 1:
         return next(iter(found.values()))
     if site not in found:
-        fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them.")
+        fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them: site='f'.")
     return found[site]
 
 

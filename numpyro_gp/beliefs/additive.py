@@ -32,7 +32,7 @@ def _check_vector(mean: ArrayLike) -> Array:
 def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
     """Factors as a tuple in component order, and the names where a dictionary gave them."""
     if not isinstance(value, (Mapping, tuple, list)) or not value:
-        cure = "E.g. {name: jnp.eye(M) for each component}."
+        cure = "Pass {name: jnp.eye(M)} with an entry for each component."
         fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
     names = tuple(value) if isinstance(value, Mapping) else None
     blocks = []
@@ -42,7 +42,8 @@ def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tu
     total = sum(block.shape[-1] for block in blocks)
     if total != mean.shape[-1]:
         sizes = [block.shape[-1] for block in blocks]
-        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", "One factor a component.")
+        cure = "Pass one factor for each component, of the size of its inducing inputs."
+        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", cure)
     return tuple(blocks), names
 
 
@@ -54,7 +55,8 @@ def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, ba
     if sizes != basis.sizes or (names is not None and names != basis.names):
         wanted = dict(zip(basis.names, basis.sizes, strict=True))
         got = sizes if names is None else dict(zip(names, sizes, strict=True))
-        fail(argument, f"one for each component of the site, in its order: {wanted}", got, "Build it from kernels.")
+        cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
+        fail(argument, f"one for each component of the site, in its order: {wanted}", got, cure)
     return basis
 
 
@@ -134,7 +136,9 @@ class BlockDiagonal(AbstractBelief):
 
 
 def _check_columns(W: ArrayLike, mean: Array) -> Array:
-    array = check_shape("W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
+    array = check_shape(
+        "W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
+    )
     if array.shape[-1] < 1:
         fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
     return array

@@ -51,13 +51,18 @@ def check_components(
     for argument, value in (("kernels", kernels), ("inducing", inducing)):
         if not isinstance(value, Mapping):
             got = f"a {type(value).__name__}"
-            fail(argument, "a dictionary by component name", got, 'E.g. {"age": ...}.', TypeError)
+            fail(argument, "a dictionary by component name", got, 'Pass {"age": ...}.', TypeError)
     if not kernels:
-        cure = 'E.g. {"age": RBF(1.0, 1.0).on(0)}.'
+        cure = 'Pass {"age": RBF(1.0, 1.0).on(0)}.'
         fail("kernels", "a dictionary with at least one component", "an empty one", cure)
     if set(kernels) != set(inducing):
         different = sorted(set(map(str, kernels)) ^ set(map(str, inducing)))
-        fail("inducing", f"about the components of kernels, {list(kernels)}", f"{list(inducing)}", f"See {different}.")
+        fail(
+            "inducing",
+            f"about the components of kernels, {list(kernels)}",
+            f"{list(inducing)}",
+            f"Give both the same names: {different} are in one alone.",
+        )
     points: dict[str, Array] = {}
     converted: dict[int, Array] = {}  # one array for one object, so that shared inputs stay recognisable
     for name in kernels:

@@ -283,7 +283,5 @@ def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
         )
         return found
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
-    cure = (
-        'Call it in numpyro.plate("group", G) of as many members; outputs= is for outputs, noise (N,) for rows of data.'
-    )
+    cure = 'Call it inside numpyro.plate("group", G). For outputs pass outputs=P, for rows of data noise of shape (N,).'
     fail(f"the kernel, the inducing inputs or the noise of site {site!r}", required, f"leading axes {lead}", cure)

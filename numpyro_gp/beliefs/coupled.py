@@ -18,7 +18,8 @@ def check_mean(argument: str, mean: ArrayLike) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""
     array = check_floating(argument, mean)
     if array.ndim == 0:
-        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "One row for each output.")
+        cure = "Pass one row for each output."
+        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", cure)
     return array
 
 
@@ -112,7 +113,7 @@ class MeanField(AbstractBelief):
         mean = check_mean("mean", self.mean)
         scale = check_positive("scale", self.scale)
         if scale.shape != mean.shape:
-            fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "One scale for each value.")
+            fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "Pass one scale for each value.")
         store(self, mean=mean, scale=scale)
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

@@ -60,7 +60,8 @@ class DecoupledLayer(AbstractBelief):
         parameter = check_coefficients("mean_parameter", self.mean_parameter, "Z_mean", points)
         if (self.scale_tril is None) == (self.B_tril is None):
             got = "both" if self.B_tril is not None else "neither"
-            fail("scale_tril or B_tril", "given, exactly one of them", got, "scale_tril is the usual choice.")
+            cure = "Pass scale_tril alone: it is the usual choice."
+            fail("scale_tril or B_tril", "given, exactly one of them", got, cure)
         name = "scale_tril" if self.B_tril is None else "B_tril"
         factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
         store(self, Z_mean=points, mean_parameter=parameter, **{name: factor})

@@ -62,7 +62,9 @@ class GaussianData(NamedTuple):
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
     """Return inputs, targets, and noise variances, one or one for each row."""
     inputs = check_points("X", X)
-    targets = check_shape("y", y, inputs.shape[:1], "one value for each row of X", "Subtract the mean function first.")
+    targets = check_shape(
+        "y", y, inputs.shape[:1], "one value for each row of X", "Pass y less the mean function, without a column axis."
+    )
     return inputs, targets, check_noise(noise, inputs)
 
 

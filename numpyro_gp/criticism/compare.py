@@ -173,7 +173,7 @@ def compare(
     table: dict[str, dict[str, Any]] = {}
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
-        fail("train", "given with at", "None", "A gp_regression model is predicted from its data: train=(X, y).")
+        fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")
     fitted_args, fitted_kwargs = _training_arguments(train)
     for name in names:
         posterior = posteriors[name]
@@ -199,7 +199,8 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     wrong = [name for name, value in posteriors.items() if not isinstance(value, Posterior)]
     if wrong:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
-        fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, .from_mcmc, .from_stein.", TypeError)
+        cure = "Use Posterior.from_svi, .from_mcmc or .from_stein."
+        fail("posteriors", "made of ngp.Posterior", got, cure, TypeError)
     if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
         cure = 'Pass {"SVI": 12.5, ...}.'
         fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)

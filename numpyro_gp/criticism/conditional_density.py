@@ -145,7 +145,7 @@ def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:
     if points.ndim != 1:
         fail("grid", "of shape (G,)", f"shape {points.shape}", "Pass jnp.linspace(low, high, 100).")
     if prediction.mean.ndim != 1:
-        fail("prediction", "of one number for each row", f"of shape {prediction.mean.shape}", "Plot one output.")
+        fail("prediction", "of one number for each row", f"of shape {prediction.mean.shape}", "Choose it: site='y'.")
     rows = [prediction.log_density(jnp.full(prediction.mean.shape, point, prediction.mean.dtype)) for point in points]
     return jnp.exp(jnp.stack(rows))
 
@@ -180,6 +180,6 @@ def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
     if not 3 <= size <= 5000:
         fail("samples", "3 to 5000 along the first axis", f"shape {values.shape}", "Pass prediction.sample(1000).")
     if constant := int(np.sum(np.ptp(values, axis=0) == 0)):
-        fail("samples", "not all equal", f"{constant} constant columns", "Leave them out.")
+        fail("samples", "not all equal", f"{constant} constant columns", "Leave the constant columns out.")
     statistic: np.ndarray = np.apply_along_axis(lambda column: shapiro(column).statistic, 0, values)
     return statistic

@@ -100,7 +100,7 @@ def importance_weights(
     (50,)
     """
     if getattr(posterior, "guide", None) is None:
-        cure = "Markov chains have R-hat and effective sample size."
+        cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
         got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
         fail("posterior", "of a variational fit", got, cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
@@ -177,7 +177,7 @@ def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> 
 
 def _refuse(name: str) -> NoReturn:
     got = "one whose KL divergence is another: it says more about the function"
-    cure = "Compare predictions with those of NUTS instead."
+    cure = "Compare its predictions with those of NUTS instead: ngp.compare."
     fail(f"the belief at site {name!r}", "a normal distribution of the whitened values", got, cure, TypeError)
 
 
@@ -288,7 +288,8 @@ def sbc(
         names = [name for name in (values if sites is None else sites) if name in draws]
         if not names or (sites is not None and len(names) < len(sites)):
             got = f"{sorted(values)} simulated, {sorted(draws)} inferred"
-            fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, "Check the names.")
+            cure = "Check the spelling, or leave sites out for all hyper-parameters."
+            fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, cure)
         for name in names:
             for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws, ties):
                 found.setdefault(label, []).append(rank)
@@ -307,7 +308,7 @@ def _simulator(
             trace = handlers.trace(model).get_trace(*args, **kwargs)
         missing = sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"})
         if missing:
-            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'E.g. {"y": "y"}.')
+            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'Pass data={"y": "y"}.')
         truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
         return truths, {argument: trace[name]["value"] for name, argument in data.items()}
 
@@ -342,7 +343,8 @@ def _ranks(
     """Rank of each entry of a value among its draws, anywhere among those that equal it."""
     if draws.shape[1:] != value.shape or len(draws) < num_draws:
         need = f"at least {num_draws} draws of shape {value.shape}"
-        fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", "Put the draws on the first axis.")
+        cure = "Return at least as many draws as num_draws, on the first axis of each array."
+        fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", cure)
     thinned = draws[np.round(np.linspace(0, len(draws) - 1, num_draws)).astype(int)]
     below = (thinned < value).sum(axis=0) + ties.integers((thinned == value).sum(axis=0) + 1)
     return [(name if not at else f"{name}{list(at)}", int(below[at])) for at in np.ndindex(value.shape)]

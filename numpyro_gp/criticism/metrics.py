@@ -199,7 +199,7 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
     samples, y = check_samples(samples, y)
     count = samples.shape[0]
     if count < 2:
-        fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Draw more samples.")
+        fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Take prediction.sample(1000).")
     weights = 2.0 * jnp.arange(1, count + 1, dtype=samples.dtype) - (count + 1)
     away = samples - y[None]  # the weights sum to zero: a common offset would only cost digits
     spread = einsum("s,s...->...", weights, jnp.sort(away, axis=0)) / (count * (count - 1))
@@ -228,7 +228,7 @@ def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score
     crossed = known(lower > upper)
     if crossed is not None and crossed.any():
         got = f"{int(crossed.sum())} of {crossed.size} greater"
-        fail("lower", "not greater than upper", got, "Exchange lower and upper.")
+        fail("lower", "not greater than upper", got, "Exchange the two: interval_coverage(upper, lower, y).")
     return share((lower <= y) & (y <= upper), y.dtype)
 
 
@@ -533,7 +533,7 @@ def check_probabilities(argument: str, value: ArrayLike) -> Array:
     concrete = known(array)
     if concrete is not None and (concrete.min() < 0 or concrete.max() > 1):
         got = f"values from {concrete.min():.6g} to {concrete.max():.6g}"
-        fail(argument, "between 0 and 1", got, "Pass probabilities, not logits or percentages.")
+        fail(argument, "between 0 and 1", got, "Pass probabilities: jax.nn.sigmoid of logits, percentages / 100.")
     return array
 
 
@@ -553,8 +553,9 @@ def check_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, A
     concrete, rows = known(labels), known(probabilities.sum(-1)) if probabilities.ndim == 2 else None
     if concrete is not None and (concrete.min() < 0 or concrete.max() >= classes):
         got = f"labels from {concrete.min()} to {concrete.max()}"
-        fail("labels", f"between 0 and {classes - 1}", got, "Number the classes from 0.")
+        cure = "Number the classes 0, 1, ...: np.unique(labels, return_inverse=True)[1]."
+        fail("labels", f"between 0 and {classes - 1}", got, cure)
     if rows is not None and abs(rows - 1).max() > 1e-3:
         got = f"a row that sums to {rows[abs(rows - 1).argmax()]:.6g}"
-        fail("probabilities", "rows that sum to 1", got, "Pass probabilities, not logits.")
+        fail("probabilities", "rows that sum to 1", got, "Pass probabilities: jax.nn.softmax(logits).")
     return probabilities, labels

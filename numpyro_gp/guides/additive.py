@@ -125,7 +125,7 @@ def structured(
     Parameters
     ----------
     rank : int
-        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood is in reach.
+        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood can be attained.
     natural : bool
         Take natural steps on the mean with `ngp.optim.natural_gradient`. ``W`` has ordinary gradients.
         The step ``rho S (A g - m)`` contracts only where ``S`` is about as small as the data make it
@@ -197,7 +197,7 @@ def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvat
     """How W starts, as a function of the site's prior and a key."""
     check_count("rank", rank)
     if W is not None and inputs is not None:
-        fail("inputs", "left out where W is given", "both", "Pass one of them.")
+        fail("inputs", "left out where W is given", "both", "Pass W, or inputs from which it is made.")
     if W is not None:
         return partial(_given_start, W=W, rank=rank)
     if inputs is not None:

@@ -52,7 +52,7 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
         cure = "Use ngp.guides.encoder(), flax_network(module), equinox_network(module) or a function."
         fail("network", "a function (name, inputs, outputs) -> (N, outputs)", f"{network!r:.60}", cure, TypeError)
     if data is not None and not callable(data):
-        fail("data", "a function of the model's arguments", f"{data!r:.60}", "E.g. lambda X, y: (X, y).", TypeError)
+        fail("data", "a function of the model's arguments", f"{data!r:.60}", "Pass lambda X, y: (X, y).", TypeError)
     return partial(_amortised, network=network, data=_first_two if data is None else data, shift=start_log_scale)
 
 
@@ -151,7 +151,8 @@ def flax_network(module: object) -> Network:
     ...     return ngp.guides.amortised(ngp.guides.flax_network(linen.Dense(2)))
     """
     if not (hasattr(module, "init") and hasattr(module, "apply")):
-        fail("module", "a flax.linen module", f"a {type(module).__name__}", "Pass Encoder(), an instance.", TypeError)
+        cure = "Pass an instance, such as Encoder()."
+        fail("module", "a flax.linen module", f"a {type(module).__name__}", cure, TypeError)
     return partial(_flax, module=module)
 
 

@@ -137,7 +137,7 @@ def hybrid(
 ) -> Recipe:
     """The family of `orthogonal` in other coordinates, which train more slowly: `Hybrid` (mathematics.md section 4.3).
 
-    ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
+    ``natural=True`` takes natural steps in ``(m, S)`` for the current ``a``: at
     fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
     is a plain parameter.
 
@@ -241,7 +241,8 @@ def orthogonal(
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     beta = coupled(natural=natural, scale=scale) if start is None else partial(_beta_from, start=start, natural=natural)
     if start is not None and start.a.shape[-1] != (count := len(mean.points)):
-        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", "Use the same.")
+        cure = "Pass the rows of its Z_gamma."
+        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
     route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
     if gamma != "adaptive":
         route = partial(route, kind=gamma, step=gamma_step)
@@ -289,7 +290,7 @@ def natural_coefficients(a: Array, kind: str, step: float, eps: float | None, me
     See mathematics.md section 4.5.
 
     The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
-    NumPyro's particles, for example), so the backward rule has ``Q`` for the kernel of the moment and keeps
+    NumPyro's particles, for example), so the backward rule has ``Q`` for the current kernel and keeps
     ``c`` out of it: a loss twice as large takes a step twice as long, as for every other natural parameter.
     The first ``members`` axes of ``a`` are those over which the methods of the belief are mapped: each has its own.
     """
@@ -320,7 +321,8 @@ def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: b
     """Parameters of ``(m, C)`` that start at those of a belief."""
     mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
     if mean.shape != prior.shape():
-        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", "Use the same site.")
+        cure = "Pass a belief of the same site."
+        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", cure)
     if not natural:
         center = member_param(f"{name}/mean", prior, mean)
         return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))

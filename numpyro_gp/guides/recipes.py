@@ -98,7 +98,8 @@ def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array
         return jnp.zeros(prior.shape(), prior.dtype)
     start = jnp.asarray(mean, prior.dtype)
     if start.shape not in (prior.event_shape, prior.shape()):
-        fail(f"mean of the recipe for {name!r}", f"of shape {prior.shape()}", f"shape {start.shape}", "One a site.")
+        cure = f"Pass jnp.zeros({tuple(prior.shape())}), or give each site a recipe of its own."
+        fail(f"mean of the recipe for {name!r}", f"of shape {prior.shape()}", f"shape {start.shape}", cure)
     return jnp.broadcast_to(start, prior.shape())
 
 
@@ -196,7 +197,7 @@ def check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
         return {}
     if not isinstance(recipes, Mapping):
         got = f"a {type(recipes).__name__}"
-        fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
+        fail("recipes", "a dictionary from site names to recipes", got, 'Pass {"f": ngp.guides.coupled()}.', TypeError)
     for name, recipe in recipes.items():
         if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
             cure = "Call the factory: ngp.guides.coupled()."

@@ -248,7 +248,7 @@ class Active(Kernel):
             fail("dims", "an int or a sequence of ints", repr(self.dims), "Pass kernel.on([0, 2]).", TypeError)
         checked = tuple(check_count("dims", dim, minimum=0) for dim in dims)
         if not checked or len(set(checked)) < len(checked):
-            fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
+            fail("dims", "one or more different columns", repr(self.dims), "Name each column once: kernel.on([0, 2]).")
         store(self, kernel=as_kernel(self.kernel), dims=checked)
 
     def of_columns(self, columns: tuple[int, ...]) -> tuple[int, ...]:
@@ -340,7 +340,7 @@ def as_kernel(kernel: KernelLike) -> Kernel:
         cure = f"Pass a value, such as {kernel.__name__}(...)."
         fail("kernel", "a kernel or a function k(X1, X2)", f"the class {kernel.__name__}", cure, TypeError)
     if not callable(kernel):
-        cure = "Pass e.g. numpyro_gp.kernels.RBF(1.0, 1.0)."
+        cure = "Pass ngp.kernels.RBF(1.0, 1.0)."
         fail("kernel", "a kernel or a function k(X1, X2)", f"a {type(kernel).__name__}", cure, TypeError)
     return FunctionKernel(kernel)
 
@@ -351,8 +351,12 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
-        cure = "Map over a batch of values with jax.vmap."
-        fail(argument, required, f"shape {array.shape}", cure)
+        fail(
+            argument,
+            required,
+            f"shape {array.shape}",
+            "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap.",
+        )
     return array
 
 

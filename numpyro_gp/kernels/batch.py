@@ -54,9 +54,8 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     ((2,), [[1.0], [2.0]])
     """
     if not isinstance(kernels, (list, tuple)) or not kernels:
-        fail(
-            "kernels", "a list of kernels", f"{kernels!r:.60}", "E.g. stack([RBF(1.0, 0.5), RBF(2.0, 0.1)]).", TypeError
-        )
+        cure = "Pass stack([RBF(1.0, 0.5), RBF(2.0, 0.1)])."
+        fail("kernels", "a list of kernels", f"{kernels!r:.60}", cure, TypeError)
     parts = [as_kernel(kernel) for kernel in kernels]
     like = _described(parts[0])
     for number, part in enumerate(parts[1:], start=1):
@@ -69,7 +68,7 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     if batch_shape(batch)[:1] != (len(parts),) and not isinstance(parts[0], FunctionKernel):
         required = "of classes with a field variance, a scalar, by whose axes a batch is known"
-        fail("kernels", required, like, "Add the field to your class.", TypeError)
+        fail("kernels", required, like, "Add the field variance to your class.", TypeError)
     return batch
 
 

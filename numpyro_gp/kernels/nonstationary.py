@@ -190,7 +190,7 @@ class ArcCosine(Kernel):
 
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
-            fail("order", "0, 1 or 2", repr(self.order), "Use 1 for rectified linear units.")
+            fail("order", "0, 1 or 2", repr(self.order), "Pass order=1 for rectified linear units.")
         store(
             self,
             variance=positive_scalar("variance", self.variance),

@@ -128,7 +128,7 @@ class Likelihood(abc.ABC):
             return Latent(mean, variance)
         covariance = jnp.asarray(covariance, dtype)
         if covariance.shape[-2:] != (count, count):
-            cure = "It is the covariance of the latent functions at one datum, not between data."
+            cure = "Pass the covariance of the latent functions at each datum, not between data."
             fail("covariance", f"of shape (..., {count}, {count})", f"shape {covariance.shape}", cure)
         batch = np.broadcast_shapes(mean.shape[:-1], covariance.shape[:-2])
         mean, variance = (jnp.broadcast_to(part, (*batch, count)) for part in (mean, variance))
@@ -233,7 +233,7 @@ class CallableLikelihood(Likelihood):
             what = f"a {type(found).__name__}"
             fail("likelihood", "a callable that returns a NumPyro distribution", what, cure, TypeError)
         if found.event_shape != ():
-            cure = "Each datum has one target; do not call to_event."
+            cure = "Return one target for each datum, without to_event."
             required = "a callable that returns a distribution of scalars"
             fail("likelihood", required, f"one of event shape {found.event_shape}", cure)
         return found
@@ -346,7 +346,7 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
     if isinstance(obj, type) and issubclass(obj, Likelihood):
         fail("likelihood", "an instance", f"the class {obj.__name__}", f"Call it: {obj.__name__}(...).", TypeError)
     if isinstance(obj, dist.Distribution) or not callable(obj):
-        cure = "Pass for example likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
+        cure = "Pass likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
         what = f"a {type(obj).__name__}"
         fail("likelihood", "a Likelihood or a callable f -> numpyro Distribution", what, cure, TypeError)
     needed = _required_arguments(obj)

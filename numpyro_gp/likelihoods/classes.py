@@ -124,12 +124,12 @@ class Ordinal(Likelihood):
     def __post_init__(self) -> None:
         cutpoints = check_floating("cutpoints", self.cutpoints)
         if cutpoints.ndim == 0 or cutpoints.shape[-1] < 1:
-            cure = "One cutpoint separates two classes."
+            cure = "Pass at least one cutpoint, which separates two classes: jnp.array([0.0])."
             fail("cutpoints", "an array of shape (..., K) with K >= 1", f"shape {cutpoints.shape}", cure)
 
         def check(values: np.ndarray) -> None:
             if not np.all(np.diff(values, axis=-1) > 0):
-                cure = "Sort them, or sample them with an OrderedTransform."
+                cure = "Sort them, or sample them with numpyro.distributions.transforms.OrderedTransform."
                 fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
 
         when_known(check, cutpoints)

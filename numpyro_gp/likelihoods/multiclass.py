@@ -54,7 +54,7 @@ class RobustMax(Likelihood):
 
         def check(epsilon: np.ndarray) -> None:
             if not np.all((epsilon > 0) & (epsilon < 1)):
-                fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "The usual choice is 1e-3.")
+                fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "Pass epsilon=1e-3.")
 
         when_known(check, check_floating("epsilon", self.epsilon))
 
@@ -80,7 +80,7 @@ class RobustMax(Likelihood):
 
     def _moments(self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None) -> Latent:
         if covariance is not None:
-            cure = "Use Softmax, or an independent process for each class."
+            cure = "Use Softmax, or an independent process for each class: gp(..., outputs=C)."
             fail("covariance", "None for RobustMax, which needs independent latent functions", "an array", cure)
         return super()._moments(mean, variance, covariance)
 

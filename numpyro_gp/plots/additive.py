@@ -154,7 +154,7 @@ def _labels(design: Design | None, names: Sequence[str] | None, count: int) -> l
         return [one.name for one in design.inputs]
     labels = [f"x{d}" for d in range(count)] if names is None else list(names)
     if len(labels) != count:
-        fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design= or all names.")
+        fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design=, or all names.")
     return labels
 
 

@@ -118,7 +118,8 @@ def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> 
         pit = vector(f"predictions[{name!r}]", prediction)
         if pit.min() < 0 or pit.max() > 1:
             got = f"values from {pit.min():.3g} to {pit.max():.3g}"
-            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, "See ngp.metrics.pit_samples.")
+            cure = "Pass ngp.metrics.pit_samples(samples, y)."
+            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, cure)
         return pit
     if y is None:
         fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")

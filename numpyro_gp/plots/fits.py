@@ -49,7 +49,7 @@ def convergence(
     for number, (name, run) in enumerate(named(losses, "losses").items()):
         loss = np.asarray(run, float)
         if loss.ndim != 1 or loss.size < 2:
-            fail(f"losses[{name!r}]", "of shape (steps,), two or more", f"{loss.shape}", "Pass result.losses.")
+            fail(f"losses[{name!r}]", "of shape (steps,), two or more", f"shape {loss.shape}", "Pass result.losses.")
         size = min(window or max(1, loss.size // 50), loss.size)
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(loss, size), axis=1)
         steps, style = np.arange(1, loss.size + 1), look(number)

@@ -93,7 +93,7 @@ def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Arr
         values = posterior.samples
     else:
         if key is None:
-            fail("key", "one JAX random key", "None", f"{name!r} draws its values: pass jax.random.key(0).", TypeError)
+            fail("key", "one JAX random key", "None", f"Pass key=jax.random.key(0) to draw {name!r}.", TypeError)
         keys = jax.random.split(key, DRAWS)
         values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(keys)
     if site not in values:

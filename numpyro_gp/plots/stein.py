@@ -87,7 +87,7 @@ def plot_spread(
 
 def _site(values: Mapping[str, ArrayLike], site: str, axes: int) -> ArrayLike:
     if site not in values:
-        fail("site", f"one of {sorted(values)}", repr(site), "Name a latent site.")
+        fail("site", f"one of {sorted(values)}", repr(site), "Pass the name of a latent site: 'noise'.")
     if np.ndim(values[site]) != axes:
         cure = "Pass one coordinate: {site: values[site][..., 0]}."
         fail("site", "a scalar site", f"values of shape {np.shape(values[site])}", cure)

@@ -75,7 +75,8 @@ class Prediction:
             cure = "Pass y[:, 0] for a column."
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
-            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows that are missing.")
+            cure = "Leave out rows that lack a target."
+            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", cure)
         if not isinstance(self.likelihood, CallableLikelihood):  # the support of these may be another at each draw
             self.likelihood.check_targets(data)
         return data
@@ -112,7 +113,7 @@ class Prediction:
         probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
         given = known(levels)
         if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
-            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
+            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
         if isinstance(self.likelihood, Gaussian):
             rows = self._reduce(partial(_gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)

@@ -100,7 +100,7 @@ class GaussianProcess:
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
-            fail("the process", required, "one without", "Call f(X).", TypeError)
+            fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         sizes = self.plates.sizes if self.plates.names else lead
         codes, exist = check_members(member, sizes, inputs.shape[:1])
         mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)

@@ -78,9 +78,8 @@ def initial_layers(
     inputs = check_points("X", X)
     points = check_points("inducing", inducing, columns=inputs.shape[1])
     if isinstance(widths, (int, str)):
-        fail(
-            "widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", "E.g. [2].", TypeError
-        )
+        cure = "Pass widths=[2]."
+        fail("widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", cure, TypeError)
     layers = []
     for width in widths:
         mean = linear_projection(inputs, check_count("widths", width))

@@ -42,7 +42,7 @@ def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=
     True
     """
     if isinstance(kernel, Moments):
-        fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass its kernel.")
+        fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass the kernel that it contains, such as RBF().")
     tables, _ = split_blocks(particles, scores, kernel)
     parts = (
         jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(pieces(radial, x), pieces(radial, score))
@@ -76,7 +76,7 @@ class Paths(NamedTuple):
     forces : Array (steps,)
         Norm of the Stein force at each step.
     state
-        State of the engine at the end, to go on from.
+        State of the engine at the end, from which a run can continue.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def particle_paths(
     every : int
         Steps from one record to the next, a divisor of ``num_steps``.
     init_state : SteinVIState, optional
-        State of an earlier run, to go on from.
+        State of an earlier run, from which to continue.
 
     Returns
     -------
@@ -136,7 +136,8 @@ def particle_paths(
     """
     num_steps, every = check_count("num_steps", num_steps), check_count("every", every)
     if num_steps % every:
-        fail("every", f"a divisor of the {num_steps} steps", every, "The last record is the end of the run.")
+        cure = "Pass every=1, or a number that divides num_steps: the last record is the end of the run."
+        fail("every", f"a divisor of the {num_steps} steps", every, cure)
     state = svgd.starting_state(key, init_state, args, kwargs)
     start, (arguments, merge) = svgd.particles(state), split_arrays((args, kwargs))
 

@@ -180,13 +180,15 @@ def split_blocks(
     single = not isinstance(particles, Mapping)
     x, s = (_floating(tree if isinstance(tree, Mapping) else {"particles": tree}) for tree in (particles, scores))
     if not hasattr(kernel, "blocks") or isinstance(kernel, type):
-        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
+        cure = "Call the class: stein.RBF()."
+        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", cure, TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
-        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "One score a coordinate.")
+        cure = "Pass a score for each coordinate."
+        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", cure)
     sizes = {name: jnp.shape(leaf)[:1] for name, leaf in x.items()}
     if len(set(sizes.values())) != 1 or () in sizes.values():
-        fail("particles", "arrays with one common first axis", f"{sizes}", "Put the particle axis first.")
+        fail("particles", "arrays with one common first axis", f"{sizes}", "Put the axis of the particles first.")
     blocks = kernel.blocks(tuple(x))
 
     def table(tree: Mapping[str, Array], names: tuple[str, ...]) -> Array:

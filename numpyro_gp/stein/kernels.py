@@ -75,15 +75,16 @@ def _check_fields(kernel: Radial, *numbers: str) -> None:
     store(kernel, **{name: _number(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
     bandwidth, per_coordinate = kernel.bandwidth, kernel.per_coordinate
     if not (isinstance(bandwidth, str) and bandwidth == MEDIAN) and not _is_between(bandwidth, 0, math.inf):
-        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", "It divides the *squared* distance.")
+        cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
+        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", cure)
     if not isinstance(per_coordinate, bool):
-        cure = "It says how distances are taken."
+        cure = "Pass per_coordinate=True, or leave it out."
         fail("per_coordinate", "True or False", f"{per_coordinate!r:.60}", cure, TypeError)
 
 
 def _check_radial(argument: str, kernel: object) -> None:
     if isinstance(kernel, type) or not hasattr(kernel, "profile"):
-        cure = "Call the class: RBF(). Groups of sites cannot be nested."
+        cure = "Call the class: RBF(). Do not nest groups of sites."
         fail(argument, "RBF or IMQ", f"{kernel!r:.60}", cure, TypeError)
 
 
@@ -158,9 +159,9 @@ class IMQ(Radial):
     def __post_init__(self) -> None:
         _check_fields(self, "c", "power")
         if not _is_between(self.c, 0, math.inf):
-            fail("c", "a positive number", f"{self.c!r:.60}", "1.0 is usual.")
+            fail("c", "a positive number", f"{self.c!r:.60}", "Pass 1.0.")
         if not _is_between(self.power, -1, 0):
-            fail("power", "between -1 and 0", f"{self.power!r:.60}", "-0.5 is usual.")
+            fail("power", "between -1 and 0", f"{self.power!r:.60}", "Pass power=-0.5.")
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""
@@ -203,7 +204,7 @@ class Moments:
             fail("kernel", "RBF, IMQ, PerSite or Groups", got, cure, TypeError)
         store(self, weight=_number(self.weight))
         if not _is_between(self.weight, 0, math.inf):
-            fail("weight", "a positive number", f"{self.weight!r:.60}", "1.0 is usual.")
+            fail("weight", "a positive number", f"{self.weight!r:.60}", "Pass 1.0.")
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """Those of the kernel; the linear part knows no division."""
@@ -239,17 +240,18 @@ class Groups:
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or not self.groups:
-            fail("groups", "a list of groups of site names", f"{self.groups!r}", 'E.g. [["lengthscale", "noise"]].')
+            fail("groups", "a list of groups of site names", f"{self.groups!r}", 'Pass [["lengthscale", "noise"]].')
         groups = tuple((group,) if isinstance(group, str) else tuple(group) for group in self.groups)
         names = [name for group in groups for name in group]
         if not all(groups):
-            fail("groups", "groups of at least one site", f"{self.groups!r}", "Leave the empty one out.")
+            fail("groups", "groups of at least one site", f"{self.groups!r}", "Leave the empty group out.")
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            fail("groups", "groups that share no site", f"{twice} in two of them", "Name each site once.")
+            fail("groups", "groups that share no site", f"{twice} in two of them", "Name each site in one group only.")
         kernels = tuple(self.kernels) if isinstance(self.kernels, Sequence) else (self.kernels,) * len(groups)
         if len(kernels) != len(groups):
-            fail("kernels", f"one for each of the {len(groups)} groups", f"{len(kernels)}", "Or pass one for all.")
+            cure = "Pass as many, or one for all."
+            fail("kernels", f"one for each of the {len(groups)} groups", f"{len(kernels)}", cure)
         for kernel in kernels:
             _check_radial("kernels", kernel)
         _check_radial("rest", self.rest)
@@ -290,7 +292,7 @@ class PerSite:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernels, (Mapping, tuple)):
-            fail("kernels", "a dictionary of site names to kernels", f"{self.kernels!r:.60}", "{'noise': IMQ()}.")
+            fail("kernels", "a dictionary of site names to kernels", f"{self.kernels!r:.60}", "Pass {'noise': IMQ()}.")
         items = tuple(dict(self.kernels).items())
         for _, kernel in items:
             _check_radial("kernels", kernel)

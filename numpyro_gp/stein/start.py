@@ -44,7 +44,7 @@ class Around:
     def __post_init__(self) -> None:
         if not isinstance(self.values, Mapping):
             got = f"a {type(self.values).__name__}"
-            fail("values", "a dictionary of site names to values", got, "{'noise': 0.1}.", TypeError)
+            fail("values", "a dictionary of site names to values", got, "Pass {'noise': 0.1}.", TypeError)
         check_nonnegative("scale", self.scale)
 
 
@@ -133,7 +133,7 @@ def _is_cut(site: dict[str, Any], sites: dict[str, Any]) -> bool:
 
 def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
     if np.any(bound != other):
-        cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
+        cure = "Sample it in fixed coordinates, such as a fraction of the other site."
         fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
 
 
