@@ -29,7 +29,7 @@ AtRows = Callable[..., Any]
 
 @value_type(static=("name", "outputs", "columns", "plates"))
 class GaussianProcess:
-    """A Gaussian process in a model: call it at inputs to get its marginal distribution there.
+    """A Gaussian process in a model: call it at inputs to get the distribution of its values there.
 
     In plates it stands for one process for each of their members: shapes ``(..., N)`` below then have the axes of the
     plates left of N, as ``(G, N)``, from rows ``(N, D)`` that all share or ``(G, N, D)`` of each.
@@ -54,6 +54,15 @@ class GaussianProcess:
         Noise variance of the data that `gp_regression` conditions the process on.
     plates : Plates
         The plates around the site.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> X = jnp.linspace(0.0, 1.0, 4)[:, None]
+    >>> f(X).batch_shape, f.joint(X).event_shape
+    ((4,), (4,))
     """
 
     name: str
@@ -91,7 +100,7 @@ class GaussianProcess:
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
-            fail("the process", required, "one without", "Call f(X).", TypeError)
+            fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         sizes = self.plates.sizes if self.plates.names else lead
         codes, exist = check_members(member, sizes, inputs.shape[:1])
         mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)

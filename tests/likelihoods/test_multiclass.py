@@ -228,7 +228,7 @@ def test_pytrees_keep_the_number_of_classes_static():
         ),
         (
             lambda: Softmax(2).expected_log_prob(0, np.zeros(2), np.ones(2), covariance=np.eye(3)),
-            r"covariance must be of shape \(..., 2, 2\), but got shape \(3, 3\). It is the covariance of the latent functions",
+            r"covariance must be of shape \(..., 2, 2\), but got shape \(3, 3\). Pass the covariance of the latent functions",
         ),
         (
             lambda: Softmax(2).expected_log_prob_draws(0, np.zeros(2), np.ones(2), np.zeros((5, 3))),
