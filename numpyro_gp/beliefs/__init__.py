@@ -1,13 +1,12 @@
 """Variational posteriors as values: pytrees with marginals, a joint covariance and a KL divergence."""
 
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.additive_optimum import AdditiveOptimum, additive_optimum
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
-from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
+from numpyro_gp.beliefs.optimum import AdditiveOptimum, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.beliefs.paths import corrections
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 

@@ -16,12 +16,11 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, over_batch, spread
-from numpyro_gp.beliefs.stacks import Stacks, alike, picked
+from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.kernels.columns import at_columns, form_and_columns
-from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.members import at_columns, batch_shape, form_and_columns
 
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:

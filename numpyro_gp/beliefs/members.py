@@ -1,11 +1,13 @@
 """How what is written for one process is mapped over several side by side, in plates or as outputs of one site."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes
 from numpyro_gp.beliefs.basis import BatchBasis
@@ -50,3 +52,72 @@ def over_members(method: Method) -> Method:
         return jnp.sum(found) if method.__name__ == "kl" and basis.batch is None else found
 
     return cast("Method", mapped)
+
+
+def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:
+    """Numbers of the entries that are equal to each other, in the order in which they come first."""
+    found: dict[Hashable, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        found.setdefault(kind, []).append(number)
+    return tuple(map(tuple, found.values()))
+
+
+def picked(values: Float[Array, " K *rest"], places: np.ndarray) -> Float[Array, "..."]:
+    """``values[places]``: a slice where the places follow each other."""
+    flat = places.ravel()
+    if not np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size)):
+        return values.at[places].get(mode="promise_in_bounds")
+    return values[flat[0] : flat[0] + flat.size].reshape(places.shape + values.shape[1:])
+
+
+class Stacks(NamedTuple):
+    """How what belongs to all components is cut into stacks, each of components of one size.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        ``M_c`` of each component, in their order.
+    members : tuple of tuple of int
+        Numbers of the components in each stack.
+    """
+
+    sizes: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Array]) -> "Stacks":
+        """Those of matrices ``(..., M_c, M_c)`` of the components, by their sizes."""
+        sizes = tuple(block.shape[-1] for block in blocks)
+        return cls(sizes, alike(sizes))
+
+    @property
+    def places(self) -> list[np.ndarray]:
+        """Where the values of the components of each stack stand among all, ``(C_s, M_s)``."""
+        starts = np.cumsum((0, *self.sizes[:-1]))
+        return [starts[list(own), None] + np.arange(self.sizes[own[0]]) for own in self.members]
+
+    def stacked(self, blocks: Sequence[Array]) -> list[Array]:
+        """One array for each component as one for each stack."""
+        return [jnp.stack([blocks[number] for number in own]) for own in self.members]
+
+    def unstacked(self, stacks: Sequence[Array]) -> list[Array]:
+        """The other way round."""
+        found = {c: stack[at] for own, stack in zip(self.members, stacks, strict=True) for at, c in enumerate(own)}
+        return [found[number] for number in range(len(self.sizes))]
+
+    def apart(self, values: Float[Array, " M *rest"]) -> list[Array]:
+        """All values, one component after the other, as stacks ``(C_s, M_s, ...)``."""
+        return [picked(values, own) for own in self.places]
+
+    def together(self, stacks: Sequence[Array]) -> Float[Array, " M *rest"]:
+        """Stacks ``(C_s, M_s, ...)`` as all values, one component after the other."""
+        rows = jnp.concatenate([stack.reshape(-1, *stack.shape[2:]) for stack in stacks])
+        return picked(rows, np.argsort(np.concatenate([own.ravel() for own in self.places])))
+
+    def in_order(self, stacks: Sequence[Array]) -> Float[Array, " C *rest"]:
+        """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""
+        return picked(jnp.concatenate(stacks), np.argsort(np.concatenate(self.members)))
+
+    def squares(self, stacks: Sequence[Array]) -> Float[Array, "C N"]:
+        """``|A_cn|^2`` of each component, from stacks ``(C_s, M_s, N)``."""
+        return self.in_order([jnp.sum(stack**2, axis=1) for stack in stacks])

@@ -20,8 +20,7 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
-from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_param, natural_to_mean
+from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
 from numpyro_gp.linalg import add_to_diagonal, einsum, factorise, inverse_lower, jittered, matmul
 from numpyro_gp.sites import InducingPrior

@@ -9,7 +9,7 @@ import numpyro
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_points
-from numpyro_gp.guides.factors import lower_factor
+from numpyro_gp.guides.natural import lower_factor
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_scale
 from numpyro_gp.sites import InducingPrior
 

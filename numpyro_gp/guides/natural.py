@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from jax.custom_derivatives import SymbolicZero
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, matmul, outer_square
@@ -121,3 +123,48 @@ def natural_to_mean(shift: Array, precision: Array) -> tuple[Array, Array]:
     """
     found = natural_expectations(shift, precision)
     return found.mean, found.scale_tril
+
+
+# --------------------------------------------------------------------- factors that are parameters
+
+
+class _LowerFactor(constraints.ParameterFreeConstraint):
+    """Lower triangular ``(..., M, M)`` with a positive diagonal."""
+
+    event_dim = 2
+
+    def __call__(self, x: Array) -> Array:
+        below = jnp.all(jnp.triu(x, 1) == 0, axis=(-2, -1))
+        return below & jnp.all(jnp.diagonal(x, axis1=-2, axis2=-1) > 0, axis=-1)
+
+    def feasible_like(self, prototype: ArrayLike) -> Array:
+        return jnp.broadcast_to(jnp.eye(jnp.shape(prototype)[-1]), jnp.shape(prototype))
+
+
+def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
+    """What lies below the diagonal of ``(..., M, M)``, and this diagonal ``(..., M)``."""
+    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
+    below: Array = jnp.tril(matrix, -1)
+    return below + diagonal[..., None] * eye
+
+
+class _LowerFactorTransform(ParameterFreeTransform):
+    """Keep what lies below the diagonal, map the diagonal by softplus, drop the rest."""
+
+    domain = constraints.independent(constraints.real, 2)
+    codomain = _LowerFactor()
+
+    def __call__(self, x: Array) -> Array:
+        return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
+
+    def _inverse(self, y: Array) -> Array:
+        diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
+        return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
+
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
+        """Of the diagonal, the only entries that are not kept as they are."""
+        return jnp.sum(jax.nn.log_sigmoid(jnp.diagonal(x, axis1=-2, axis2=-1)), axis=-1)
+
+
+lower_factor = _LowerFactor()
+biject_to.register(lower_factor)(lambda constraint: _LowerFactorTransform())  # noqa: ARG005

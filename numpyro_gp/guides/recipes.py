@@ -22,8 +22,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs import Coupled, MeanField
 from numpyro_gp.beliefs.coupled import Moments
 from numpyro_gp.checks import check_positive, fail
-from numpyro_gp.guides.factors import lower_factor
-from numpyro_gp.guides.natural import natural_expectations, natural_param
+from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
 from numpyro_gp.sites import InducingPrior
 
 Recipe = Callable[[str, Any], Any]

@@ -2,8 +2,7 @@
 
 from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.gp import gp
-from numpyro_gp.primitives.latent import latent_inputs
-from numpyro_gp.primitives.observe import observe
+from numpyro_gp.primitives.observe import latent_inputs, observe
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.regression import gp_regression
 

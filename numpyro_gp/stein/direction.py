@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import matmul
+from numpyro_gp.programs.private import SteinHooks
 from numpyro_gp.stein.kernels import RBF, Kernel, Moments, Radial
 
 # Coordinates with the particle axis first: one array, or one for each site.
@@ -231,3 +233,43 @@ def mark_faults(force: Array, x: Array, score: Array, healthy: Array) -> Array:
     """The force on the healthy particles; on the others NaN at the coordinates at fault, and zero elsewhere."""
     fault = jnp.where(jnp.isfinite(score) & jnp.isfinite(x), 0.0, jnp.nan).astype(x.dtype)
     return jnp.where(healthy[:, None], force, fault)
+
+
+# ------------------------------------------------------------------------ one of NumPyro's own kernels
+
+
+def to_rows(tree: Mapping[str, Array]) -> Array:
+    """Values by name, the particle axis first, as a table ``(n, d)``."""
+    return jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
+
+
+def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
+    """A table as values by name, shaped as ``like``."""
+    return jax.vmap(of_row(like))(rows)
+
+
+def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
+    """The function from one row of such a table to the values of one particle by name."""
+    return ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
+
+
+def numpyro_forces(
+    engine: SteinHooks, rng_key: Array, free: dict, scores: dict, log_target: Callable[[dict], Array]
+) -> Forces:
+    """Forces on unconstrained particles by the kernel of an engine that holds one of NumPyro's."""
+    unravel, positions, slopes = of_row(free), to_rows(free), to_rows(scores)
+    healthy = healthy_particles(positions, slopes)
+    x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
+    s = jnp.where(healthy[:, None], slopes, 0)
+    places, apply, slope = engine.pair_functions(free)
+
+    def density(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
+        return log_target(unravel(row))
+
+    kernel = engine.kernel_fn.compute(rng_key, x, places, density)
+    pull = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
+    push = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
+    attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
+    repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
+    attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
+    return Forces(from_rows(attraction, free), from_rows(repulsion, free))

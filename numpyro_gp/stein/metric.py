@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.flatten_util import ravel_pytree
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, when_known
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.direction import average
+from numpyro_gp.stein.direction import average, from_rows, of_row, to_rows
 
 
 @value_type(static=("every", "memory"))
@@ -119,21 +118,6 @@ def check_metric(metric: object, kernel: object) -> None:
 
 
 # ------------------------------------------------------------------------------------------ coordinates
-
-
-def to_rows(tree: Mapping[str, Array]) -> Array:
-    """Values by name, the particle axis first, as a table ``(n, d)``."""
-    return jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
-
-
-def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
-    """A table as values by name, shaped as ``like``."""
-    return jax.vmap(of_row(like))(rows)
-
-
-def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
-    """The function from one row of such a table to the values of one particle by name."""
-    return ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
 
 
 def symmetric_power(matrix: Array, power: float) -> Array:

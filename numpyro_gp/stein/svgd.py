@@ -21,10 +21,9 @@ from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.rows.look import sites_at
-from numpyro_gp.stein.direction import average, forces, healthy_particles
+from numpyro_gp.stein.direction import average, forces, healthy_particles, numpyro_forces
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
-from numpyro_gp.stein.numpyro_kernels import numpyro_forces
 from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, starting_values
 from numpyro_gp.stein.target import Target, copied, not_finite, scores, site_of
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs.stacks import Stacks, alike, picked
+from numpyro_gp.beliefs.members import Stacks, alike, picked
 
 
 def test_equal_entries_are_found_in_order():

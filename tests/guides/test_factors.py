@@ -7,7 +7,7 @@ import pytest
 from numpyro.distributions.transforms import biject_to
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.factors import lower_factor
+from numpyro_gp.guides.natural import lower_factor
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (2, 3, 3)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.kernels import RBF, Linear, Matern32, Uniform, ZeroMean, stack
-from numpyro_gp.kernels.columns import at_columns, form_and_columns
+from numpyro_gp.kernels.members import at_columns, form_and_columns
 
 X1, X2 = jnp.asarray(np.random.default_rng(0).uniform(size=(2, 3, 4)))
 ZERO = ZeroMean(RBF(1.3, jnp.array([0.3, 0.6])), Uniform(0.0, 1.0))
