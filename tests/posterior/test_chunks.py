@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from numpyro_gp.posterior import chunks
+from numpyro_gp.programs import keep
 
 KEY = jax.random.key(0)
 INDEX = np.arange(5, dtype=np.int32)
+
+# Rows stand on the first axis.
+FIRST = {"x": 0}
 
 
 def function(fixed, draw, part):
@@ -35,7 +39,7 @@ def test_every_way_gives_the_same_numbers(problem, monkeypatch, chunk_size, held
     fixed, rows, expected = problem
     monkeypatch.setattr(chunks, "HELD_BYTES", held)
     monkeypatch.setattr(chunks, "KEPT_BYTES", kept)
-    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 7, chunk_size)
+    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 7, chunk_size, FIRST)
     assert sum(found.sizes) == 7
     values = [chunk["value"][:, :size] for chunk, size in zip(found, found.sizes)]
     np.testing.assert_allclose(np.concatenate(values, axis=1), expected, rtol=1e-12)
@@ -51,6 +55,7 @@ def test_every_draw_has_its_own_key():
         {"x": jnp.zeros(2)},
         2,
         2,
+        FIRST,
     )
     wanted = jax.vmap(lambda key: jax.random.normal(key, (2,)))(jax.random.split(KEY, 5))
     np.testing.assert_array_equal(found[0], wanted)
@@ -60,10 +65,11 @@ def test_the_factorisation_runs_once_for_each_draw_not_for_each_chunk(problem, m
     """Both compiled programs are looked at: the one that sees the rows has no Cholesky."""
     fixed, rows, _ = problem
     made = []
+    keep._programs.clear()  # the program of another test would do
     original = chunks._compile
     monkeypatch.setattr(chunks, "_compile", lambda *arguments: made.append(original(*arguments)) or made[-1])
     helper = jax.jit(lambda own: function(own[0], own[1], own[2]))
-    chunks.predict_chunks(lambda *arguments: helper(arguments), fixed, (KEY, INDEX), rows, 7, 2)
+    chunks.predict_chunks(lambda *arguments: helper(arguments), fixed, (KEY, INDEX), rows, 7, 2, FIRST)
     leaves = jax.tree.leaves(fixed)
     shapes = jax.eval_shape(lambda: made[0].prepare(leaves, KEY, INDEX, INDEX, count=5))
     part = [jnp.asarray(0), rows["x"][:2]]
@@ -75,7 +81,7 @@ def test_the_factorisation_runs_once_for_each_draw_not_for_each_chunk(problem, m
 def test_computed_again_chunks_are_a_sequence_and_pickle(problem, monkeypatch):
     fixed, rows, _ = problem
     monkeypatch.setattr(chunks, "KEPT_BYTES", 0)
-    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 7, 3)
+    found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 7, 3, FIRST)
     assert len(found) == 3
     np.testing.assert_array_equal(found[-1]["value"], found[2]["value"])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[1]["value"], found[1]["value"])
