@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro_gp.training.feeds import Given, feed_of
+from numpyro_gp.rows.feeds import feed_of
 
 import numpyro_gp as ngp
 

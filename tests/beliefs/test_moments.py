@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
-from numpyro_gp.beliefs import marginals as module
+from numpyro_gp.beliefs import moments as module
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.moments import plain_marginals, signed_rows, whitened_marginals
 from numpyro_gp.kernels import RBF, Matern32
