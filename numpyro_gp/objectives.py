@@ -313,7 +313,7 @@ def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
 # -------------------------------------------------------------------------------- checks
 
 
-def _check_local(name: str, site: Trace, density: Array) -> Array:
+def _check_local(name: str, site: Site, density: Array) -> Array:
     frames = site["cond_indep_stack"]
     if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
         cure = "Make further axes part of the event with .to_event, and let K samples be the only batch axis."

@@ -14,11 +14,12 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
 
 import numpyro_gp as ngp
 
-compiled_loop = importlib.import_module("numpyro_gp.training.fit").compiled_loop
+loop_of = importlib.import_module("numpyro_gp.training.fit").loop_of
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(12, 2)), jnp.float32)
@@ -106,9 +107,13 @@ def calls_of(function, *arguments):
 def test_a_step_needs_no_cpu_and_no_double_precision(step):
     build, options = STEPS[step]
     engine = build()
-    feed, data = feed_of(engine, None, KEY, Given((X, Y), {"Z": Z, **options}, None, None))
+    feed = feed_of(engine, KEY, Arguments((X, Y), {"Z": Z, **options}))
     state = jax.eval_shape(lambda: engine.init(KEY, X, Y, Z=Z, **options))
-    calls = calls_of(compiled_loop(engine, data, 1, True), state, 1, feed.arrays())
+
+    def loop(state, arrays):
+        return loop_of(engine, feed, state, 1, True)(state, 1, arrays)
+
+    calls = calls_of(jax.jit(loop), state, feed.arrays())
     assert any("cusolver" in name for name in calls), calls  # the factorisation, for a GPU
 
 

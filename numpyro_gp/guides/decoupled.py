@@ -309,7 +309,7 @@ def _coefficients_backward(
     if kind == "diagonal":
         return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
     added = None if eps is None else jnp.full(slope.shape, eps, slope.dtype)
-    _, inverse = factorise(jittered(curvature, None)[0] if added is None else add_to_diagonal(curvature, added))
+    inverse = factorise(jittered(curvature, None)[0] if added is None else add_to_diagonal(curvature, added))[1]
     return (step * einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, slope)),)
 
 

@@ -166,5 +166,6 @@ class AskedFunctions:
             self._axis, every = self._draw(jnp.asarray(np.stack(self._inputs)))
             more = jnp.moveaxis(every, self._axis, 0)
             self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
+        assert self._values is not None
         chosen = self._values[np.array([self._numbers[row.tobytes()] for row in inputs])]
         return jnp.moveaxis(chosen, 0, self._axis)

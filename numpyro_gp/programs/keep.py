@@ -25,8 +25,11 @@ without_key: list[Jaxpr] = []
 def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
     """What ``build`` makes of a program, made once; ``extra`` is what else it depends on.
 
-    It holds operations and constants, and no object of the user's: not an engine, a guide or a model.
+    It holds operations and constants, and no object of the user's: not an engine, a guide or a model. Inside of another
+    trace, where rules of derivatives are part of a program, nothing is kept.
     """
+    if is_traced():
+        return build()
     try:
         key = (key_of(program), extra)
         found = _programs.pop(key, None)

@@ -8,7 +8,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
 
+# Positional arguments of a call, and those by keyword.
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 
 # ---------------------------------------------------------------------------------------- keys of a step
@@ -52,7 +55,8 @@ def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
 
 def active_handlers() -> list[Any]:
     """The handlers that stand around whatever runs now, the outermost first."""
-    return _PYRO_STACK
+    stack: list[Any] = _PYRO_STACK
+    return stack
 
 
 def list_in_order(names: Iterable[str]) -> None:
@@ -73,9 +77,10 @@ def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mappi
     guide._prototype_frames, guide._prototype_frame_full_sizes = frames, full_sizes
 
 
-def make_plates(guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Any]:
+def make_plates(guide: AutoGuide, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """The plates of one call of an autoguide, by name: those of its ``create_plates``, and those it was told."""
-    return guide._create_plates(*args, **kwargs)
+    plates: dict[str, Any] = guide._create_plates(*args, **kwargs)
+    return plates
 
 
 @contextmanager
@@ -145,7 +150,7 @@ def mask_of(fn: object) -> Any:
 # ---------------------------------------------------------------------------------------- Stein engines
 
 
-def declared_parameters(guide: AutoGuide, key: Array, args: tuple, kwargs: dict) -> dict[str, Any]:
+def declared_parameters(guide: AutoGuide, key: Array, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """The ``param`` sites that a guide declares when it first sees its model; the guide itself stays as it was."""
     sites = trace(seed(unused(guide), key)).get_trace(*args, **kwargs)
     return {name: site for name, site in sites.items() if site["type"] == "param"}
@@ -155,15 +160,15 @@ class SteinHooks(einstein.SVGD):
     """NumPyro's SVGD, with the private method that it starts with and that `ngp.stein.SVGD` fills."""
 
     @abstractmethod
-    def start_particles(self, key: Array, guide: AutoGuide, args: tuple, kwargs: dict) -> dict[str, Array]:
+    def start_particles(self, key: Array, guide: AutoGuide, args: Args, kwargs: Kwargs) -> dict[str, Array]:
         """Constrained parameters of a guide that has seen no data, with the particle axis first."""
 
     def _find_init_params(
-        self, particle_seed: Array, inner_guide: object, model_args: tuple, model_kwargs: dict
-    ) -> dict:
+        self, particle_seed: Array, inner_guide: AutoGuide, model_args: Args, model_kwargs: Kwargs
+    ) -> dict[str, Array]:
         return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
 
-    def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable, Callable]:
+    def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable[..., Array], Callable[..., Array]]:
         """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.
 
         ``apply(kernel, x, y, score)`` is ``k(x, y) score``, ``slope(kernel, x, y)`` the gradient of ``k`` in ``x``.

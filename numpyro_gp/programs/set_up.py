@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,8 @@ NEEDS_VALUES = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.UnexpectedTracerError,
 )
-ATOMS = (int, float, complex, str, bytes, bool, type(None), np.dtype, np.generic)
-ATOMS += (type, types.ModuleType, np.ndarray, jax.Array)
+NUMBERS = (int, float, complex, bool, np.dtype, np.generic, np.ndarray, jax.Array)
+ATOMS = (*NUMBERS, str, bytes, type(None), type, types.ModuleType)
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
 
@@ -66,7 +66,7 @@ def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
             return function()
 
 
-def abstract_trace(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Sites of a model or guide with their shapes: nothing is computed."""
     found: dict[str, Any] = {}
 
@@ -195,7 +195,7 @@ def _swapped_inside(value: Any, again: Callable[[Any], Any]) -> Any:
     elif isinstance(value, functools.partial):
         parts = value.func, value.args, value.keywords
         new = tuple(again(part) for part in parts)
-        value.__setstate__((*new, vars(value)))
+        cast("Any", value).__setstate__((*new, vars(value)))
     elif isinstance(value, types.MethodType):
         again(value.__self__)
     elif isinstance(value, types.FunctionType):

@@ -15,9 +15,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
 from numpyro_gp.arrays import current_trace
 
-# Operations that call a program, and where they hold it. What is traced runs forward: rules for derivatives go.
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
-CALLS |= {"custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+# Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
+RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
 # Arrays inside of a program count by their numbers up to this size in bytes, larger ones by identity.
 COMPARED = 2**16
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
@@ -66,7 +66,11 @@ def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
 
 
 def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """A program with its inner calls written out: a jitted helper hides nothing, and its constants are those of all."""
+    """A program with its inner calls written out: a jitted helper hides nothing, and its constants are those of all.
+
+    A program runs forward, and rules of derivatives go, but not inside of another trace, which may take some.
+    """
+    calls = CALLS if is_traced() else CALLS | RULED
     constants: dict[int, tuple[Var, Any]] = {}
     equations: list[Any] = []
 
@@ -77,7 +81,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
         known = dict(zip(program.constvars + program.invars, inputs, strict=True))
         for equation in program.eqns:
             own = [atom if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
-            inner = equation.params.get(CALLS.get(equation.primitive.name, ""))
+            inner = equation.params.get(calls.get(equation.primitive.name, ""))
             if isinstance(inner, ClosedJaxpr):
                 results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own])
             else:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from numpyro_gp.arrays import Array, is_key
+from numpyro_gp.arrays import Array, is_key, on_device
 from numpyro_gp.checks import axes_of, check_sharding, fail
 
 
@@ -111,4 +111,7 @@ def placement_of(sharding: Any, arrays: Sequence[Array], engine: Any = None) -> 
 
 def as_part_of_process(values: Any, where: Any) -> Array:
     """Values of this process as its part of an array; one process has all of them."""
-    return jax.device_put(values) if where is None else jax.make_array_from_process_local_data(where, values)
+    if where is None:
+        return on_device(np.asarray(values))
+    part: Array = jax.make_array_from_process_local_data(where, values)
+    return part

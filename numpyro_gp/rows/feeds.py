@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, is_array, on_devices
+from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty
@@ -126,9 +126,8 @@ class Stream(Feed):
             fail("batches", required, f"a {type(source).__name__}", cure, TypeError)
         self.source, self.placement, self.model = source, placement, getattr(engine, "model", None)
         self.static = static_of(engine)
-        whole = on_devices(given)  # on one device, or as copies on all of them
-        copies = lambda leaf: jax.device_put(leaf, placement.copies) if is_array(leaf) else leaf  # noqa: E731
-        self.fixed: Arguments = whole if placement is None else jax.tree.map(copies, whole)
+        where = None if placement is None else placement.copies
+        self.fixed: Arguments = jax.tree.map(lambda x: jax.device_put(x, where) if is_array(x) else x, given)
         self.first: Layout | None = None
         self.waiting: Exception | None = None
         self.look: Look | None = None
@@ -275,7 +274,7 @@ def _put(array: Any, rows: int, where: Any) -> Array:
     # An array of this process alone is its part, as a NumPy array is.
     is_whole = where is None or getattr(array, "is_fully_addressable", True) == where.is_fully_addressable
     if isinstance(array, jax.Array) and is_whole and array.shape[0] == rows:
-        return jax.device_put(array, where)
+        return jnp.asarray(jax.device_put(array, where))
     # A copy in any case: a source may write its next batch where this one stands, while a step reads it.
     return as_part_of_process(np.array(padded(array, 0, rows)), where)
 
@@ -356,6 +355,6 @@ def _drawn(arrays: list[Array], key: Array, step: Array, batch: int, placement: 
     def of_each(array: Array) -> Array:
         own = array.reshape(pieces, size, *array.shape[1:])
         taken = jax.vmap(lambda piece, rows: piece[rows])(own, rows).reshape(batch, *array.shape[1:])
-        return jax.lax.with_sharding_constraint(taken, placement.rows)
+        return jnp.asarray(jax.lax.with_sharding_constraint(taken, placement.rows))
 
     return [of_each(array) for array in arrays]

@@ -147,15 +147,20 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
     key_shift, key_rounds = jax.random.split(key)
     shift = jax.random.randint(key_shift, (), 0, size, places.dtype)
-    return (shift + _walk(key_rounds, size, places.astype(jnp.uint32)).astype(places.dtype)) % size
+    walked = _walk(key_rounds, size, places.astype(jnp.uint32)).astype(places.dtype)
+    return jnp.remainder(shift + walked, size)
 
 
 def _walk(key: Array, size: int, places: Array) -> Array:
     """A bijection of ``0 .. size - 1``: one of the next power of two, again wherever it lands above."""
     bits = max(2, (size - 1).bit_length())
     keys = jax.random.bits(key, (ROUNDS,), jnp.uint32)
-    network = lambda x: _feistel(x, keys, bits)  # noqa: E731
-    return lax.while_loop(lambda x: jnp.any(x >= size), lambda x: jnp.where(x >= size, network(x), x), network(places))
+
+    def again(x: Array) -> Array:
+        return jnp.where(x >= size, _feistel(x, keys, bits), x)
+
+    found: Array = lax.while_loop(lambda x: jnp.any(x >= size), again, _feistel(places, keys, bits))
+    return found
 
 
 def _feistel(value: Array, keys: Array, bits: int) -> Array:
@@ -166,7 +171,7 @@ def _feistel(value: Array, keys: Array, bits: int) -> Array:
     for number in range(ROUNDS):
         mask = jnp.uint32((1 << widths[number % 2]) - 1)
         left, right = right, (left ^ _hashed(right, keys[number])) & mask
-    return (left << low) | right
+    return jnp.asarray((left << low) | right)
 
 
 def _hashed(value: Array, key: Array) -> Array:
@@ -174,7 +179,8 @@ def _hashed(value: Array, key: Array) -> Array:
     value = (value ^ key) * jnp.uint32(0x9E3779B1) + key
     value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
     value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
-    return value ^ (value >> 16)
+    hashed: Array = value ^ (value >> 16)
+    return hashed
 
 
 def _subsample(size: int, subsample_size: int, rng_key: Array | None = None) -> Array:

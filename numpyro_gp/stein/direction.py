@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -254,7 +254,11 @@ def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
 
 
 def numpyro_forces(
-    engine: SteinHooks, rng_key: Array, free: dict, scores: dict, log_target: Callable[[dict], Array]
+    engine: SteinHooks,
+    rng_key: Array,
+    free: dict[str, Array],
+    scores: dict[str, Array],
+    log_target: Callable[[dict[str, Array]], Array],
 ) -> Forces:
     """Forces on unconstrained particles by the kernel of an engine that holds one of NumPyro's."""
     unravel, positions, slopes = of_row(free), to_rows(free), to_rows(scores)
@@ -267,8 +271,8 @@ def numpyro_forces(
         return log_target(unravel(row))
 
     kernel = engine.kernel_fn.compute(rng_key, x, places, density)
-    pull = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
-    push = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
+    pull: Any = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
+    push: Any = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
     attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
     repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
     attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))

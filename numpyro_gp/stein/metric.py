@@ -253,7 +253,7 @@ class Moving:
             new = self.turned(state, root)
             kept = functools.partial(jnp.where, is_found)
             origin = jax.tree.map(kept, new.origin, state.origin)
-            root, curvature = kept(new.root, state.root), kept(curvature, state.curvature)
-            return state._replace(origin=origin, root=root, curvature=curvature)
+            measured = {"root": kept(new.root, state.root), "curvature": kept(curvature, state.curvature)}
+            return state._replace(origin=origin, **measured)
 
         return lax.cond(state.step % self.metric.every == 0, again, lambda state: state, state)

@@ -64,11 +64,11 @@ def starting_values(
     ``transforms`` are those from unconstrained to constrained values.
     """
     near = isinstance(start, Around)
-    given = start.values if near else start
+    given: Any = start.values if near else start
     unknown = sorted(set(given) - set(drawn))
     if unknown:
         fail("init_particles", f"values of latent sites among {sorted(drawn)}", f"{unknown}", "Check the spelling.")
-    values = dict(drawn)
+    values: dict[str, Any] = dict(drawn)
     for number, site in enumerate(sorted(given)):
         values[site] = _checked(site, given[site], drawn[site], near)
         free = transforms[site].inv(values[site])

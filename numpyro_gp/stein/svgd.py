@@ -190,11 +190,11 @@ class SVGD(SteinHooks):
         root = None if self.metric is None else state.optim_state.root
         places, turned = in_coordinates(root, free, slopes)
         if isinstance(self.kernel_fn, SteinKernel):
-            both = numpyro_forces(self, key, free, slopes, lambda one: density(one, shared))
-            both = [{name: jnp.where(absent[name][None], 0, named[name]) for name in free} for named in both]
+            found = numpyro_forces(self, key, free, slopes, lambda one: density(one, shared))
+            both = [{name: jnp.where(absent[name][None], 0, named[name]) for name in free} for named in found]
         else:
-            both = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
-            both = [{name: named[self._site(name)] for name in free} for named in both]
+            found = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
+            both = [{name: named[self._site(name)] for name in free} for named in found]
         phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
