@@ -157,7 +157,7 @@ def flax_network(module: object) -> Network:
 
 
 def _flax(name: str, inputs: Array, outputs: int, *, module: object) -> Array:  # noqa: ARG001
-    return flax_module(name, module, input_shape=inputs.shape)(inputs)
+    return jnp.asarray(flax_module(name, module, input_shape=inputs.shape)(inputs))
 
 
 def equinox_network(module: object) -> Network:
@@ -186,4 +186,4 @@ def equinox_network(module: object) -> Network:
 
 
 def _equinox(name: str, inputs: Array, outputs: int, *, module: object) -> Array:  # noqa: ARG001
-    return jax.vmap(eqx_module(name, module))(inputs)
+    return jnp.asarray(jax.vmap(eqx_module(name, module))(inputs))

@@ -115,7 +115,7 @@ class AutoGP(AutoGuide):
         key = numpyro.prng_key()
         checks = Validated() if is_set_up_here() else nullcontext()
         with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key):
-            return handlers.trace(self.model).get_trace(*args, **kwargs)
+            return dict(handlers.trace(self.model).get_trace(*args, **kwargs))
 
     def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:
         self._frames, self._full_sizes = frames, full_sizes
@@ -222,16 +222,18 @@ class AutoGP(AutoGuide):
                 found[name] = self._distribution(name, site, args, kwargs)
         return found
 
-    def beliefs(self, params: dict[str, Any]) -> dict[str, Any]:
+    def beliefs(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
         fitted = self._fitted(params)
         found = self._distributions(fitted, (), {}, {n: site for n, site in self._mine().items() if role(site) == "gp"})
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
-    def global_values(self, rng_key: Array, params: dict[str, Any], *args: object, **kwargs: object) -> dict[str, Any]:
+    def global_values(
+        self, rng_key: Array, params: Mapping[str, Any], *args: object, **kwargs: object
+    ) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         params = self._fitted(params)
-        values = dict(self.beliefs(params))
+        values = self.beliefs(params)
         found = self._distributions(params, args, kwargs, local_sites.shared_sites(self._mine(), self._data_plates))
         rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})

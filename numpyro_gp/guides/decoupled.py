@@ -7,7 +7,7 @@ default gives preconditioned coordinates to the ordinary optimiser, and natural 
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -259,7 +259,7 @@ def _adaptive(name: str, prior: InducingPrior, at: MeanPoints, *, eps: float | N
     value = DIAGONAL_EPS if eps is None else eps
 
     def initial(key: Array) -> Array:  # noqa: ARG001
-        return gamma_scale(prior.basis, jnp.asarray(at.points, prior.dtype), value)
+        return gamma_scale(cast("Basis", prior.basis), jnp.asarray(at.points, prior.dtype), value)
 
     width = lax.stop_gradient(numpyro.param(f"{name}/gamma_scale", initial))
     lead = (None,) * (len(prior.shape()) - 1)

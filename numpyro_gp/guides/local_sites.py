@@ -65,7 +65,7 @@ def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
         if isinstance(inner, dist.Delta):  # one value at every level
             return jnp.asarray(inner.v)
         if isinstance(inner, (dist.MultivariateNormal, dist.LowRankMultivariateNormal)):
-            return inner.mean + ndtri(level) * jnp.sqrt(inner.variance)
+            return jnp.asarray(inner.mean + ndtri(level) * jnp.sqrt(inner.variance))
         try:
             return jnp.asarray(inner.icdf(level))
         except (RuntimeError, ImportError):  # NumPyro has none, or none without a package that is not there

@@ -144,7 +144,7 @@ def draws_of_rest(
     if not shape:
         return one(key)
     found = jax.lax.map(one, jax.random.split(key, math.prod(shape)))
-    return jax.tree.map(lambda leaf: leaf.reshape(shape + leaf.shape[1:]), found)
+    return {name: leaf.reshape(shape + leaf.shape[1:]) for name, leaf in found.items()}
 
 
 def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:

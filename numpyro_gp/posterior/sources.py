@@ -82,11 +82,12 @@ class StoredDraws:
     @property
     def num_draws(self) -> int:
         """Number S of stored draws."""
-        return jax.tree.leaves(self.samples)[0].shape[0]
+        return len(jax.tree.leaves(self.samples)[0])
 
     def values(self, key: Array, index: Array, call: Any) -> dict[str, Any]:  # noqa: ARG002
         """The draw of a number."""
-        return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
+        drawn: dict[str, Any] = jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
+        return drawn
 
     training_values = values
 

@@ -71,7 +71,9 @@ def has_local(trace: Trace, plates: frozenset[str]) -> bool:
 def run_model(model: Callable[..., object], values: Values, key: Array, call: Arguments) -> dict[str, Any]:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), handlers.seed(rng_seed=key):
-        return handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
+        return dict(
+            handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
+        )
 
 
 def trace_at(posterior: Any, draw: Draw, call: Arguments, plates: frozenset[str], offset: Any = None) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class _CompiledStart:
         model = getattr(self, "model", None)  # none where there is a potential alone
         if model is not None and not is_traced():
             sites_at(model, model_args, model_kwargs or {})
-        start = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs or {})  # noqa: E731
+        start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs or {})  # noqa: E731
         state = in_one_program(start, self)
         if is_traced() or _is_finite(state):
             return state
