@@ -2,15 +2,20 @@
 
 One model function with `gp` sites runs unchanged under SVI, SVGD and NUTS; see the README.
 
-What calls what, from the outside in; names are below this package, or NumPyro's.
+What calls what, from the outside in; names are below this package, or NumPyro's. ``programs`` holds what is compiled
+and kept, ``rows`` which rows belong to a batch, a plate, a device or a chunk.
 
-A training step of SVI draws beliefs in the guide, runs the model on them, and climbs the bound:
-    fit -> numpyro.infer.SVI.update -> AutoGP.__call__ -> guides.coupled -> gp -> beliefs.Basis.build
+A fit finds where its arrays come from and a first state, and compiles the program of one step, once for all that
+compute the same; a training step of SVI draws beliefs in the guide, runs the model on them, and climbs the bound:
+    fit -> rows.feeds.feed_of -> training.first_state.initial_state -> programs.set_up.in_one_program
+    -> programs.trace.traced -> programs.keep.kept -> rows.feeds.Feed.opened
+    -> numpyro.infer.SVI.update -> AutoGP.__call__ -> guides.coupled -> gp -> beliefs.Basis.build
     -> GaussianProcess.__call__ -> beliefs.Coupled.marginals -> observe -> sites.Observation.log_prob
     -> likelihoods.Likelihood.expected_log_prob -> sites.InducingPrior.log_prob -> beliefs.Coupled.kl
     -> optim.natural_gradient
-A prediction runs the model on draws of the posterior, some rows at a time, and mixes what it observes:
-    Posterior.predict -> posterior.chunks.predict_chunks -> posterior.tracing.trace_at -> gp
+A prediction looks at the model, cuts the rows, runs it on draws of the posterior, and mixes what it observes:
+    Posterior.predict -> rows.call.call_of -> rows.look.look -> rows.cuts.rows_to_cut
+    -> posterior.chunks.predict_chunks -> programs.trace.split -> posterior.tracing.trace_at -> gp
     -> GaussianProcess.__call__ -> observe -> sites.Observation -> Prediction.log_density
     -> sites.Observation.predictive_log_prob -> likelihoods.Likelihood.predictive_log_prob
 A Stein step takes the score of each particle, a point at every site, and moves all by their common force:

@@ -14,10 +14,10 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.feeds import feed_of
 
 import numpyro_gp as ngp
+from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.feeds import feed_of
 
 loop_of = importlib.import_module("numpyro_gp.training.fit").loop_of
 KEY = jax.random.key(0)

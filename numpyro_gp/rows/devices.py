@@ -70,7 +70,7 @@ class Placement(NamedTuple):
         """How many of the pieces lie on devices of this process."""
         return len(set(map(str, self.rows.addressable_devices_indices_map((self.pieces,)).values())))
 
-    def check_rows(self, what: str, count: int, pieces: int | None = None) -> None:
+    def check_shares(self, what: str, count: int, pieces: int | None = None) -> None:
         """Refuse rows that the devices, or those that hold so many pieces, cannot share equally."""
         pieces = pieces or self.pieces
         if count % pieces:

@@ -201,7 +201,7 @@ class Stream(Feed):
         if self.placement is None or self.first is None:
             return
         if self.number == 0:
-            self.placement.check_rows("the first of the batches", rows, self.placement.own_pieces)
+            self.placement.check_shares("the first of the batches", rows, self.placement.own_pieces)
             cure = "Each process gives its part of a batch: cut it equally."
             self.placement.check_same("the first of the batches", "of as many rows", "rows", rows, cure)
         if rows < self.first.rows and len(self.placement.processes) > 1:
@@ -294,7 +294,7 @@ def with_batch(name: str, batch: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed:
     """Data in pieces: all of them at every step, or the minibatch of the model's own plate."""
     rows = call.arrays[0].shape[0] if call.arrays and call.arrays[0].ndim else 0
-    placement.check_rows("the data", rows)
+    placement.check_shares("the data", rows)
     with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
     sites = look(engine.model, call).sites if callable(getattr(engine, "model", None)) else {}
     batch = minibatch(sites, rows) if placement.cuts else None
@@ -326,7 +326,7 @@ class Drawn(Feed):
     changes = True
 
     def __init__(self, key: Array, call: Call, with_rows: Sequence[bool], batch: int, placement: Placement) -> None:
-        placement.check_rows("the minibatch", batch)
+        placement.check_shares("the minibatch", batch)
         self.call, self.placement = call, placement
         self.key, self.with_rows, self.batch = key, (*with_rows, False), batch
         self.whole = placement.place([*call.arrays, jnp.asarray(np.int32(batch))], self.with_rows)

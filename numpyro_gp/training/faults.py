@@ -33,9 +33,9 @@ def explain(
     finite_loss = bool(np.isfinite(loss))
     reason = f"the loss is {loss}."
     if finite_loss:
-        names = ", ".join(not_finite(engine.get_params(after)))
+        names = ", ".join(names_not_finite(engine.get_params(after)))
         reason = f"the loss is {loss:.6g}, but its gradient is not finite, and would leave {names} not finite."
-    elif names := ", ".join(not_finite(engine.get_params(state))):
+    elif names := ", ".join(names_not_finite(engine.get_params(state))):
         reason += f" Parameters that were not finite before this step: {names}."
     else:
         reason += " All parameters were finite before this step."
@@ -91,7 +91,7 @@ def _relative_move(before: Any, after: Any) -> float:
     return float(np.max(np.abs(b - a)) / max(1.0, np.max(np.abs(a))))
 
 
-def not_finite(params: object) -> list[str]:
+def names_not_finite(params: object) -> list[str]:
     """Names of the parameters with an entry that is not finite."""
     if not isinstance(params, dict):
         return [] if all_finite(params) else ["unnamed"]
@@ -135,7 +135,7 @@ def faulty_sites(
         details = {n: f"{float(densities[n]):.6g}" if not np.isfinite(densities[n]) else "value" for n in order}
         faulty = [(n, details[n]) for n in order if details[n] != "value" or not finite[n]]
         if gradients and not faulty:
-            culprits = {n: ", ".join(not_finite(slope(n, *particle, arrays))) for n in tuple(order)}
+            culprits = {n: ", ".join(names_not_finite(slope(n, *particle, arrays))) for n in tuple(order)}
             faulty = [(n, f"by {names}") for n, names in culprits.items() if names]
         if faulty:
             return faulty, f" (particle {number})" if len(particles) > 1 else ""

@@ -58,7 +58,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
     try:
         state = in_one_program(start, own) if family(engine).can_be_traced else start()
     except (IndexError, TypeError):
-        check_plates(engine, feed)
+        check_batch_sizes(engine, feed)
         raise
     except (ValueError, RuntimeError) as error:
         # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.
@@ -93,7 +93,7 @@ class Subsampled(Messenger):
             self.sizes[msg["name"]] = msg["args"][1]
 
 
-def check_plates(engine: Any, feed: Feed) -> None:
+def check_batch_sizes(engine: Any, feed: Feed) -> None:
     """Refuse minibatches without rows, once a start has failed: NumPyro's plate would look for the first of them."""
     if not callable(getattr(engine, "model", None)):
         return
