@@ -40,8 +40,19 @@ ROOMS = [
     ["plots"],
 ]
 TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "primitives", "programs", "rows"]
-TYPED += ["guides.structured", "guides.factors", "guides.layer", "guides.natural", "guides.recipes", "sites", "optim"]
-TYPED += ["stein.diagnostics", "stein.direction", "stein.kernels", "starting", "criticism", "additive", "plots"]
+TYPED += ["guides", "sites", "optim", "posterior.sources", "posterior.tracing"]
+TYPED += [
+    "stein.diagnostics",
+    "stein.direction",
+    "stein.kernels",
+    "training.engines",
+    "training.first_state",
+    "training.sampling",
+    "starting",
+    "criticism",
+    "additive",
+    "plots",
+]
 LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
 # Names that users find in one room and that live in another, looked up when they are asked for: file, module.
 DOORS = {

@@ -28,15 +28,13 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
-from numpyro_gp.programs.set_up import Validated, abstract_trace, in_one_program, is_set_up_here
+from numpyro_gp.programs.set_up import SITE_FIELDS, Validated, abstract_trace, in_one_program, is_set_up_here
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
 KINDS = ("gp", "latent", None)
-# What a guide remembers of each latent site of the first call.
-SITE_FIELDS = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value")
 
 
 class AutoGP(AutoGuide):

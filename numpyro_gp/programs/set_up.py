@@ -36,6 +36,8 @@ NEEDS_VALUES = (
     jax.errors.UnexpectedTracerError,
 )
 NUMBERS = (int, float, complex, bool, np.dtype, np.generic, np.ndarray, jax.Array)
+# What is looked at of a statement of a model.
+SITE_FIELDS = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value", "args")
 ATOMS = (*NUMBERS, str, bytes, type(None), type, types.ModuleType)
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
@@ -72,10 +74,19 @@ def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 
     def run() -> None:
         with handlers.block(), handlers.seed(rng_seed=0):
-            found.update(handlers.trace(function).get_trace(*args, **kwargs))
+            found.update(as_shapes(handlers.trace(function).get_trace(*args, **kwargs)))
 
     jax.eval_shape(run)
     return found
+
+
+def as_shapes(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Statements of a function that is traced, with shapes in place of what is traced: none of it is left behind."""
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.core.Tracer) else x  # noqa: E731
+    return {
+        name: {field: jax.tree.map(shape, site[field]) for field in SITE_FIELDS if field in site}
+        for name, site in trace.items()
+    }
 
 
 def _compiled(function: Callable[[], Any], watched: tuple[object, ...]) -> Any:

@@ -20,11 +20,11 @@ PACKAGE = Path(numpyro_gp.__file__).parent
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"NonFiniteLoss", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised.
-NO_MISUSES |= {"TypeError in programs/keep.py", "UnfitStart"}
+NO_MISUSES |= {"UnfitStart"}
 # What the user's own source of batches raised, a step later.
 NO_MISUSES |= {"self.waiting in rows/feeds.py"}
 # NumPyro's own words, as it says them where values are known.
-NO_MISUSES |= {"ValueError in guides/validation.py"}
+NO_MISUSES |= {"ValueError in programs/set_up.py"}
 
 
 @pytest.mark.parametrize("row", TABLE)
