@@ -82,3 +82,16 @@ def test_keys_constants_and_outputs_of_every_kind():
     assert float(got[2]) == 3.0
     assert (jax.random.key_data(got[3]) == jax.random.key_data(key)).all()
     np.testing.assert_allclose(got[4], x)
+
+
+def test_a_callback_is_in_the_part_that_is_run_for_all():
+    """It has no result that anything needs: a user's print in a mean function must not vanish."""
+    seen = []
+
+    def function(a, x):
+        jax.debug.callback(seen.append, a)
+        return a * x
+
+    parts(function, jnp.ones(()), jnp.ones(4))[2](jnp.full((), 2.0), jnp.ones(4))
+    jax.effects_barrier()
+    assert [float(value) for value in seen] == [2.0]

@@ -81,3 +81,14 @@ def test_a_program_that_runs_once_gives_its_results():
     first, second = run_once(program)(*constants, jnp.arange(3.0))
     np.testing.assert_allclose(first, np.sin(np.arange(3.0)) + np.asarray(held), rtol=1e-12)
     assert second == 5.0
+
+
+def test_constants_inside_of_loops_are_in_the_key():
+    """A table that a jitted helper in a loop reads is a constant of that helper's program: another one is seen."""
+
+    def function(table):
+        lookup = jax.jit(lambda row: jnp.sum(row * table))
+        return lambda x: jax.lax.scan(lambda c, row: (c + lookup(row), None), 0.0, x)[0]
+
+    for table, wanted in ((np.arange(3.0), 6.0), (np.full(3, 2.0), 12.0)):
+        np.testing.assert_allclose(run(function(table), jnp.ones((2, 3))), wanted)
