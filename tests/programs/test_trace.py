@@ -130,3 +130,16 @@ def test_size_of_the_largest_array_and_where_operations_are_traced():
     jax.make_jaxpr(lambda x: seen.append(is_traced()) or x)(1.0)
     assert seen == [True]
     assert not is_traced()
+
+
+def test_a_callback_is_in_the_part_that_is_run_for_all():
+    """It has no result that anything needs: a user's print in a mean function must not vanish."""
+    seen = []
+
+    def function(a, x):
+        jax.debug.callback(seen.append, a)
+        return a * x
+
+    parts(function, jnp.ones(()), jnp.ones(4))[2](jnp.full((), 2.0), jnp.ones(4))
+    jax.effects_barrier()
+    assert [float(value) for value in seen] == [2.0]
