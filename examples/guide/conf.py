@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = f"numpyro_gp {release}"
 html_show_copyright = False
 html_show_sourcelink = False
+highlight_language = "none"  # formulas of the guide stand in fences without a language
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 

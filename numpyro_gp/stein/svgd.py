@@ -258,8 +258,8 @@ class SVGD(SteinHooks):
         if losses is not None and not jnp.isfinite(losses).all():
             of_model = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
             lost = self.faults(result.state, *args, **of_model)
-            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "no particle any more"
-            message = f"Not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
+            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "none any more"
+            message = f"Particles are not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
             warnings.warn(f"{message}. ngp.fit stops at the first such step and names the cause.", stacklevel=2)
         return result
 
