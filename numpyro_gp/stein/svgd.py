@@ -87,10 +87,10 @@ class SVGD(SteinHooks):
 
     Examples
     --------
-    >>> import jax, numpyro, numpyro.distributions as dist, optax
+    >>> import jax, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
     >>> def model():
     ...     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
-    >>> svgd = SVGD(model, optax.adam(0.1), RBF(), num_stein_particles=30)
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=30)
     >>> result = svgd.run(jax.random.key(0), 500, progress_bar=False)
     >>> print(f"{svgd.particles(result.params)['rate'].mean():.1f}")
     4.0
