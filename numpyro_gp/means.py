@@ -79,8 +79,8 @@ class Constant:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> Constant(jnp.array([1.0, 2.0]))(jnp.zeros((3, 4))).shape
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.Constant(jnp.array([1.0, 2.0]))(jnp.zeros((3, 4))).shape
     (3, 2)
     """
 
@@ -112,8 +112,8 @@ class Linear:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> Linear(jnp.array([1.0, 2.0]), 0.5)(jnp.array([[1.0, 1.0], [0.0, 2.0]])).tolist()
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.Linear(jnp.array([1.0, 2.0]), 0.5)(jnp.array([[1.0, 1.0], [0.0, 2.0]])).tolist()
     [3.5, 4.5]
     """
 
@@ -345,9 +345,9 @@ def linear_projection(X: ArrayLike, outputs: int) -> Projection:
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, numpyro_gp as ngp
     >>> X = np.array([[1.0, 0.0], [2.0, 0.1], [3.0, -0.1]])
-    >>> [linear_projection(X, outputs).weights.shape for outputs in (1, 2, 3)]
+    >>> [ngp.means.linear_projection(X, outputs).weights.shape for outputs in (1, 2, 3)]
     [(2, 1), (2, 2), (2, 3)]
     """
     array = check_points("X", X)

@@ -91,7 +91,7 @@ class ImportanceWeightedELBO(ELBO):
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
     >>> X, Z = jax.numpy.zeros((4, 1)), jax.numpy.eye(2)
-    >>> svi = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.01), ImportanceWeightedELBO(5))
+    >>> svi = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.01), ngp.ImportanceWeightedELBO(5))
     >>> state = svi.init(jax.random.key(0), X, Z, y=X[:, 0])
     >>> bool(svi.evaluate(state, X, Z, y=X[:, 0]) > 0)
     True

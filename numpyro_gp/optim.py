@@ -89,8 +89,8 @@ def natural_gradient(
 
     Examples
     --------
-    >>> import optax
-    >>> optimiser = natural_gradient(optax.adam(1e-2), step=ramp(1e-4, 0.1, 100))
+    >>> import optax, numpyro_gp as ngp
+    >>> optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), step=ngp.optim.ramp(1e-4, 0.1, 100))
     """
     if not hasattr(rest, "update") or not hasattr(rest, "init"):
         fail("rest", "an optax optimiser", f"{rest!r:.60}", "Pass, for example, optax.adam(1e-2).", TypeError)

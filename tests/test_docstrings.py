@@ -3,6 +3,7 @@
 Numbers are compared as numbers, to the digits that the docstring prints; in single precision to five digits of them.
 """
 
+import copy
 import doctest
 import importlib
 import math
@@ -18,7 +19,26 @@ import numpyro_gp as ngp
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 # Seconds of compiling each: in the second stage.
-LONG: set[str] = set()
+LONG = {
+    "additive.effects.effects",
+    *(
+        f"additive.sobol.{name}"
+        for name in ("Indices", "draws", "each_draw", "expected", "plug_in", "sample", "totals")
+    ),
+    "beliefs.additive_optimum.additive_optimum",
+    "criticism.compare.Comparison",
+    "criticism.compare.compare",
+    "criticism.conditional_density.latent_posterior",
+    "criticism.diagnose.importance_weights",
+    "criticism.diagnose.sbc",
+    "guides.decoupled.orthogonal",
+    "kernels.zero_mean.ZeroMean",
+    "likelihoods.multiclass.RobustMax",
+    "objectives.ImportanceWeightedELBO",
+    "plots.additive.plot_effects",
+    "stein.diagnostics.Paths",
+    "stein.svgd.SVGD",
+}
 
 
 def examples():
@@ -57,14 +77,35 @@ class Checker(doctest.OutputChecker):
 EXAMPLES = examples()
 
 
+# Written for readers of the file: names of the module are there. All others can be pasted into a session as they are.
+AT_HOME = {
+    "arrays.value_type",
+    "guides.auto.AutoGP",
+    "guides.minibatches.keyed_rows",
+    "guides.minibatches.permuted_rows",
+}
+AT_HOME |= {"quadrature.expectations.expect", "quadrature.rules.composite_rule", "quadrature.rules.gauss_hermite"}
+AT_HOME |= {"quadrature.rules.graded_rule", "training.fit.fit", "training.sampling.NUTS"}
+
+
+def rows():
+    """Names of docstrings, the long ones marked."""
+    missing = LONG - {name.removeprefix("numpyro_gp.") for name in EXAMPLES}
+    assert not missing, missing
+    for name in EXAMPLES:
+        yield pytest.param(name, marks=[pytest.mark.long] * (name.removeprefix("numpyro_gp.") in LONG))
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in EXAMPLES])
+@pytest.mark.parametrize("name", [*rows()])
 def test_examples_print_what_they_say(name, precision):
     said = []
     is_double = precision == "float64"
     runner = doctest.DocTestRunner(Checker(1e-9 if is_double else 2e-5), verbose=False, optionflags=OPTIONS)
+    test = copy.copy(EXAMPLES[name])
+    test.globs = dict(test.globs) if name.removeprefix("numpyro_gp.") in AT_HOME else {}
     with jax.enable_x64(is_double):
-        runner.run(EXAMPLES[name], out=said.append, clear_globs=False)
+        runner.run(test, out=said.append)
     plt.close("all")
     assert runner.summarize(verbose=False).failed == 0, "".join(said)
 

@@ -34,7 +34,7 @@ def test_dir_shows_public_names_alone(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_can_be_imported_by_the_name_that_users_see(name):
-    """In a process of its own nothing else has imported them: ``from numpyro_gp.sobol import plug_in``."""
+    """``from numpyro_gp.sobol import plug_in``, wherever the file of that module is."""
     module = importlib.import_module(f"numpyro_gp.{name}")
     assert module is getattr(ngp, name)
     names = {}

@@ -1,8 +1,10 @@
 """Settings of the documentation: ``pip install -e ".[docs]" && sphinx-build -W examples/guide OUT``."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -20,6 +22,7 @@ html_theme = "furo"
 html_title = f"numpyro_gp {release}"
 html_show_copyright = False
 html_show_sourcelink = False
+highlight_language = "none"  # formulas of the guide stand in fences without a language
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
@@ -67,6 +70,7 @@ class Api(SphinxDirective):
                 continue
             if callable(value):
                 kind, options = ("class", ["   :members:"]) if inspect.isclass(value) else ("function", [])
+                options += ["   :special-members: __call__"] * ("__call__" in vars(value))
                 yield from ("", f".. auto{kind}:: {name}", *options)
             else:
                 yield from ("", f".. data:: {name}", f"   :value: {value!r}", "", f"   {names[name]}")
@@ -74,7 +78,18 @@ class Api(SphinxDirective):
 
 def summary(value: object) -> str:
     """The first paragraph of a docstring, on one line."""
-    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+    return to_formulas(" ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()))
+
+
+def to_formulas(text: str) -> str:
+    """A docstring's "mathematics.md section 4.2" as a link to the page of formulas, where the guide has it."""
+    has_page = (Path(__file__).parent / "mathematics.md").exists()
+    return re.sub(r"mathematics\.md (section [\d.]*\d)", r":doc:`\1 </mathematics>`", text) if has_page else text
+
+
+def with_links(*told: Any) -> None:
+    """The same in the lines of a whole docstring."""
+    told[-1][:] = [to_formulas(line) for line in told[-1]]
 
 
 def skipped(*told: Any) -> bool | None:
@@ -97,4 +112,5 @@ def setup(app: Sphinx) -> None:
     """The directive and the rules above."""
     app.add_directive("api", Api)
     app.connect("autodoc-skip-member", skipped)
+    app.connect("autodoc-process-docstring", with_links)
     app.connect("missing-reference", found_by_its_end)

@@ -265,9 +265,9 @@ def design(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, numpyro_gp as ngp
     >>> X = np.array([[10.0, 1.0], [20.0, 2.0], [40.0, 1.0]])
-    >>> layout = design(X, names=["age", "sex"], categorical=["sex"], pairs="all")
+    >>> layout = ngp.anova.design(X, names=["age", "sex"], categorical=["sex"], pairs="all")
     >>> layout.components
     {'constant': (), 'age': (0,), 'sex': (1,), 'age:sex': (0, 1)}
     """

@@ -54,8 +54,8 @@ class Coupled(AbstractBelief):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> belief = Coupled(jnp.zeros(3), jnp.eye(3))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Coupled(jnp.zeros(3), jnp.eye(3))
     >>> belief.shape
     (3,)
     """

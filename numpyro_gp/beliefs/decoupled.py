@@ -88,8 +88,8 @@ class Decoupled(AbstractBelief):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> belief = Decoupled(jnp.linspace(0.0, 1.0, 5)[:, None], jnp.zeros(5), jnp.zeros((3, 3)))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Decoupled(jnp.linspace(0.0, 1.0, 5)[:, None], jnp.zeros(5), jnp.zeros((3, 3)))
     >>> belief.shape
     (3,)
     """
@@ -219,9 +219,9 @@ class Orthogonal(AbstractBelief):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> Z_gamma = jnp.linspace(0.0, 1.0, 5)[:, None]
-    >>> Orthogonal(Z_gamma, jnp.zeros(5), jnp.zeros(3), jnp.eye(3)).shape
+    >>> ngp.beliefs.Orthogonal(Z_gamma, jnp.zeros(5), jnp.zeros(3), jnp.eye(3)).shape
     (3,)
     """
 

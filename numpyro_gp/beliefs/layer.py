@@ -42,9 +42,9 @@ class DecoupledLayer(AbstractBelief):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> Z_mean = jnp.linspace(0.0, 1.0, 5)[:, None]
-    >>> DecoupledLayer(Z_mean, jnp.zeros((2, 5)), scale_tril=jnp.stack([jnp.eye(3)] * 2)).shape
+    >>> ngp.beliefs.DecoupledLayer(Z_mean, jnp.zeros((2, 5)), scale_tril=jnp.stack([jnp.eye(3)] * 2)).shape
     (2, 3)
     """
 

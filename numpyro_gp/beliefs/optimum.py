@@ -108,10 +108,10 @@ def coupled_optimum(
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> from numpyro_gp.kernels import RBF
     >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
-    >>> belief, bound = coupled_optimum(RBF(1.0, 0.5), X[::2], X, jnp.sin(3 * X[:, 0]), 0.1)
+    >>> belief, bound = ngp.beliefs.coupled_optimum(RBF(1.0, 0.5), X[::2], X, jnp.sin(3 * X[:, 0]), 0.1)
     >>> belief.shape, bound.shape
     ((4,), ())
     """

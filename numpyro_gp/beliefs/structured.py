@@ -163,8 +163,8 @@ class Structured(AbstractBelief):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> belief = Structured(jnp.zeros(3), jnp.ones((3, 1)))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Structured(jnp.zeros(3), jnp.ones((3, 1)))
     >>> [round(float(s) ** 2, 3) for s in belief.whitened_scale]
     [0.75, 0.75, 0.75]
     """

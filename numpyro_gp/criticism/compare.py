@@ -248,7 +248,7 @@ def in_sample(
     row: dict[str, Any] = {}
     remarks: list[str] = []
     if posterior.kind == "stein":
-        remarks.append("particles are no independent draws: no LOO, no effective sample size.")
+        remarks.append("particles are not independent draws, so LOO and the effective sample size are left out.")
     else:
         data = posterior.to_arviz(key, *args, num_samples=num_samples, **kwargs)
         row["LOO per datum"], remark = leave_one_out(data, site)
@@ -257,7 +257,7 @@ def in_sample(
     small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
     left_out = sorted(set(parameters) - set(small))
     if left_out:
-        remarks.append(f"left out for their size: {left_out}.")
+        remarks.append(f"these hyper-parameters are too large for the table: {left_out}.")
     chains = posterior.num_chains
     if posterior.kind == "mcmc" and small:
         row.update(chain_diagnostics(small, chains))
@@ -281,17 +281,17 @@ def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     """LOO per datum of a container, flagged where importance sampling fails, or nothing; with the reason."""
     sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in _groups(data) else []
     if not sites or (site is None and len(sites) > 1):
-        return Estimate(math.nan), ["no single site with a pointwise log likelihood: no LOO."]
+        return Estimate(math.nan), ["LOO needs one site with a pointwise log likelihood: pass site=."]
     sizes = data["log_likelihood"].sizes
     if (draws := sizes["chain"] * sizes["draw"]) < FEWEST:
-        return Estimate(math.nan), [f"{draws} draws are too few for LOO: it takes {FEWEST}."]
+        return Estimate(math.nan), [f"LOO needs {FEWEST} draws, and there are {draws}."]
     found = loo(data, site)
     count = found.pareto_k.size
     estimate = Estimate(found.elpd / count, found.standard_error / count, "" if found.is_reliable else " !")
     if found.is_reliable:
         return estimate, []
     bad = int((found.pareto_k > found.good_k).sum())
-    reason = f"LOO marked ! is not reliable: Pareto k above {found.good_k:.2f} at {bad} of {count} data"
+    reason = f"LOO marked ! is not reliable: Pareto k is above {found.good_k:.2f} at {bad} of {count} data"
     return estimate, [f"{reason} (largest {found.pareto_k.max():.2f})."]
 
 

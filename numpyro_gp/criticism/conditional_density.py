@@ -168,9 +168,10 @@ def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> normal = np.random.default_rng(0).normal(size=(500, 1))
-    >>> bool(shapiro_wilk(normal)[0] > 0.99 > shapiro_wilk(np.exp(normal))[0])
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> normal = np.random.default_rng(0).normal(size=500)
+    >>> of_both = ngp.conditional_density.shapiro_wilk(np.stack([normal, np.exp(normal)], axis=1))
+    >>> bool(of_both[0] > 0.99 > of_both[1])
     True
     """
     from scipy.stats import shapiro

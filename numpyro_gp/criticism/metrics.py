@@ -89,8 +89,8 @@ def mean_log_density(log_density: ArrayLike) -> Score:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> score = mean_log_density(jnp.array([-1.0, -3.0]))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> score = ngp.metrics.mean_log_density(jnp.array([-1.0, -3.0]))
     >>> float(score.value), float(score.standard_error)
     (-2.0, 1.0)
     """
@@ -167,7 +167,8 @@ def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
 
     Examples
     --------
-    >>> print(f"{crps_gaussian([0.0], 1.0, [0.0]).value:.4f}")  # (sqrt(2) - 1) / sqrt(pi)
+    >>> import numpyro_gp as ngp
+    >>> print(f"{ngp.metrics.crps_gaussian([0.0], 1.0, [0.0]).value:.4f}")  # (sqrt(2) - 1) / sqrt(pi)
     0.2337
     """
     return mean_score(crps_terms(*standardised(mean, scale, y)))
@@ -307,8 +308,8 @@ def pit_uniformity(pit: ArrayLike) -> Uniformity:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> float(pit_uniformity(jnp.array([0.125, 0.375, 0.625, 0.875])).distance)
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.pit_uniformity(jnp.array([0.125, 0.375, 0.625, 0.875])).distance)
     0.125
     """
     values = jnp.sort(check_probabilities("pit", pit).ravel())
@@ -421,9 +422,9 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> p, labels = jnp.array([0.95, 0.95, 0.15, 0.15]), jnp.array([1, 0, 0, 0])
-    >>> print(f"{expected_calibration_error(p, labels):.3f}")  # (2 * 0.45 + 2 * 0.15) / 4
+    >>> print(f"{ngp.metrics.expected_calibration_error(p, labels):.3f}")  # (2 * 0.45 + 2 * 0.15) / 4
     0.300
     """
     probabilities, labels = check_classes(probabilities, labels)

@@ -225,7 +225,7 @@ def orthogonal(
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
     >>> X = jax.numpy.linspace(0.0, 1.0, 16)[:, None]
-    >>> guide = ngp.AutoGP(model, {"f": orthogonal(X[1::4], natural=True)})
+    >>> guide = ngp.AutoGP(model, {"f": ngp.guides.orthogonal(X[1::4], natural=True)})
     >>> optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), 0.5)
     >>> svi = numpyro.infer.SVI(model, guide, optimiser, numpyro.infer.Trace_ELBO())
     >>> result = ngp.fit(jax.random.key(0), svi, 50, X, jax.numpy.sin(6 * X[:, 0]), progress=False)

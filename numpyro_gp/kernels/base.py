@@ -329,8 +329,8 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = as_kernel(lambda X1, X2: X1 @ X2.T)
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.as_kernel(lambda X1, X2: X1 @ X2.T)
     >>> kernel.diagonal(jnp.array([[1.0, 2.0], [3.0, 0.0]])).tolist()
     [5.0, 9.0]
     """

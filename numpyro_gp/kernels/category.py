@@ -26,8 +26,8 @@ class ZeroMeanCategory(Kernel):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = ZeroMeanCategory(2.0, jnp.array([0.5, 0.5]))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.ZeroMeanCategory(2.0, jnp.array([0.5, 0.5]))
     >>> kernel.matrix(jnp.array([[0.0], [1.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """

@@ -47,7 +47,8 @@ class Uniform:
 
     Examples
     --------
-    >>> nodes, weights = Uniform(0.0, 2.0).quadrature()
+    >>> import numpyro_gp as ngp
+    >>> nodes, weights = ngp.kernels.Uniform(0.0, 2.0).quadrature()
     >>> round(float((weights * nodes**2).sum()), 12)
     1.333333333333
     """
@@ -96,7 +97,8 @@ class Gaussian:
 
     Examples
     --------
-    >>> nodes, weights = Gaussian(1.0, 2.0).quadrature()
+    >>> import numpyro_gp as ngp
+    >>> nodes, weights = ngp.kernels.Gaussian(1.0, 2.0).quadrature()
     >>> round(float((weights * nodes**2).sum()), 6)
     5.0
     """

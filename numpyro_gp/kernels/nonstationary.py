@@ -226,8 +226,8 @@ class CategoryDelta(Kernel):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> CategoryDelta(2.0).matrix(jnp.array([[0.0], [1.0], [0.0]])).tolist()
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.CategoryDelta(2.0).matrix(jnp.array([[0.0], [1.0], [0.0]])).tolist()
     [[2.0, 0.0, 2.0], [0.0, 2.0, 0.0], [2.0, 0.0, 2.0]]
     """
 
@@ -261,8 +261,8 @@ class Coregion(Kernel):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = Coregion(jnp.array([[1.0], [2.0]]), 0.5)
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.Coregion(jnp.array([[1.0], [2.0]]), 0.5)
     >>> kernel.matrix(jnp.array([[0.0], [1.0]])).tolist()
     [[1.5, 2.0], [2.0, 4.5]]
     """

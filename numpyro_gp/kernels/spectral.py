@@ -29,8 +29,8 @@ class SpectralMixture(Kernel):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = SpectralMixture(jnp.array([1.0, 0.5]), jnp.array([[0.5], [0.0]]), jnp.full((2, 1), 1e-3))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.SpectralMixture(jnp.array([1.0, 0.5]), jnp.array([[0.5], [0.0]]), jnp.full((2, 1), 1e-3))
     >>> kernel.matrix(jnp.array([[0.0]]), jnp.array([[0.0], [1.0]])).round(3).tolist()
     [[1.5, -0.5]]
     """

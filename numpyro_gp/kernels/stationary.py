@@ -177,8 +177,8 @@ class RBF(_Stationary):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = RBF(2.0, jnp.array([1.0, 10.0]))
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.RBF(2.0, jnp.array([1.0, 10.0]))
     >>> kernel.matrix(jnp.zeros((1, 2)), jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
     [[2.0, 1.213, 1.99]]
     """

@@ -160,9 +160,9 @@ class ZeroMean(Kernel):
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> kernel = ZeroMean(Matern32(1.0, 0.5), Uniform(0.0, 2.0)).on(0)
-    >>> nodes, weights = Uniform(0.0, 2.0).quadrature(breaks=[0.3])
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.ZeroMean(ngp.kernels.Matern32(1.0, 0.5), ngp.kernels.Uniform(0.0, 2.0)).on(0)
+    >>> nodes, weights = ngp.kernels.Uniform(0.0, 2.0).quadrature(breaks=[0.3])
     >>> integral = kernel.matrix(jnp.array([[0.3]]), nodes[:, None]) @ weights
     >>> bool(abs(integral[0]) < 1e-6)
     True

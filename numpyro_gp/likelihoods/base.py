@@ -331,8 +331,8 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
 
     Examples
     --------
-    >>> import numpyro.distributions as dist
-    >>> counts = as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
+    >>> import numpyro.distributions as dist, jax.numpy as jnp, numpyro_gp as ngp
+    >>> counts = ngp.likelihoods.as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
     >>> counts.num_latent
     1
     >>> round(float(counts.predictive_mean(0.0, 1.0)), 4)   # exp(1/2)

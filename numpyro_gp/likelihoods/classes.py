@@ -43,7 +43,8 @@ class Bernoulli(Likelihood):
 
     Examples
     --------
-    >>> round(float(Bernoulli("probit").predictive_mean(1.0, 3.0)), 6)   # ndtr(1/2)
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Bernoulli("probit").predictive_mean(1.0, 3.0)), 6)   # ndtr(1/2)
     0.691462
     """
 

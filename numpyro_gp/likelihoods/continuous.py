@@ -52,7 +52,8 @@ class Gaussian(Likelihood):
 
     Examples
     --------
-    >>> round(float(Gaussian(1.0).expected_log_prob(0.0, 0.0, 1.0)), 6)   # -(log 2 pi + 1) / 2
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Gaussian(1.0).expected_log_prob(0.0, 0.0, 1.0)), 6)   # -(log 2 pi + 1) / 2
     -1.418939
     """
 

@@ -32,7 +32,8 @@ class Poisson(Likelihood):
 
     Examples
     --------
-    >>> round(float(Poisson().predictive_mean(0.0, 1.0)), 6)   # exp(1/2)
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Poisson().predictive_mean(0.0, 1.0)), 6)   # exp(1/2)
     1.648721
     """
 

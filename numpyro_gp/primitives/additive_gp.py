@@ -119,11 +119,11 @@ def additive_gp(
 
     Examples
     --------
-    >>> import jax.numpy as jnp, numpyro
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
     >>> from numpyro_gp.kernels import RBF
     >>> Z = jnp.linspace(0.0, 1.0, 4)[:, None] * jnp.ones((1, 2))
     >>> with numpyro.handlers.seed(rng_seed=0):
-    ...     f = additive_gp("f", {"a": RBF(1.0, 0.5).on(0), "b": RBF(1.0, 0.5).on(1)}, {"a": Z, "b": Z})
+    ...     f = ngp.additive_gp("f", {"a": RBF(1.0, 0.5).on(0), "b": RBF(1.0, 0.5).on(1)}, {"a": Z, "b": Z})
     >>> f(Z).batch_shape, f.components(Z)["a"].batch_shape, f.component_covariance(Z).shape
     ((4,), (4,), (4, 2, 2))
     """

@@ -103,13 +103,13 @@ def gp(
 
     Examples
     --------
-    >>> import jax, jax.numpy as jnp, numpyro
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
     >>> from numpyro_gp.kernels import RBF
     >>> X, Z = jnp.array([[0.1], [0.2]]), jnp.linspace(0.0, 1.0, 4)[:, None]
     >>> with numpyro.handlers.seed(rng_seed=0):
-    ...     gp("f", RBF(1.0, 0.5), Z)(X).batch_shape
+    ...     ngp.gp("f", RBF(1.0, 0.5), Z)(X).batch_shape
     ...     with numpyro.plate("group", 3):
-    ...         g = gp("g", jax.vmap(RBF)(jnp.ones(3), jnp.array([0.1, 0.2, 0.5])), Z)
+    ...         g = ngp.gp("g", jax.vmap(RBF)(jnp.ones(3), jnp.array([0.1, 0.2, 0.5])), Z)
     ...     g(X).batch_shape
     (2,)
     (3, 2)

@@ -80,10 +80,10 @@ class GaussianProcess:
 
         With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
 
-        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
-        equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
-        certain model, without a word. Feed it a function draw: in a model `draw`, for inputs that are all known
-        beforehand, or `function`; after the fit ``Posterior.function_draws`` or ``Posterior.functions``.
+        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function. Do not feed ``f(x).loc`` to a
+        ``scan``, a differential equation or another process: that loses the variance of the belief, silently. Feed it
+        a function draw. In a model that is `draw`, for inputs that are all known beforehand, or `function`; after the
+        fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
         inputs = check_points("X", X, self.columns, leading=True)
         return self._normal(None if inputs is self._inducing else inputs)
@@ -92,9 +92,9 @@ class GaussianProcess:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
 
         For groups with data of their own, long and ragged: each row names its own in ``member`` ``(N,)``, the number
-        of an output or of a member of the plate (a tuple of such for several plates, as they come in shapes). At
-        ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members; ``f(X)`` has every
-        member at every row.
+        of an output or of a member of the plate (a tuple of such for several plates, as they come in shapes). It takes
+        ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members. ``f(X)`` has every
+        member at every row instead.
         """
         inputs = check_points("X", X, self.columns)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)

@@ -70,9 +70,9 @@ def initial_layers(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, numpyro_gp as ngp
     >>> X = np.random.default_rng(0).normal(size=(30, 4))
-    >>> [layer.inducing.shape for layer in initial_layers(X, X[:10], widths=[4, 2])]
+    >>> [layer.inducing.shape for layer in ngp.deep.initial_layers(X, X[:10], widths=[4, 2])]
     [(10, 4), (10, 4), (10, 2)]
     """
     inputs = check_points("X", X)

@@ -62,9 +62,9 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
 
     Examples
     --------
-    >>> import jax, jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
     >>> X = jnp.array([[0.0], [0.2], [5.0], [5.2]])
-    >>> sorted(round(float(z), 3) for z in kmeans(jax.random.key(0), X, 2)[:, 0])
+    >>> sorted(round(float(z), 3) for z in ngp.inducing.kmeans(jax.random.key(0), X, 2)[:, 0])
     [0.1, 5.1]
     """
     X = check_request(X, num_inducing)
@@ -108,12 +108,12 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> from types import SimpleNamespace
     >>> rbf = SimpleNamespace(
     ...     matrix=lambda a, b: jnp.exp(-0.5 * (a - b.T) ** 2), diagonal=lambda a: jnp.ones(a.shape[0])
     ... )
-    >>> greedy_variance(rbf, jnp.array([[0.0], [0.1], [3.0], [1.5]]), 3)[:, 0].tolist()
+    >>> ngp.inducing.greedy_variance(rbf, jnp.array([[0.0], [0.1], [3.0], [1.5]]), 3)[:, 0].tolist()
     [0.0, 3.0, 1.5]
     """
     X = check_request(X, num_inducing)
@@ -148,8 +148,8 @@ def random_subset(key: Array, X: ArrayLike, num_inducing: int) -> Array:
 
     Examples
     --------
-    >>> import jax, jax.numpy as jnp
-    >>> random_subset(jax.random.key(0), jnp.ones((9, 2)) * jnp.arange(9.0)[:, None], 4).shape
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.inducing.random_subset(jax.random.key(0), jnp.ones((9, 2)) * jnp.arange(9.0)[:, None], 4).shape
     (4, 2)
     """
     X = check_request(X, num_inducing)

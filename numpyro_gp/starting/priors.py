@@ -63,9 +63,9 @@ def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, jax.numpy as jnp, numpyro_gp as ngp
     >>> X = np.array([[0.0, 0.0], [2.0, 20.0]])
-    >>> [round(float(value), 3) for value in jnp.exp(lengthscale_prior(X).base_dist.loc)]
+    >>> [round(float(value), 3) for value in jnp.exp(ngp.starting.lengthscale_prior(X).base_dist.loc)]
     [1.414, 14.142]
     """
     scale = _scales("X", check_points("X", X), "Drop these columns, or pass the training inputs.")

@@ -36,9 +36,9 @@ def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> x = jnp.linspace(-2.0, 2.0, 21)[:, None]
-    >>> print(bool(ksd(x, -x) < ksd(x + 1.0, -(x + 1.0))))
+    >>> print(bool(ngp.stein.ksd(x, -x) < ngp.stein.ksd(x + 1.0, -(x + 1.0))))
     True
     """
     if isinstance(kernel, Moments):

@@ -53,9 +53,9 @@ def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> x = jnp.array([[0.0], [1.0]])
-    >>> phi = svgd_direction(x, -x, RBF(1.0))
+    >>> phi = ngp.stein.svgd_direction(x, -x, ngp.stein.RBF(1.0))
     >>> print(bool(phi[0, 0] < 0), bool(phi[1, 0] > -0.5))
     True True
     """

@@ -112,7 +112,8 @@ class RBF(Radial):
 
     Examples
     --------
-    >>> RBF().bandwidth, RBF(0.5).bandwidth
+    >>> import numpyro_gp as ngp
+    >>> ngp.stein.RBF().bandwidth, ngp.stein.RBF(0.5).bandwidth
     ('median', 0.5)
     """
 
@@ -191,7 +192,8 @@ class Moments:
 
     Examples
     --------
-    >>> Moments().kernel == IMQ()
+    >>> import numpyro_gp as ngp
+    >>> ngp.stein.Moments().kernel == ngp.stein.IMQ()
     True
     """
 
@@ -283,7 +285,8 @@ class PerSite:
 
     Examples
     --------
-    >>> [block.sites for block in PerSite({"noise": IMQ()}).blocks(("f", "noise"))]
+    >>> import numpyro_gp as ngp
+    >>> [block.sites for block in ngp.stein.PerSite({"noise": ngp.stein.IMQ()}).blocks(("f", "noise"))]
     [('f',), ('noise',)]
     """
 

@@ -40,7 +40,8 @@ class Curvature:
 
     Examples
     --------
-    >>> Curvature(every=50).memory
+    >>> import numpyro_gp as ngp
+    >>> ngp.stein.Curvature(every=50).memory
     0.5
     """
 

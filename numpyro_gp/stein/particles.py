@@ -116,8 +116,8 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
     sites = jax.eval_shape(bounds, key)
     if hidden:
         values, rows = ", ".join(sorted(hidden)), "Sample all rows (no subsample_size), or leave the hidden ones out."
-        message = f"handlers.mask stands over {values} in a plate of which a step sees some rows: what it hides is"
-        warnings.warn(f"{message} repelled and never drawn back, and the others' spread shrinks. {rows}", stacklevel=4)
+        message = f"handlers.mask hides rows of {values} in a plate of which a step sees only some. Hidden values are"
+        warnings.warn(f"{message} repelled and never drawn back, and others spread too little. {rows}", stacklevel=4)
     if not any(sites.values()):
         return
     one, other = (jax.jit(bounds)(own) for own in random.split(key))

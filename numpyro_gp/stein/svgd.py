@@ -86,10 +86,10 @@ class SVGD(SteinHooks):
 
     Examples
     --------
-    >>> import jax, numpyro, numpyro.distributions as dist, optax
+    >>> import jax, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
     >>> def model():
     ...     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
-    >>> svgd = SVGD(model, optax.adam(0.1), RBF(), num_stein_particles=30)
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=30)
     >>> result = svgd.run(jax.random.key(0), 500, progress_bar=False)
     >>> print(f"{svgd.particles(result.params)['rate'].mean():.1f}")
     4.0
@@ -257,8 +257,8 @@ class SVGD(SteinHooks):
         if losses is not None and not jnp.isfinite(losses).all():
             of_model = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
             lost = self.faults(result.state, *args, **of_model)
-            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "no particle any more"
-            message = f"Not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
+            listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "none any more"
+            message = f"Particles are not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
             warnings.warn(f"{message}. ngp.fit stops at the first such step and names the cause.", stacklevel=2)
         return result
 

@@ -128,7 +128,7 @@ def test_a_likelihood_is_returned_as_it_is():
             TypeError,
             r"likelihood must be a Likelihood or a callable f -> numpyro Distribution, but got a float",
         ),
-        (lambda: as_likelihood(dist.Normal(0.0, 1.0)), TypeError, "but got a Normal. Pass for example"),
+        (lambda: as_likelihood(dist.Normal(0.0, 1.0)), TypeError, "but got a Normal. Pass likelihoods"),
         (
             lambda: as_likelihood(Poisson),
             TypeError,

@@ -110,7 +110,9 @@ def test_faults_are_named_by_particle_and_site():
 @pytest.mark.long
 def test_a_bad_particle_is_named_and_does_not_spread():
     svgd, keep = guarded_engine(), np.array([0, 1, 3])
-    with pytest.warns(UserWarning, match="Not finite after 5 steps: particle 2 at 'a', particle 2 at 'b'"):
+    with pytest.warns(
+        UserWarning, match="Particles are not finite after 5 steps: particle 2 at 'a', particle 2 at 'b'"
+    ):
         result = svgd.run(KEY, 5, 2.0, progress_bar=False)
     without = guarded_engine(keep).run(KEY, 5, 2.0, progress_bar=False)
     for name, value in without.params.items():

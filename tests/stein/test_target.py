@@ -99,7 +99,7 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
     svgd = SVGD(masked_sites, optax.sgd(0.1), num_stein_particles=1)
     with jax.numpy_rank_promotion("allow"):
         with pytest.warns(
-            UserWarning, match="handlers.mask stands over rate in a plate of which a step sees some rows"
+            UserWarning, match="handlers.mask hides rows of rate in a plate of which a step sees only some"
         ):
             batched = state_of(svgd, y, 1)
         u = svgd.unconstrained(batched)["rate"][0]
