@@ -2,8 +2,8 @@
 
     python -m examples.guide_figures [PAGE ...] [--out FOLDER]      # without pages: all that show a figure
 
-A page is Markdown. Its blocks of ```` ```python ```` are run one after the other in one namespace; those whose fence says
-``python skip`` are not. A picture below a block is what that block has drawn: ``![words](figures/NAME.png)``.
+A page is Markdown. Its blocks of ```` ```python ```` are run one after the other in one namespace, but for those whose
+fence says ``python skip``. A picture below a block is what that block has drawn: ``![words](figures/NAME.png)``.
 ``tests/test_guide.py`` runs the same blocks and compares what they print with the ```` ```text ```` below them.
 """
 
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 GUIDE = Path(__file__).parent / "guide"
-PARTS = re.compile(r"^```(?P<fence>[^\n`]*)\n(?P<code>.*?)^```$|^!\[[^\]]*\]\((?P<picture>figures/[^)]+\.png)\)", re.M | re.S)
+PARTS = re.compile(
+    r"^```(?P<fence>[^\n`]*)\n(?P<code>.*?)^```$|^!\[[^\]]*\]\((?P<picture>figures/[^)]+\.png)\)", re.M | re.S
+)
 NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
 
 
