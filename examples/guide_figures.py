@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 GUIDE = Path(__file__).parent / "guide"
-PARTS = re.compile(
-    r"^```(?P<fence>[^\n`]*)\n(?P<code>.*?)^```$|^!\[[^\]]*\]\((?P<picture>figures/[^)]+\.png)\)", re.M | re.S
-)
+FENCE, PICTURE = r"^```(?P<fence>[^\n`]*)\n(?P<code>.*?)^```$", r"^!\[[^\]]*\]\((?P<picture>figures/[^)]+\.png)\)"
+PARTS = re.compile(f"{FENCE}|{PICTURE}", re.M | re.S)
 NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
 
 
@@ -41,7 +40,7 @@ class PageError(AssertionError):
 
 def blocks(text):
     """The blocks of a page that run."""
-    found, found_end = [], 0
+    found, end_of_code = [], None
     for part in PARTS.finditer(text):
         fence, line = part["fence"], text.count("\n", 0, part.start()) + 2
         if part["picture"]:
@@ -49,9 +48,9 @@ def blocks(text):
                 found[-1] = found[-1]._replace(picture=part["picture"])
         elif fence == "python":
             found.append(Block(line, part["code"]))
-        elif fence in ("text", "text varies") and found and not text[found_end : part.start()].strip():
+        elif fence in ("text", "text varies") and found and not text[end_of_code : part.start()].strip():
             found[-1] = found[-1]._replace(printed=part["code"], varies=fence != "text")
-        found_end = part.end()
+        end_of_code = part.end() if fence == "python" else part.start()
     return found
 
 

@@ -33,8 +33,8 @@ HEADING = """# Long runs
 
 Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± standard error over splits (how many). *:
 not flat, twice the steps may lower the loss by 0.01 nats per row. Each run counts by its last row; a difference is
-taken at the most steps that both runs have, which it names, where one that is flat has any number beyond its last. "Over
-sets": the mean of the sets' differences and its standard error over sets (how many).
+taken at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
+"Over sets": the mean of the sets' differences and its standard error over sets (how many).
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 METHODS += ("GP VI", "GP-GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
