@@ -58,7 +58,7 @@ def collapsed(X, y, Z=None):
     """The same target with the function integrated out."""
     lengthscale, variance, noise = hyper_parameters()
     kernel = ngp.kernels.Matern32(variance, lengthscale)
-    return ngp.gp_regression("y", kernel, X, noise**2, inducing=Z, obs=y), noise
+    return ngp.gp_regression("y", kernel, X, noise_variance=noise**2, inducing=Z, obs=y), noise
 
 
 def load(path, held_out):

@@ -52,7 +52,7 @@ def regression(X, y, Z=None, flat=False):
     """Gaussian data with the function integrated out."""
     lengthscale, variance, noise = hyper_parameters(X.shape[1], flat)
     kernel = ngp.kernels.Matern32(variance, lengthscale)
-    return ngp.gp_regression("y", kernel, X, noise**2, inducing=Z, obs=y, jitter=1e-6), noise
+    return ngp.gp_regression("y", kernel, X, noise_variance=noise**2, inducing=Z, obs=y, jitter=1e-6), noise
 
 
 def sparse(X, y=None, Z=None):

@@ -28,7 +28,7 @@ def model(X, y=None):
     noise = numpyro.sample("noise", ngp.starting.noise_prior())
     kernel = ngp.kernels.Matern52(variance, lengthscale)
     # gp_regression takes the noise variance.
-    return ngp.gp_regression("y", kernel, X, noise**2, obs=y)
+    return ngp.gp_regression("y", kernel, X, noise_variance=noise**2, obs=y)
 
 
 def simulate(key, num_data=200):

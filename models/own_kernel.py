@@ -68,7 +68,7 @@ def model(X, y=None):
     lengthscale = 3.0 * numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(X))
     variance = numpyro.sample("variance", ngp.starting.variance_prior())
     noise = numpyro.sample("noise", ngp.starting.noise_prior())
-    return ngp.gp_regression("y", Wendland(variance, lengthscale), X, noise**2, obs=y)
+    return ngp.gp_regression("y", Wendland(variance, lengthscale), X, noise_variance=noise**2, obs=y)
 
 
 def simulate(key, num_data=150):

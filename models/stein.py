@@ -19,7 +19,9 @@ def model(X, y=None, *, Z=None):
     variance = numpyro.sample("variance", ngp.starting.variance_prior())
     noise = numpyro.sample("noise", ngp.starting.noise_prior())
     # gp_regression takes the noise variance.
-    return ngp.gp_regression("y", ngp.kernels.Matern52(variance, lengthscale), X, noise**2, inducing=Z, obs=y)
+    return ngp.gp_regression(
+        "y", ngp.kernels.Matern52(variance, lengthscale), X, noise_variance=noise**2, inducing=Z, obs=y
+    )
 
 
 def simulate(key, num_data=300, num_inducing=30):

@@ -22,6 +22,7 @@ An importance-weighted step draws the latent inputs of each datum K times, and a
     -> sites.Observation.log_prob -> objectives.importance_weighted_bound
 """
 
+import sys
 from functools import partial
 from inspect import ismodule
 
@@ -37,7 +38,7 @@ from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdditiveGP",
@@ -85,6 +86,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# In every module that users see, ``dir`` shows public names alone.
-for _module in filter(ismodule, [globals()[_name] for _name in __all__]):
+# Every module that users see can be imported by the name they see, as ``numpyro_gp.sobol``; ``dir`` shows public names.
+for _name, _module in [(_name, globals()[_name]) for _name in __all__ if ismodule(globals()[_name])]:
+    sys.modules[f"{__name__}.{_name}"] = _module
     _module.__dir__ = partial(sorted, _module.__all__)

@@ -6,6 +6,7 @@ itself puts what runs once, such as the set-up of a fit, into one program, check
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,7 +27,8 @@ _waiting: ContextVar[tuple[list[Waiting], object] | None] = ContextVar("_waiting
 
 def fail(argument: str, required: str, got: object, cure: str, error: type[Exception] = ValueError) -> NoReturn:
     """Raise ``error`` with the library's one form of message."""
-    raise error(f"{argument} must be {required}, but got {got}. {cure}")
+    found = re.sub("^a (?=[AEIOaeio]|ndarray)", "an ", f"{got}").replace("a NoneType", "None")
+    raise error(f"{argument} must be {required}, but got {found}. {cure}")
 
 
 def is_known(value: object) -> bool:
@@ -92,8 +94,7 @@ def check_floating(argument: str, value: ArrayLike) -> Array:
         value = float(value)
     array = _as_array(argument, value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        cure = f"Convert it: {argument}.astype(float)."
-        fail(argument, "floating point", f"dtype {array.dtype}", cure, TypeError)
+        fail(argument, "floating point", f"dtype {array.dtype}", f"Convert it: {argument}.astype(float).", TypeError)
     check_finite(argument, array)
     return array
 
@@ -106,6 +107,7 @@ def check_finite(argument: str, value: ArrayLike) -> None:
             bad = np.argwhere(~np.isfinite(array))
             where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
             cure = "Remove or impute missing values, or leave them out with numpyro.handlers.mask."
+            cure = cure if array.ndim else "Look where it is computed: a logarithm, a division or a step of the fit."
             fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
 
     when_known(check, value)
@@ -117,7 +119,7 @@ def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
     def check(array: np.ndarray) -> None:
         if not np.all(array > 0):
             got = f"{float(array.min()):.6g}" if array.size else "an empty array"
-            cure = "Give it a prior with positive support, such as LogNormal, or pass its absolute value."
+            cure = "Pass a positive number, or sample it from a prior such as numpyro.distributions.LogNormal."
             fail(argument, f"positive{shapes}", got, cure)
 
     array = check_floating(argument, value)
@@ -144,7 +146,11 @@ def check_points(
     array = check_floating(argument, value)
     axes = "(..., N, D)" if leading else "(N, D)"
     if array.ndim < 2 or (array.ndim > 2 and not leading):
-        cure = f"For one input dimension pass {argument}[:, None]." if array.ndim == 1 else "Put one point in each row."
+        cure = (
+            f"For one input dimension pass {argument}[:, None]."
+            if array.ndim == 1
+            else "Put one point in each row of an array (N, D)."
+        )
         fail(argument, f"an array of shape {axes}", f"shape {array.shape}", cure)
     if array.size == 0:
         fail(argument, f"a non-empty array of shape {axes}", f"shape {array.shape}", "Pass at least one point.")
@@ -177,7 +183,7 @@ def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...
     matches = array.ndim == len(wanted) and array.shape[-1] == array.shape[-2]
     if not matches or any(want not in (None, have) for want, have in zip(wanted, array.shape, strict=True)):
         text = f"of shape {wanted}".replace("None", "M")
-        fail(argument, text, f"shape {array.shape}", "Pass a full square matrix, one for each output.")
+        fail(argument, text, f"shape {array.shape}", "Pass a full square matrix for each output, such as jnp.eye(M).")
 
     def check(triangle: np.ndarray) -> None:
         cure = "Pass jnp.linalg.cholesky(S)." if positive else f"Pass jnp.tril({argument})."
@@ -194,7 +200,7 @@ def check_level(level: float) -> float:
     """Return the probability of a credible interval, between 0 and 1."""
     check_positive("level", level)
     if level >= 1:
-        fail("level", "less than 1", level, "E.g. 0.9.")
+        fail("level", "less than 1", level, "Pass a probability such as level=0.9.")
     return float(level)
 
 
@@ -211,7 +217,7 @@ def check_key(argument: str, key: object) -> Array:
 def check_count(argument: str, value: object, minimum: int = 1) -> int:
     """Return a Python integer that is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        cure = f"Pass an int, e.g. {max(minimum, 1)}."
+        cure = f"Pass an int: {max(minimum, 1)}."
         fail(argument, "a whole number", f"{value!r} ({type(value).__name__})", cure, TypeError)
     if value < minimum:
         fail(argument, f"at least {minimum}", value, f"Pass {minimum} or more.")
@@ -229,13 +235,14 @@ def check_sharding(argument: str, sharding: object) -> int:
     """Refuse what does not cut the first axis alone; returns the number of pieces that it cuts it into."""
     required = "a NamedSharding of the first axis alone, NamedSharding(mesh, PartitionSpec('data'))"
     if not isinstance(sharding, NamedSharding):
-        fail(argument, required, f"a {type(sharding).__name__}", "Build it from jax.make_mesh.", TypeError)
+        cure = "Build it from a mesh: NamedSharding(jax.make_mesh((8,), ('data',)), PartitionSpec('data'))."
+        fail(argument, required, f"a {type(sharding).__name__}", cure, TypeError)
     if not sharding.spec or sharding.spec[0] is None or any(sharding.spec[1:]):
-        fail(argument, required, f"{sharding.spec}", "The first axis is cut, others are not.")
+        fail(argument, required, f"{sharding.spec}", "Cut no other axis: NamedSharding(mesh, PartitionSpec('data')).")
     if any(kind is not AxisType.Auto for kind in sharding.mesh.axis_types):
         cure = (
-            "With explicit axes every operation must say how its result is placed, and those of NumPyro and of this "
-            "library do not: jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
+            "Explicit axes demand that every operation says how its result is placed, which those of NumPyro do not. "
+            "Use jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
         )
         fail(argument, "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
     return math.prod(sharding.mesh.shape[axis] for axis in axes_of(sharding))
@@ -251,5 +258,5 @@ def check_shared(argument: str, count: int, sharding: object) -> int:
     """Refuse a number of things that the devices of their sharding cannot share equally; None is one device."""
     number = check_count(argument, count)
     if sharding is not None and number % (pieces := check_sharding("sharding", sharding)):
-        fail(argument, f"a multiple of the {pieces} devices", number, "Take as many for each device.")
+        fail(argument, f"a multiple of the {pieces} devices", number, f"Pass {-(-number // pieces) * pieces}.")
     return number

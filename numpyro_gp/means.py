@@ -42,7 +42,19 @@ def _times(X: Float[Array, "*batch D"], weights: Float[Array, " D *outputs"]) ->
 
 @value_type(static=("outputs",))
 class Zero:
-    """``c(x) = 0``, for one output, or for ``outputs`` of them."""
+    """A mean of zero, ``c(x) = 0``: what a process has where none is given.
+
+    Parameters
+    ----------
+    outputs : int, optional
+        Number P of outputs; None for a single one.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.Zero(2)(jnp.ones((3, 1))).shape
+    (3, 2)
+    """
 
     outputs: int | None = None
 
@@ -58,7 +70,12 @@ class Zero:
 
 @value_type()
 class Constant:
-    """``c(x) = value``: a scalar for one output, ``(P,)`` for P outputs.
+    """An unknown or known level, ``c(x) = value``: sample ``value`` in the model to learn it.
+
+    Parameters
+    ----------
+    value
+        A scalar for one output, ``(P,)`` for P outputs.
 
     Examples
     --------
@@ -84,7 +101,7 @@ class Constant:
 
 @value_type()
 class Linear:
-    """``c(x) = x W + bias``.
+    """A linear trend that the process departs from: ``c(x) = x W + bias``.
 
     Parameters
     ----------
@@ -106,10 +123,10 @@ class Linear:
     def __post_init__(self) -> None:
         weights, bias = check_floating("weights", self.weights), check_floating("bias", self.bias)
         if weights.ndim not in (1, 2) or weights.size == 0:
-            fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass one slope for each input.")
+            fail("weights", "of shape (D,) or (D, P)", f"shape {weights.shape}", "Pass a slope for each input.")
         if bias.shape not in ((), weights.shape[1:]):
             required = "a scalar" + (f" or of shape {weights.shape[1:]}" if weights.ndim == 2 else "")
-            fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output.")
+            fail("bias", required, f"shape {bias.shape}", "Pass one bias for each output: jnp.zeros(P).")
         store(self, weights=weights, bias=bias)
 
     def __call__(self, X: ArrayLike) -> Array:
@@ -120,9 +137,20 @@ class Linear:
 
 @value_type()
 class Projection:
-    """``c(x) = x W`` with fixed ``weights`` ``(D, P)``: no gradient reaches them.
+    """The fixed linear mean of a layer of a deep process: ``c(x) = x W``, and no gradient reaches ``W``.
 
     The next layer's inducing inputs belong at ``projection(Z)``.
+
+    Parameters
+    ----------
+    weights
+        ``(D, P)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.Projection(jnp.array([[1.0], [2.0]]))(jnp.array([[3.0, 4.0]])).tolist()
+    [[11.0]]
     """
 
     weights: ArrayField
@@ -140,7 +168,21 @@ class Projection:
 
 @value_type()
 class FunctionMean:
-    """Any callable as a mean function; what it returns must have the points' leading shape."""
+    """A function of your own as a mean: any callable whose value has the leading shape of the points.
+
+    `as_mean` makes one, and so does every function of this library that takes a mean.
+
+    Parameters
+    ----------
+    function : callable
+        ``(..., D)`` to ``(...)``, or to ``(..., P)`` for P outputs.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.FunctionMean(lambda X: X[..., 0] ** 2)(jnp.array([[3.0]])).tolist()
+    [9.0]
+    """
 
     function: Callable[[Array], ArrayLike]
 
@@ -166,12 +208,27 @@ MeanLike = Callable[[Array], ArrayLike] | ArrayLike | None
 
 
 def as_mean(mean: MeanLike) -> Mean:
-    """Return a mean function of this module as it is, wrap any other callable; None is :class:`Zero`, a number a level.
+    """Turn what a user passed into a mean function: None is `Zero`, a number is a level, other callables are wrapped.
+
+    Parameters
+    ----------
+    mean : callable, number or None
+
+    Returns
+    -------
+    Mean
+        A callable ``(..., D)`` to ``(...)`` or ``(..., P)``.
 
     Raises
     ------
     TypeError
         For arrays with axes, whose shape would not say what they are, for classes, and for what cannot be called.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.as_mean(2.0)(jnp.zeros((3, 1))).tolist()
+    [2.0, 2.0, 2.0]
     """
     if mean is None:
         return Zero()
@@ -188,15 +245,52 @@ def as_mean(mean: MeanLike) -> Mean:
 
 
 def identity(inputs: int, *, dtype: Any = float) -> Projection:
-    """``W = I``: a layer with as many outputs as inputs, which starts by passing them on."""
+    """The mean of a layer as wide as its inputs, which starts by passing them on: ``W = I``.
+
+    Parameters
+    ----------
+    inputs : int
+        Number D of columns.
+    dtype : dtype, optional
+
+    Returns
+    -------
+    Projection
+        Weights ``(D, D)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.identity(2)(jnp.array([[3.0, 4.0]])).tolist()
+    [[3.0, 4.0]]
+    """
     return Projection(jnp.eye(check_count("inputs", inputs), dtype=dtype))
 
 
 def pca(X: ArrayLike, outputs: int) -> Projection:
-    """``W = V[:, :outputs]``, the top right-singular vectors of ``X = U S V^T``, which is *not* centred.
+    """The mean of a layer narrower than its inputs: the principal directions ``W = V[:, :outputs]`` of ``X = U S V^T``.
 
-    ``X`` ``(N, D)`` are the (standardised) inputs of the first layer. Signs, which the
-    decomposition leaves open, are chosen so that the largest entry of each column is positive.
+    ``X`` is *not* centred. Signs, which the decomposition leaves open, are chosen so that the largest entry of each
+    column is positive.
+
+    Parameters
+    ----------
+    X : array (N, D)
+        The (standardised) inputs of the first layer.
+    outputs : int
+        Number P of columns to keep, at most the smaller side of ``X``.
+
+    Returns
+    -------
+    Projection
+        Weights ``(D, P)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.array([[1.0, 1.0], [2.0, 2.0], [-1.0, -1.0]])
+    >>> ngp.means.pca(X, 1).weights.round(4).tolist()
+    [[0.7071], [0.7071]]
     """
     array = check_points("X", X)
     largest = min(array.shape)
@@ -209,7 +303,25 @@ def pca(X: ArrayLike, outputs: int) -> Projection:
 
 
 def padding(inputs: int, outputs: int, *, dtype: Any = float) -> Projection:
-    """``W = [I 0]``: inputs first, then zeros, for a layer with more outputs than inputs."""
+    """The mean of a layer wider than its inputs: ``W = [I 0]``, inputs first, then zeros.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        Numbers of columns, D and P with P at least D.
+    dtype : dtype, optional
+
+    Returns
+    -------
+    Projection
+        Weights ``(D, P)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.means.padding(1, 3)(jnp.array([[5.0]])).tolist()
+    [[5.0, 0.0, 0.0]]
+    """
     count = check_count("inputs", inputs)
     if check_count("outputs", outputs) < count:
         fail("outputs", f"at least {count}, the number of inputs", outputs, "Use pca(X, outputs) for fewer.")
@@ -217,7 +329,19 @@ def padding(inputs: int, outputs: int, *, dtype: Any = float) -> Projection:
 
 
 def linear_projection(X: ArrayLike, outputs: int) -> Projection:
-    """The fixed mean of an inner layer with inputs ``X`` ``(N, D)``: identity, PCA or padding by ``D`` and ``outputs``.
+    """The fixed mean of an inner layer of any width: `identity`, `pca` or `padding`, by ``D`` and ``outputs``.
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Inputs of the layer.
+    outputs : int
+        Number P of outputs.
+
+    Returns
+    -------
+    Projection
+        Weights ``(D, P)``.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class WeightedSamples(NamedTuple):
 
 
 class ImportanceWeightedELBO(ELBO):
-    """The bound ``sum_n E log (1/K) sum_k r_nk - KL`` with K samples of each datum's latent inputs.
+    """The importance-weighted bound, for models with latent inputs: ``sum_n E log (1/K) sum_k r_nk - KL``.
 
     ``r_nk = exp(E_q(f) log p(y_n | f)) p(w_nk) / q(w_nk)`` (mathematics.md section 10.1), with the last layer
     analytic and one draw of every inner function shared by the K samples of a datum (mathematics.md section 10.2).
@@ -316,12 +316,10 @@ def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
 def _check_local(name: str, site: Trace, density: Array) -> Array:
     frames = site["cond_indep_stack"]
     if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
-        fail(
-            f"site {name!r}",
-            "inside the data plate alone, the plate on the last axis, with one term for each datum",
-            f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}",
-            "Make further axes part of the event with .to_event, and let K samples be the only batch axis.",
-        )
+        cure = "Make further axes part of the event with .to_event, and let K samples be the only batch axis."
+        required = "inside the data plate alone, the plate on the last axis, with one term for each datum"
+        got = f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}"
+        fail(f"site {name!r}", required, got, cure)
     return density
 
 
@@ -342,9 +340,9 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
         if local and not site["is_observed"] and site["fn"].is_discrete:
             fail(f"the local site {name!r}", "continuous", "a discrete one", "Sum it out in the likelihood.")
         if name not in proposal and kind not in ("observed", "noise"):
-            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP.")
+            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP(model).")
     if not any(site["is_observed"] for site in _samples(trace).values()):
-        fail("the model", "called with data", "no observed site", "Pass the observations.")
+        fail("the model", "called with data", "no observed site", "Pass the observations: svi.update(state, X, y).")
     mutable = [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]
     if mutable:
         fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
@@ -360,14 +358,12 @@ def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
     """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
     if name := _joint_noise(trace):
         got = f"True with the noise site {name!r} drawn jointly over the samples"
-        cure = "Its gradient would be biased: use the ordinary one."
+        cure = "Pass doubly_reparametrised=False: the other gradient would be biased."
         fail("doubly_reparametrised", "False for a model that samples a layer above its latent inputs", got, cure)
     for name, site in _samples(proposal).items():
         local = in_plate(site, plate) and role(site) != "noise"
         if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):
-            fail(
-                "doubly_reparametrised",
-                "False unless the guide samples each local site by reparametrisation",
-                f"True with {type(unwrap(site['fn'])).__name__} at site {name!r}",
-                "Use ngp.guides.free_latent or amortised, or the ordinary gradient.",
-            )
+            cure = "Use ngp.guides.free_latent or amortised, or the ordinary gradient."
+            required = "False unless the guide samples each local site by reparametrisation"
+            got = f"True with {type(unwrap(site['fn'])).__name__} at site {name!r}"
+            fail("doubly_reparametrised", required, got, cure)

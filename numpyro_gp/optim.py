@@ -18,9 +18,28 @@ Schedule = Callable[[Array], Array]
 
 
 def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Schedule:
-    """Step size from ``initial`` to ``final`` within ``num_steps``, constant afterwards (mathematics.md section 3.2).
+    """A step size that grows at the start of a fit: from ``initial`` to ``final`` within ``num_steps``, then constant.
 
-    ``kind="log"``: ``initial (final / initial)^min(1, t/T)``; ``kind="linear"``: a straight line.
+    ``kind="log"``: ``initial (final / initial)^min(1, t/T)``; ``kind="linear"``: a straight line
+    (mathematics.md section 3.2).
+
+    Parameters
+    ----------
+    initial, final : float
+    num_steps : int
+    kind : {"log", "linear"}
+
+    Returns
+    -------
+    callable
+        Step number to step size, as optax schedules are.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> schedule = ngp.optim.ramp(0.001, 0.1, 100)
+    >>> [round(float(schedule(step)), 4) for step in (0, 50, 100, 200)]
+    [0.001, 0.01, 0.1, 0.1]
     """
     check_positive("initial", initial)
     check_positive("final", final)
@@ -37,7 +56,7 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
 def _labels(params: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(params, Mapping):
         got = f"a {type(params).__name__}"
-        fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to SVI.", TypeError)
+        fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to numpyro.infer.SVI.", TypeError)
     labels = {name: "natural" if is_natural(name) else "rest" for name in params}
     if "natural" not in labels.values():
         cure = "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser."
@@ -48,7 +67,7 @@ def _labels(params: Mapping[str, object]) -> dict[str, str]:
 def natural_gradient(
     rest: optax.GradientTransformation, step: float | Schedule = 0.1
 ) -> optax.GradientTransformationExtraArgs:
-    """Natural-gradient steps on the natural parameters of beliefs, ``rest`` on all other parameters.
+    """Fast training of beliefs: natural-gradient steps on their natural parameters, ``rest`` on all other parameters.
 
     The natural gradient itself is the backward rule of the map from natural to mean parameters
     (`numpyro_gp.guides.natural`); here plain steps ``theta - step * gradient`` are enough. With a
@@ -63,6 +82,11 @@ def natural_gradient(
     step : float or schedule
         A number in (0, 1], `ramp` or any optax schedule.
 
+    Returns
+    -------
+    optax.GradientTransformationExtraArgs
+        An optimiser for `numpyro.infer.SVI`; recipes must hold natural parameters, as ``coupled(natural=True)``.
+
     Examples
     --------
     >>> import optax
@@ -73,7 +97,7 @@ def natural_gradient(
     if not callable(step):
         check_positive("step", step)
         if step > 1:
-            fail("step", "at most 1", step, "A step of 1 replaces the belief by its conjugate update.")
+            fail("step", "at most 1", step, "Pass a number up to 1, which replaces the belief by its conjugate update.")
     return optax.partition({"natural": optax.sgd(step), "rest": rest}, _labels)
 
 
@@ -103,6 +127,6 @@ def check_natural_steps(optimiser: Any, params: Mapping[str, Any]) -> None:
 
     once, twice = steps(jnp.asarray(1e-4)), steps(jnp.asarray(2e-4))
     if not all(jnp.allclose(2 * once[name], twice[name], rtol=1e-3, atol=0) for name in natural):
-        required = f"one of plain gradient steps on the natural parameters {natural}, whose gradients are natural ones"
-        cure = "Wrap it, ngp.optim.natural_gradient(optax.adam(1e-2), 0.1), or use recipes without natural=True."
-        fail("the optimiser", required, "one that divides them by their size, as Adam does, and so ends in NaN", cure)
+        required = f"one that takes plain gradient steps on the natural parameters {natural}"
+        cure = "Wrap it: ngp.optim.natural_gradient(optax.adam(1e-2), 0.1). Or use recipes without natural=True."
+        fail("the optimiser", required, "one that divides gradients by their size, as Adam does", cure)

@@ -142,10 +142,24 @@ class InducingPrior(dist.Distribution):
 
 
 class Belief(dist.Distribution):
-    """A point mass at a belief, for guides: ``numpyro.sample("f", Belief(Coupled(mean, factor)))``.
+    """Put a belief at a site in a guide of your own: ``numpyro.sample("f", ngp.Belief(Coupled(mean, factor)))``.
 
-    Its log density is zero: the KL divergence to the prior is counted once, by the model's site. Inside plates every
-    array of the belief but the inputs ``Z_...`` has their axes on its left.
+    It is a point mass at the belief. Its log density is zero: the KL divergence to the prior is counted once, by the
+    model's site. Inside plates every array of the belief but the inputs ``Z_...`` has their axes on its left.
+
+    Parameters
+    ----------
+    value : AbstractBelief
+    batch_shape : tuple of int
+        Axes of the plates around the site.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     belief = numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(jnp.zeros(3), jnp.eye(3))))
+    >>> belief.shape
+    (3,)
     """
 
     pytree_data_fields = ("value",)

@@ -66,11 +66,11 @@ def deep(X, y=None, *, Z):
 
 
 def exact(X, y=None, *, Z):
-    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, noise=noise(), obs=y)
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, noise_variance=noise(), obs=y)
 
 
 def collapsed(X, y=None, *, Z):
-    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, inducing=Z, noise=noise(), obs=y)
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, inducing=Z, noise_variance=noise(), obs=y)
 
 
 def svi(model, recipe=None, loss=None, natural=False):

@@ -12,11 +12,11 @@ from numpyro_gp import checks
     ("call", "error", "message"),
     [
         (lambda: checks.check_floating("X", np.arange(3)), TypeError, r"X must be floating point, but got dtype int64. Convert"),
-        (lambda: checks.check_floating("X", object()), TypeError, "X must be an array of real numbers, but got a object"),
+        (lambda: checks.check_floating("X", object()), TypeError, "X must be an array of real numbers, but got an object"),
         (lambda: checks.check_floating("X", np.array([True])), TypeError, "dtype bool"),
         (lambda: checks.check_array("y", np.ones(2) + 1j), TypeError, "y must be an array of real numbers, but got dtype complex128. Pass its"),
         (lambda: checks.check_finite("X", np.array([0.0, np.nan])), ValueError, r"1 NaN or infinite entries of 2 \(first at index \(1,\)\)"),
-        (lambda: checks.check_positive("scale", -1.0), ValueError, "scale must be positive, but got -1. Give it a prior"),
+        (lambda: checks.check_positive("scale", -1.0), ValueError, "scale must be positive, but got -1. Pass a positive number"),
         (lambda: checks.check_positive("scale", [1.0, 0.0]), ValueError, "scale must be positive"),
         (lambda: checks.check_nonnegative("jitter", -1e-6), ValueError, "jitter must be zero or positive, but got -1e-06. Pass 0"),
         (lambda: checks.check_points("X", np.zeros(3)), ValueError, r"shape \(N, D\), but got shape \(3,\). For one input dimension pass X\[:, None\]"),

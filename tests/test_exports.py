@@ -52,11 +52,11 @@ def deep(X, y=None, *, Z):
 
 
 def exact(X, y=None, *, Z):
-    ngp.gp_regression("y", rbf(), X, noise=ONE, obs=y)
+    ngp.gp_regression("y", rbf(), X, noise_variance=ONE, obs=y)
 
 
 def collapsed(X, y=None, *, Z):
-    ngp.gp_regression("y", rbf(), X, inducing=Z, noise=ONE, obs=y)
+    ngp.gp_regression("y", rbf(), X, inducing=Z, noise_variance=ONE, obs=y)
 
 
 def svi(model, recipe=None, loss=None, optimiser=None):

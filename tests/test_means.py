@@ -123,7 +123,7 @@ def test_as_mean_keeps_ours_and_wraps_functions():
         (
             lambda: as_mean(np.ones(2)),
             TypeError,
-            r"mean must be a number or a function of the inputs, but got a ndarray.*Constant\(values\)",
+            r"mean must be a number or a function of the inputs, but got an ndarray.*Constant\(values\)",
         ),
         (lambda: as_mean(Zero), TypeError, "but got the class Zero"),
         (lambda: as_mean(lambda X: jnp.sum(X))(X), ValueError, r"of shape \(6,\) or \(6, 'P'\), but got shape \(\)"),

@@ -32,6 +32,16 @@ def test_dir_shows_public_names_alone(name):
     assert all(hasattr(module, one) for one in dir(module))
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_can_be_imported_by_the_name_that_users_see(name):
+    """In a process of its own nothing else has imported them: ``from numpyro_gp.sobol import plug_in``."""
+    module = importlib.import_module(f"numpyro_gp.{name}")
+    assert module is getattr(ngp, name)
+    names = {}
+    exec(f"from numpyro_gp.{name} import *", names)
+    assert set(module.__all__) <= set(names)
+
+
 def resolve(name):
     """What a dotted name below the package, or NumPyro's, stands for."""
     root, path = (importlib.import_module("numpyro"), name[8:]) if name.startswith("numpyro.") else (ngp, name)

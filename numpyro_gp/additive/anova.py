@@ -32,7 +32,24 @@ FAMILIES = (RBF, Matern12, Matern32, Matern52)
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies."""
+    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies.
+
+    Parameters
+    ----------
+    name : str
+    low, high : float
+        The range of a number.
+    levels : tuple of float
+        The distinct values of a category; empty for a number.
+    frequencies : tuple of float
+        Share of the rows that have each level.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ngp.anova.Input("age", 20.0, 60.0).map(np.array([20.0, 30.0, 60.0])).tolist()
+    [0.0, 0.25, 1.0]
+    """
 
     name: str
     low: float = 0.0
@@ -60,7 +77,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """An ANOVA model's inputs and components: what `design` builds.
+    """What `design` builds: an ANOVA model's inputs and components, and the model itself.
 
     Attributes
     ----------
@@ -71,6 +88,13 @@ class Design:
         Class of the one-dimensional kernels.
     num_inducing, pair_inducing : int
         Grid size of main effects, and on each axis of interactions.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> design = ngp.anova.design(np.array([[10.0, 1.0], [20.0, 2.0], [40.0, 1.0]]), names=["age", "dose"])
+    >>> design.components, [grid.shape for grid in design.inducing().values()]
+    ({'constant': (), 'age': (0,), 'dose': (1,)}, [(1, 2), (16, 2), (16, 2)])
     """
 
     inputs: tuple[Input, ...]
@@ -183,7 +207,7 @@ class Design:
         exponential of a wide prior makes first gradients that Adam is slow to forget.
         """
         if not callable(likelihood):
-            cure = "E.g. lambda: ngp.likelihoods.Poisson()."
+            cure = "Pass lambda: ngp.likelihoods.Poisson()."
             required = "a function without arguments that returns a likelihood"
             fail("likelihood", required, f"{likelihood!r:.60}", cure, TypeError)
         return _Model(self, likelihood, scale, mean)
@@ -217,7 +241,7 @@ def design(
     num_inducing: int = 16,
     pair_inducing: int = 4,
 ) -> Design:
-    """Read the ranges and levels of a data set and lay out an ANOVA model for it.
+    """Lay out an ANOVA model for a data set: read its ranges and levels, and choose main effects and interactions.
 
     Parameters
     ----------
@@ -251,9 +275,11 @@ def design(
     columns = data.shape[1]
     labels = tuple(names) if names is not None else tuple(f"x{d}" for d in range(columns))
     if len(labels) != columns or len(set(labels)) < columns or "constant" in labels:
-        fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", "One for each column.")
+        cure = "Pass one name for each column."
+        fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", cure)
     if family not in FAMILIES:
-        fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", "Pass the class itself.", TypeError)
+        cure = "Pass the class: kernels.RBF."
+        fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", cure, TypeError)
     chosen = {_column(one, labels) for one in categorical}
     inputs = tuple(_input(labels[d], data[:, d], d in chosen) for d in range(columns))
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
@@ -275,15 +301,16 @@ def _column(column: object, labels: tuple[str, ...]) -> int:
 def _pairs(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
     if isinstance(pairs, str):
         if pairs != "all":
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'E.g. [("age", "income")].')
+            fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'Pass pairs=[("age", "income")].')
         return list(combinations(range(len(labels)), 2))
     numbers: list[tuple[int, int]] = []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'E.g. [("age", "income")].')
+            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
         first, second = sorted(_column(one, labels) for one in pair)
         if first == second or (first, second) in numbers:
-            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Main effects are there already.")
+            cure = "Leave it out: main effects are there."
+            fail("pairs", "pairs of two different columns, each once", f"{pair}", cure)
         numbers.append((first, second))
     return numbers
 
@@ -291,7 +318,7 @@ def _pairs(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str
 def _input(name: str, values: np.ndarray, is_category: bool) -> Input:
     levels, counts = np.unique(values, return_counts=True)
     if len(levels) < 2:
-        fail(f"input {name!r}", "a column that varies", f"the constant {levels[0]:.6g}", "Leave the column out.")
+        fail(f"input {name!r}", "a column that varies", f"the constant {levels[0]:.6g}", "Leave the column out of X.")
     if not is_category:
         return Input(name, float(levels[0]), float(levels[-1]))
     return Input(name, levels=tuple(levels.tolist()), frequencies=tuple((counts / counts.sum()).tolist()))

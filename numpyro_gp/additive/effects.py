@@ -47,15 +47,45 @@ def effects(
     site: str | None = None,
     **kwargs: object,
 ) -> dict[str, Effect]:
-    """Posterior mean and standard deviation of each component of one or two inputs, over the range of the data.
+    """What an additive model has learned: mean and standard deviation of each component, over the range of the data.
 
-    Moments of the mixture over posterior draws, so that hyper-parameters count. Arguments as of `plot_effects`.
+    Components of one or two inputs are given. The moments are those of the mixture over posterior draws, so that
+    hyper-parameters count.
+
+    Parameters
+    ----------
+    posterior, key, X, design, num_draws, site
+        As in `plot_effects`.
+    *args, **kwargs
+        Further arguments of the model, without data.
+    grid : int
+        Points of each curve.
+
+    Returns
+    -------
+    dict of Effect
+        By component: ``axes``, the grids of its columns in raw units, and ``mean`` and ``scale`` with one axis for
+        each.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> found = ngp.effects(posterior, jax.random.key(1), X, grid=10)
+    >>> sorted(found), found["a"].mean.shape
+    (['a', 'b'], (10,))
     """
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)
     if design is not None and not isinstance(design, Design):
         got = f"a {type(design).__name__}"
-        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass it.", TypeError)
+        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass ngp.anova.design(X).", TypeError)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     if design is None:
         layout, categories = _layout(posterior, key, X, *args, **call)
@@ -64,7 +94,7 @@ def effects(
         categories = frozenset(column for column, one in enumerate(design.inputs) if one.is_category)
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
-        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect.")
+        fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect: RBF(1.0, 0.3).on(0).")
     grids = {name: _grid(design, data, columns, grid, categories) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.

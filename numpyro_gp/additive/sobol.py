@@ -33,9 +33,24 @@ __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_col
 
 @value_type()
 class Indices:
-    """Variances ``D_c`` and shares ``D_c / sum D``, by component; arrays ``()`` or, for draws, ``(S,)``.
+    """How much of a function's variance each component has: variances ``D_c`` and shares ``D_c / sum D``.
 
     Of a function without variance, such as a posterior mean of zero, all shares are zero; else they sum to one.
+
+    Attributes
+    ----------
+    variance, index : dict of Array
+        By component: ``()``, or ``(S,)`` of draws.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def process():
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    >>> f = numpyro.handlers.seed(process, 0)()
+    >>> sorted(ngp.sobol.expected(f).index)
+    ['a', 'b']
     """
 
     variance: dict[str, Array]
@@ -75,7 +90,25 @@ def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike
 
 
 def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
-    """Columns of the inputs that a kernel reads, in order; none for a constant."""
+    """Columns of the inputs that a kernel reads, in order; none for a constant.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    columns : tuple of int
+        All columns there are.
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> kernel = ngp.kernels.RBF(1.0, 1.0).on(2) * ngp.kernels.RBF(1.0, 1.0).on(0)
+    >>> ngp.sobol.kernel_columns(kernel, (0, 1, 2))
+    (0, 2)
+    """
     if isinstance(kernel, Active):
         return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
     if isinstance(kernel, Constant):
@@ -125,7 +158,8 @@ def squares(basis: AdditiveBasis) -> Squares:
         scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
         used = [column for column, _ in factors]
         if len(set(used)) < len(used):
-            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", "Name each once.")
+            cure = "Name each column once: k1.on(0) * k2.on(1)."
+            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", cure)
         if not factors:
             continue
         if (other := read.setdefault(tuple(sorted(used)), name)) != name:
@@ -141,7 +175,8 @@ def squares(basis: AdditiveBasis) -> Squares:
         gram[name] = matmul(matmul(part.inverse, integral), part.inverse.T)
         prior[name] = jnp.asarray(diagonal)
     if not gram:
-        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+        cure = "Add a main effect to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)."
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", cure)
     return Squares(gram, prior)
 
 
@@ -155,7 +190,8 @@ def _check_measure(column: int, first: tuple[str, object], second: tuple[str, ob
 
     def differ() -> NoReturn:
         got = f"others for {first[0]!r} and {second[0]!r}"
-        fail(f"the measure of column {column}", "the same in all components", got, "Use one measure for each column.")
+        cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
+        fail(f"the measure of column {column}", "the same in all components", got, cure)
 
     structures: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
     if structures[0] != structures[1]:
@@ -180,7 +216,27 @@ def _indices(variance: dict[str, Array]) -> Indices:
 
 
 def plug_in(f: AdditiveGP) -> Indices:
-    """Indices of the posterior mean: ``D_c = m_c^T G_c m_c``."""
+    """Sobol indices of the posterior mean, without uncertainty: ``D_c = m_c^T G_c m_c``.
+
+    Parameters
+    ----------
+    f : AdditiveGP
+
+    Returns
+    -------
+    Indices
+        ``()`` for each component.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def process():
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    >>> f = numpyro.handlers.seed(process, 0)()
+    >>> ngp.sobol.plug_in(f).variance["a"].shape
+    ()
+    """
     integrals, process = _squares_of(f), f.process
     mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
     parts = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
@@ -188,7 +244,29 @@ def plug_in(f: AdditiveGP) -> Indices:
 
 
 def expected(f: AdditiveGP) -> Indices:
-    """Expected variances ``E D_c = m_c^T G_c m_c + int k_c dnu - tr((I - S_cc) G_c)``, and their shares."""
+    """Sobol indices by expected variances, the numbers to report where one number is wanted.
+
+    ``E D_c = m_c^T G_c m_c + int k_c dnu - tr((I - S_cc) G_c)``, and their shares.
+
+    Parameters
+    ----------
+    f : AdditiveGP
+
+    Returns
+    -------
+    Indices
+        ``()`` for each component.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def process():
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    >>> f = numpyro.handlers.seed(process, 0)()
+    >>> round(float(sum(ngp.sobol.expected(f).index.values())), 4)
+    1.0
+    """
     integrals, means = _squares_of(f), plug_in(f).variance
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
     return _indices(
@@ -200,10 +278,34 @@ def expected(f: AdditiveGP) -> Indices:
 
 
 def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
-    """Indices of draws of the whitened values, ``(S,)`` each: ``D_c = v_c^T G_c v_c + int k_c dnu - tr G_c``.
+    """Sobol indices with their uncertainty, from draws of the whitened values.
+
+    ``D_c = v_c^T G_c v_c + int k_c dnu - tr G_c``.
 
     What the inducing values leave open, ``int k_c dnu - tr G_c``, enters by its expectation, so that the
     variances average to `expected`. The mean of the shares is *not* the share of the means.
+
+    Parameters
+    ----------
+    f : AdditiveGP
+    key : PRNG key
+    num_samples : int
+        Number S of draws.
+
+    Returns
+    -------
+    Indices
+        ``(S,)`` for each component.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def process():
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    >>> f = numpyro.handlers.seed(process, 0)()
+    >>> ngp.sobol.draws(f, jax.random.key(1), 10).index["a"].shape
+    (10,)
     """
     check_key("key", key)
     check_count("num_samples", num_samples)
@@ -221,14 +323,55 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
 
 
 def intervals(indices: Indices, level: float = 0.9) -> dict[str, tuple[Array, Array]]:
-    """Central credible interval of each index, from draws."""
+    """Credible intervals of Sobol indices, from draws.
+
+    Parameters
+    ----------
+    indices : Indices
+        Of `draws` or `sample`.
+    level : float
+
+    Returns
+    -------
+    dict of pairs of Array ()
+        Lower and upper end by component; the interval is central.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> shares = jnp.linspace(0.0, 1.0, 11)
+    >>> found = ngp.sobol.intervals(ngp.sobol.Indices({"a": shares}, {"a": shares}), level=0.8)
+    >>> [round(float(end), 4) for end in found["a"]]
+    [0.1, 0.9]
+    """
     half = check_level(level) / 2
     tails = jnp.asarray([0.5 - half, 0.5 + half])
     return {name: tuple(jnp.quantile(value, tails)) for name, value in indices.index.items()}
 
 
 def totals(f: AdditiveGP, indices: Indices) -> dict[int, Array]:
-    """Total index of each input column: the sum over all components that read it."""
+    """How much each input column matters: the sum of the indices of all components that read it.
+
+    Parameters
+    ----------
+    f : AdditiveGP
+    indices : Indices
+
+    Returns
+    -------
+    dict of Array
+        By column.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def process():
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    >>> f = numpyro.handlers.seed(process, 0)()
+    >>> sorted(ngp.sobol.totals(f, ngp.sobol.plug_in(f)))
+    [0, 1]
+    """
     readers: dict[int, list[Array]] = {}
     for name, columns in columns_of(f).items():
         for column in columns:
@@ -254,7 +397,7 @@ def each_draw(
     site: str | None = None,
     **kwargs: object,
 ) -> Any:
-    """``function(f, key)`` of the additive process ``f`` at each posterior draw, draws on the first axis.
+    """Any quantity of an additive process with its uncertainty: ``function(f, key)`` at each posterior draw.
 
     Parameters
     ----------
@@ -269,6 +412,25 @@ def each_draw(
         All stored draws, or 100 (1 where hyper-parameters are points).
     site : str, optional
         Name of the additive site, where there are several.
+
+    Returns
+    -------
+    like what ``function`` returns
+        With the draws on the first axis.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> found = ngp.sobol.each_draw(posterior, jax.random.key(1), lambda f, key: ngp.sobol.plug_in(f).index["a"], X)
+    >>> found.shape
+    (5,)
     """
     _check_posterior(posterior)
     call = bind(posterior.model, args, kwargs)
@@ -290,7 +452,7 @@ def _additive(processes: Mapping[str, GaussianProcess], site: str | None) -> Add
     if site is None and len(found) == 1:
         return next(iter(found.values()))
     if site not in found:
-        fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them.")
+        fail("site", f"one additive_gp site of the model: {list(found)}", repr(site), "Name one of them: site='f'.")
     return found[site]
 
 
@@ -303,9 +465,38 @@ def sample(
     site: str | None = None,
     **kwargs: object,
 ) -> Indices:
-    """Draws of the indices under the whole posterior, hyper-parameters included, ``(S,)`` each.
+    """Sobol indices under the whole posterior, hyper-parameters included.
 
     Each posterior draw gives the same number of draws of its belief; for points it gives one.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    key : PRNG key
+    *args, **kwargs
+        Arguments of the model, as for `Posterior.predict`.
+    num_samples : int
+        Number S of draws, at least.
+    num_draws, site
+        As in `each_draw`.
+
+    Returns
+    -------
+    Indices
+        ``(S,)`` for each component.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> ngp.sobol.sample(posterior, jax.random.key(1), X, num_samples=5).index["a"].shape
+    (5,)
     """
     _check_posterior(posterior)
     check_count("num_samples", num_samples)

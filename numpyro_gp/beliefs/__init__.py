@@ -1,4 +1,9 @@
-"""Variational posteriors as values: pytrees with marginals, a joint covariance and a KL divergence."""
+"""Variational posteriors as values: pytrees with marginals, a joint covariance and a KL divergence.
+
+A belief is what a `gp` site holds under a guide, in place of a point. Under `AutoGP` the recipes of `ngp.guides` make
+them; in a guide of your own write ``numpyro.sample("f", ngp.Belief(Coupled(mean, scale_tril)))``. The optimal ones for
+Gaussian data, `coupled_optimum` and its like, need no training.
+"""
 
 from numpyro_gp.beliefs.additive import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis

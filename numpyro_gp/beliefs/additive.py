@@ -32,7 +32,7 @@ def _check_vector(mean: ArrayLike) -> Array:
 def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
     """Factors as a tuple in component order, and the names where a dictionary gave them."""
     if not isinstance(value, (Mapping, tuple, list)) or not value:
-        cure = "E.g. {name: jnp.eye(M) for each component}."
+        cure = "Pass {name: jnp.eye(M)} with an entry for each component."
         fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
     names = tuple(value) if isinstance(value, Mapping) else None
     blocks = []
@@ -42,7 +42,8 @@ def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tu
     total = sum(block.shape[-1] for block in blocks)
     if total != mean.shape[-1]:
         sizes = [block.shape[-1] for block in blocks]
-        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", "One factor a component.")
+        cure = "Pass one factor for each component, of the size of its inducing inputs."
+        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", cure)
     return tuple(blocks), names
 
 
@@ -54,7 +55,8 @@ def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, ba
     if sizes != basis.sizes or (names is not None and names != basis.names):
         wanted = dict(zip(basis.names, basis.sizes, strict=True))
         got = sizes if names is None else dict(zip(names, sizes, strict=True))
-        fail(argument, f"one for each component of the site, in its order: {wanted}", got, "Build it from kernels.")
+        cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
+        fail(argument, f"one for each component of the site, in its order: {wanted}", got, cure)
     return basis
 
 
@@ -69,9 +71,9 @@ def _rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
 
 @value_type(static=("names",))
 class BlockDiagonal(AbstractBelief):
-    """``q(v) = prod_c N(m_c, C_c C_c^T)``: mean field over components, full covariance within each.
+    """Mean field over the components of an additive site: ``q(v) = prod_c N(m_c, C_c C_c^T)``, full within each.
 
-    Its component bands are too narrow wherever components compete for the same data.
+    Its component bands are too narrow wherever components compete for the same data: `Structured` has the couplings.
 
     Parameters
     ----------
@@ -79,6 +81,12 @@ class BlockDiagonal(AbstractBelief):
         Whitened means, stacked in component order.
     scale_trils : dict or tuple of Array (M_c, M_c)
         Whitened lower factor of each component; a dictionary has the names in the order of the site.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.BlockDiagonal(jnp.zeros(5), {"a": jnp.eye(2), "b": jnp.eye(3)}).shape
+    (5,)
     """
 
     mean: ArrayField
@@ -128,7 +136,9 @@ class BlockDiagonal(AbstractBelief):
 
 
 def _check_columns(W: ArrayLike, mean: Array) -> Array:
-    array = check_shape("W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of (M, rank).")
+    array = check_shape(
+        "W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
+    )
     if array.shape[-1] < 1:
         fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
     return array
@@ -141,7 +151,7 @@ def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r 
 
 @value_type()
 class Structured(AbstractBelief):
-    """``q(v) = N(m, (I + W W^T)^-1)``: a Gaussian precision in ``r`` directions (mathematics.md section 6.2).
+    """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
     are kept at ``O(M r)`` parameters. ``W = 0`` is a stationary point: start elsewhere.
@@ -210,9 +220,10 @@ class Structured(AbstractBelief):
 
 @value_type(static=("names",))
 class BlockLowRank(AbstractBelief):
-    """``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)`` (mathematics.md section 6.3).
+    """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
-    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank.
+    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
+    (mathematics.md section 6.3).
 
     Parameters
     ----------
@@ -220,6 +231,12 @@ class BlockLowRank(AbstractBelief):
     precision_trils : dict or tuple of Array (M_c, M_c)
         Lower factor ``P_c`` of each component's own precision, names or order as those of the site.
     W : Array (M, r)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.BlockLowRank(jnp.zeros(5), {"a": jnp.eye(2), "b": jnp.eye(3)}, jnp.ones((5, 1))).shape
+    (5,)
     """
 
     mean: ArrayField

@@ -121,7 +121,7 @@ def _kind(kernel: Kernel, inducing: Array) -> Hashable:
 
 @value_type(static=("names",))
 class AdditiveBasis(AbstractBasis):
-    """Components with independent priors, whose whitened values are stacked in component order.
+    """The inducing points of an additive site: components with independent priors, stacked in component order.
 
     Features are stacked, ``A = [A_1; ...; A_C]``; prior variances and covariances are summed. To a belief
     over all whitened values this basis looks like that of a single process.
@@ -134,6 +134,15 @@ class AdditiveBasis(AbstractBasis):
         Inducing inputs of each, in the same order.
     groups : tuple of Group
         Their bases, in batches of those that are alike.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.RBF(1.0, 0.5).on(1)}
+    >>> Z = jnp.array([[0.0, 0.0], [1.0, 1.0]])
+    >>> basis = ngp.beliefs.AdditiveBasis.build(kernels, {"a": Z, "b": Z}, None)
+    >>> basis.names, basis.sizes, basis.size
+    (('a', 'b'), (2, 2), 4)
     """
 
     names: tuple[str, ...]

@@ -18,7 +18,21 @@ from numpyro_gp.linalg import factorise, half_log_det, matmul
 
 
 class AdditiveOptimum(NamedTuple):
-    """The best belief and its bound on the log marginal likelihood."""
+    """What `additive_optimum` found: the best belief and its bound on the log marginal likelihood.
+
+    Attributes
+    ----------
+    belief : Structured or Coupled
+    bound : Array ()
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 4)[:, None]
+    >>> found = ngp.beliefs.additive_optimum({"a": ngp.kernels.RBF(1.0, 0.5)}, {"a": X}, X, X[:, 0], 0.1)
+    >>> found.bound.shape
+    ()
+    """
 
     belief: Structured | Coupled
     bound: Float[Array, ""]
@@ -37,13 +51,18 @@ def check_components(
     for argument, value in (("kernels", kernels), ("inducing", inducing)):
         if not isinstance(value, Mapping):
             got = f"a {type(value).__name__}"
-            fail(argument, "a dictionary by component name", got, 'E.g. {"age": ...}.', TypeError)
+            fail(argument, "a dictionary by component name", got, 'Pass {"age": ...}.', TypeError)
     if not kernels:
-        cure = 'E.g. {"age": RBF(1.0, 1.0).on(0)}.'
+        cure = 'Pass {"age": RBF(1.0, 1.0).on(0)}.'
         fail("kernels", "a dictionary with at least one component", "an empty one", cure)
     if set(kernels) != set(inducing):
         different = sorted(set(map(str, kernels)) ^ set(map(str, inducing)))
-        fail("inducing", f"about the components of kernels, {list(kernels)}", f"{list(inducing)}", f"See {different}.")
+        fail(
+            "inducing",
+            f"about the components of kernels, {list(kernels)}",
+            f"{list(inducing)}",
+            f"Give both the same names: {different} are in one alone.",
+        )
     points: dict[str, Array] = {}
     converted: dict[int, Array] = {}  # one array for one object, so that shared inputs stay recognisable
     for name in kernels:
@@ -65,9 +84,10 @@ def additive_optimum(
     form: str = "structured",
     jitter: float | None = None,
 ) -> AdditiveOptimum:
-    """The belief that maximises the bound of an additive model with Gaussian noise, and that bound.
+    """The exact answer for an additive model with Gaussian noise, to start from or to measure against.
 
-    ``W = A / sigma`` and ``m = (sigma^2 I + A A^T)^-1 A y``; the bound is
+    It is the belief that maximises the bound, and that bound: ``W = A / sigma`` and
+    ``m = (sigma^2 I + A A^T)^-1 A y``; the bound is
     ``log N(y; 0, A^T A + sigma^2 I) - sum_n (k_n - |A_n|^2) / (2 sigma^2)``.
 
     Parameters
@@ -87,6 +107,15 @@ def additive_optimum(
     -------
     AdditiveOptimum
         ``(belief, bound)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 6)[:, None] * jnp.ones((1, 2))
+    >>> kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.RBF(1.0, 0.5).on(1)}
+    >>> belief, bound = ngp.beliefs.additive_optimum(kernels, {"a": X[::2], "b": X[::2]}, X, X.sum(1), 0.1, form="full")
+    >>> belief.shape, bound.shape
+    ((6,), ())
     """
     check_choice("form", form, ("structured", "full"))
     inputs, targets, variance = check_gaussian(X, y, noise)

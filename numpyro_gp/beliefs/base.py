@@ -22,14 +22,37 @@ from numpyro_gp.linalg import matmul
 
 
 class Marginals(NamedTuple):
-    """Mean and variance at each input, with batch or output axes on the left."""
+    """What a belief says about each input by itself: mean and variance, with batch or output axes on the left.
+
+    Attributes
+    ----------
+    mean, variance : Array (..., N)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.Marginals(jnp.zeros(2), jnp.ones(2)).variance.shape
+    (2,)
+    """
 
     mean: Float[Array, "*batch N"]
     variance: Float[Array, "*batch N"]
 
 
 class Joint(NamedTuple):
-    """Mean and covariance over all inputs together."""
+    """What a belief says about all inputs together: mean and covariance.
+
+    Attributes
+    ----------
+    mean : Array (..., N)
+    covariance : Array (..., N, N)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.Joint(jnp.zeros(2), jnp.eye(2)).covariance.shape
+    (2, 2)
+    """
 
     mean: Float[Array, "*batch N"]
     covariance: Float[Array, "*batch N N"]
@@ -42,7 +65,14 @@ def positive(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "
 
 @runtime_checkable
 class Process(Protocol):
-    """A Gaussian process over inputs: what `GaussianProcess` needs of the value it holds."""
+    """What `GaussianProcess` needs of the value it holds: marginals, and a joint distribution, at inputs.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> all(hasattr(ngp.beliefs.Point(jnp.zeros(2)), name) for name in ("marginals", "joint"))
+    True
+    """
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean and variance at each row of X, without the mean function."""
@@ -52,12 +82,21 @@ class Process(Protocol):
 
 
 class AbstractBelief(abc.ABC):
-    """A variational posterior over the whitened values of one site.
+    """Base class of beliefs: a variational posterior over the whitened values of one site.
 
     A new posterior is a new subclass with `whitened_mean`, or a field ``mean`` for it, and three methods; no model
     changes. All else follows from these; `whitened` and `draw_whitened` may be written out for speed.
     All arrays get a leading axis P for a site with ``outputs=P``, and in plates the axes of these on the left of all.
     There, and where outputs have kernels of their own, methods are mapped over the members (`over_members`).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Coupled(jnp.zeros(2), 0.5 * jnp.eye(2))
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> mean, variance = belief.marginals(basis, jnp.array([[0.5]]))
+    >>> mean.shape, variance.shape, round(float(belief.kl(basis)), 4)
+    ((1,), (1,), 0.6363)
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -168,9 +207,20 @@ class AbstractBelief(abc.ABC):
 
 @value_type()
 class Point:
-    """The process given its whitened values: ``p(f | v)``, what HMC and Stein particles hold.
+    """The process given its whitened values, ``p(f | v)``: what HMC and Stein particles hold.
 
     Where ``v`` has output or batch axes on the left, the result has them too.
+
+    Parameters
+    ----------
+    whitened : Array (..., M)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> ngp.beliefs.Point(jnp.zeros(2)).marginals(basis, jnp.zeros((3, 1))).mean.shape
+    (3,)
     """
 
     v: Float[Array, "*batch M"]

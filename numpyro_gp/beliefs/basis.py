@@ -32,6 +32,13 @@ class AbstractBasis(abc.ABC):
 
     A single GP (`Basis`) and the stacked components of an additive model answer alike, so a
     belief written for whitened values serves both.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> isinstance(basis, ngp.beliefs.AbstractBasis), basis.size
+    (True, 2)
     """
 
     @property
@@ -67,7 +74,7 @@ class AbstractBasis(abc.ABC):
 
 @value_type(static=("at_inducing", "is_noisy"))
 class Basis(AbstractBasis):
-    """Inducing points of one GP with the single factorisation that a step makes of them.
+    """The inducing points of one GP, with the single factorisation that a step makes of them.
 
     Attributes
     ----------
@@ -87,6 +94,13 @@ class Basis(AbstractBasis):
     is_noisy : bool
         Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
         `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> basis.features(jnp.zeros((3, 1))).shape
+    (2, 3)
     """
 
     kernel: Kernel
@@ -269,7 +283,5 @@ def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
         )
         return found
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
-    cure = (
-        'Call it in numpyro.plate("group", G) of as many members; outputs= is for outputs, noise (N,) for rows of data.'
-    )
+    cure = 'Call it inside numpyro.plate("group", G). For outputs pass outputs=P, for rows of data noise of shape (N,).'
     fail(f"the kernel, the inducing inputs or the noise of site {site!r}", required, f"leading axes {lead}", cure)

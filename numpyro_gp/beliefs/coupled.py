@@ -18,7 +18,8 @@ def check_mean(argument: str, mean: ArrayLike) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""
     array = check_floating(argument, mean)
     if array.ndim == 0:
-        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "One row for each output.")
+        cure = "Pass one row for each output."
+        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", cure)
     return array
 
 
@@ -40,7 +41,7 @@ class Moments(NamedTuple):
 
 @value_type()
 class Coupled(AbstractBelief):
-    """``q(v) = N(m, C C^T)`` over whitened inducing values, the usual sparse variational posterior.
+    """The usual sparse variational posterior: ``q(v) = N(m, C C^T)`` over whitened inducing values.
 
     Parameters
     ----------
@@ -90,13 +91,19 @@ class Coupled(AbstractBelief):
 
 @value_type()
 class MeanField(AbstractBelief):
-    """``q(v) = N(m, diag(scale^2))`` over whitened inducing values.
+    """Independent whitened inducing values, for very many of them: ``q(v) = N(m, diag(scale^2))``.
 
     Parameters
     ----------
     mean : Array (M,) or (P, M)
     scale : Array, same shape, positive
         Standard deviations of the whitened values.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.beliefs.MeanField(jnp.zeros(3), jnp.ones(3)).shape
+    (3,)
     """
 
     mean: ArrayField
@@ -106,7 +113,7 @@ class MeanField(AbstractBelief):
         mean = check_mean("mean", self.mean)
         scale = check_positive("scale", self.scale)
         if scale.shape != mean.shape:
-            fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "One scale for each value.")
+            fail("scale", f"of shape {mean.shape}, like mean", f"shape {scale.shape}", "Pass one scale for each value.")
         store(self, mean=mean, scale=scale)
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

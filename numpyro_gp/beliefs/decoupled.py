@@ -67,10 +67,11 @@ def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M
 
 @value_type()
 class Decoupled(AbstractBelief):
-    """Mean ``k(., Z_alpha) a`` and covariance ``(K^-1 + B)^-1`` on the inducing inputs (Cheng and Boots 2017).
+    """More points for the mean than for the covariance (Cheng and Boots 2017). Prefer `Orthogonal`: it trains better.
 
-    ``O(N M_alpha + N M^2 + M^3)``, and ``O(M_alpha^2)`` for the KL, or ``O(|J| M_alpha)`` with ``columns``.
-    The objective is concave in ``a`` but ill-conditioned: prefer `Orthogonal` (mathematics.md section 4.2).
+    The mean is ``k(., Z_alpha) a``, the covariance ``(K^-1 + B)^-1`` on the site's inducing inputs. It costs
+    ``O(N M_alpha + N M^2 + M^3)``, and ``O(M_alpha^2)`` for the KL, or ``O(J M_alpha)`` with ``J`` numbers in
+    ``columns``. The objective is concave in ``a`` but ill-conditioned (mathematics.md section 4.2).
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class Decoupled(AbstractBelief):
     a : Array (M_alpha,) or (P, M_alpha)
     B_tril : Array (M, M) or (P, M, M)
         Lower triangular ``L_B``, ``B = L_B L_B^T``; zero is the prior. Its diagonal may have any sign.
-    columns : Array (|J|,) of integers, optional
+    columns : Array (J,) of integers, optional
         Rows that estimate ``a^T K a``, drawn without replacement and independently of the data batch.
 
     Notes
@@ -139,10 +140,10 @@ class Decoupled(AbstractBelief):
 
 @value_type()
 class Hybrid(AbstractBelief):
-    """Mean ``K_X,gamma a + A^T m`` and the covariance of `Coupled` (mathematics.md section 4.3).
+    """The family of `Orthogonal` in other coordinates, which train more slowly: for comparison.
 
-    The same family as `Orthogonal`, ``(a, m)`` here being ``(a, m + R a)`` there: ``mean`` is *not* the mean
-    of the whitened values. Optimisation couples ``a`` and ``m`` and is slower.
+    The mean is ``K_X,gamma a + A^T m``, the covariance that of `Coupled` (mathematics.md section 4.3). Its ``(a, m)``
+    are ``(a, m + R a)`` there: ``mean`` is *not* the mean of the whitened values. Optimisation couples ``a`` and ``m``.
 
     Parameters
     ----------
@@ -151,8 +152,15 @@ class Hybrid(AbstractBelief):
     mean : Array (M,) or (P, M)
     scale_tril : Array (M, M) or (P, M, M)
         Whitened lower factor with a positive diagonal.
-    columns : Array (|J|,) of integers, optional
+    columns : Array (J,) of integers, optional
         As in `Orthogonal`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> Z_gamma = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> ngp.beliefs.Hybrid(Z_gamma, jnp.zeros(5), jnp.zeros(3), jnp.eye(3)).shape
+    (3,)
     """
 
     Z_gamma: ArrayField
@@ -187,11 +195,13 @@ class Hybrid(AbstractBelief):
 
 @value_type()
 class Orthogonal(AbstractBelief):
-    """Mean ``A^T m`` plus an orthogonal ``F^T a``, and the covariance of `Coupled` (mathematics.md section 4.4).
+    """A coupled belief with further points for the mean alone, orthogonal to the rest (Salimbeni et al. 2018).
 
+    The mean is ``A^T m + F^T a``, the covariance that of `Coupled` (mathematics.md section 4.4), where
     ``F = K_gamma,X - R^T A`` with ``R = L^-1 k(Z_beta, Z_gamma)``: ``m`` and ``C`` keep their meaning as mean and
-    factor of the whitened inducing values, and ``Z_gamma`` extends the mean alone (Salimbeni et al. 2018).
-    ``O(N (M_gamma + M^2) + M^3 + M_gamma M)``, and ``O(M_gamma^2)`` for the KL, or ``O(|J| M_gamma)`` with ``columns``.
+    factor of the whitened inducing values, and ``Z_gamma`` extends the mean alone.
+    ``O(N (M_gamma + M^2) + M^3 + M_gamma M)``, and ``O(M_gamma^2)`` for the KL, or ``O(J M_gamma)`` with ``J``
+    numbers in ``columns``.
 
     Parameters
     ----------
@@ -201,7 +211,7 @@ class Orthogonal(AbstractBelief):
         Whitened mean ``m``.
     scale_tril : Array (M, M) or (P, M, M)
         Whitened lower factor ``C`` with a positive diagonal.
-    columns : Array (|J|,) of integers, optional
+    columns : Array (J,) of integers, optional
         Rows of ``H a`` that estimate ``a^T H a`` without bias, drawn without replacement and independently
         of the data batch; the KL may then be negative. None is exact.
     probe : Probe, optional

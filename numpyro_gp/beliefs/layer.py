@@ -17,9 +17,10 @@ from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 
 @value_type(static=("mean",))
 class DecoupledLayer(AbstractBelief):
-    """Mean on ``Z_mean``, covariance on the inducing inputs ``Z_b`` (Havasi et al. 2018; mathematics.md section 5.1).
+    """A layer of a deep process with its own points for the mean (Havasi et al. 2018).
 
-    The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
+    Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
+    section 5.1. The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
     (mathematics.md section 5.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
     ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
 
@@ -59,7 +60,8 @@ class DecoupledLayer(AbstractBelief):
         parameter = check_coefficients("mean_parameter", self.mean_parameter, "Z_mean", points)
         if (self.scale_tril is None) == (self.B_tril is None):
             got = "both" if self.B_tril is not None else "neither"
-            fail("scale_tril or B_tril", "given, exactly one of them", got, "scale_tril is the usual choice.")
+            cure = "Pass scale_tril alone: it is the usual choice."
+            fail("scale_tril or B_tril", "given, exactly one of them", got, cure)
         name = "scale_tril" if self.B_tril is None else "B_tril"
         factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
         store(self, Z_mean=points, mean_parameter=parameter, **{name: factor})

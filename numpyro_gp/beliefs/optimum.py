@@ -62,7 +62,9 @@ class GaussianData(NamedTuple):
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
     """Return inputs, targets, and noise variances, one or one for each row."""
     inputs = check_points("X", X)
-    targets = check_shape("y", y, inputs.shape[:1], "one value for each row of X", "Subtract the mean function first.")
+    targets = check_shape(
+        "y", y, inputs.shape[:1], "one value for each row of X", "Pass y less the mean function, without a column axis."
+    )
     return inputs, targets, check_noise(noise, inputs)
 
 
@@ -70,14 +72,17 @@ def check_noise(noise: ArrayLike, inputs: Float[Array, "N D"]) -> Array:
     """Return noise variances, one or one for each row of the inputs."""
     variance = check_positive("noise", noise)
     if variance.shape not in ((), inputs.shape[:1]):
-        fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", "It is a variance.")
+        cure = "Pass one noise variance for all rows, or one for each row."
+        fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", cure)
     return variance
 
 
 def coupled_optimum(
     kernel: Kernel, Z: ArrayLike, X: ArrayLike, y: ArrayLike, noise: ArrayLike, *, jitter: float | None = None
 ) -> tuple[Coupled, Array]:
-    """Titsias' optimal belief for Gaussian data, and the collapsed bound (mathematics.md section 3.3).
+    """The best coupled belief for Gaussian data, and the collapsed bound: to start from, or to measure against.
+
+    Both are those of Titsias (2009), in mathematics.md section 3.3.
 
     Parameters
     ----------
@@ -123,10 +128,10 @@ def orthogonal_optimum(
     *,
     jitter: float | None = None,
 ) -> tuple[Orthogonal, Array]:
-    """The optimal orthogonally decoupled belief for Gaussian data, and its bound (mathematics.md section 4.7).
+    """The best orthogonally decoupled belief for Gaussian data and its bound, to start from or to measure against.
 
-    The mean is ridge regression on the features of both bases; the covariance is that of `coupled_optimum`
-    on ``Z_beta``. ``O(N (M + M_gamma)^2 + (M + M_gamma)^3)``: for moderate ``M_gamma``.
+    The mean is ridge regression on the features of both bases (mathematics.md section 4.7); the covariance is that of
+    `coupled_optimum` on ``Z_beta``. ``O(N (M + M_gamma)^2 + (M + M_gamma)^3)``: for moderate ``M_gamma``.
 
     Parameters
     ----------
@@ -145,6 +150,16 @@ def orthogonal_optimum(
     bound : Array ()
         The objective at ``belief``, which without jitter is the largest one:
         ``coupled_optimum(Z_beta) <= bound <= coupled_optimum(Z_beta and Z_gamma) <= log evidence``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+    >>> belief, bound = ngp.beliefs.orthogonal_optimum(
+    ...     ngp.kernels.RBF(1.0, 0.5), X[1::4], X[::4], X, jnp.sin(3 * X[:, 0]), 0.1
+    ... )
+    >>> type(belief).__name__, bound.shape
+    ('Orthogonal', ())
     """
     inputs, targets, variance = check_gaussian(X, y, noise)
     beta, gamma = (check_points(*named, inputs.shape[1]) for named in (("Z_beta", Z_beta), ("Z_gamma", Z_gamma)))

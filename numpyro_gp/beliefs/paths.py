@@ -80,7 +80,7 @@ Corrections = tuple[Correction, ...]
 
 @singledispatch
 def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:  # noqa: ARG001
-    """What is added to draws of the prior, one for each part of the basis, to make them one of the process.
+    """Teach function draws about a belief of your own: what turns draws of the prior into draws of the process.
 
     A belief of your own that is a distribution of whitened values (`AbstractBelief.whitened`) needs nothing; others
     register a function of these arguments with ``@corrections.register``.
@@ -93,6 +93,17 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
         One for each part.
     normal : callable
         ``normal(name, shape)`` gives standard normal noise, each name once.
+
+    Returns
+    -------
+    tuple of callable
+        For each part of the basis the function that is added to its draw of the prior.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.beliefs.Decoupled in ngp.beliefs.corrections.registry   # no distribution of whitened values
+    True
     """
     cure = "Register a function with numpyro_gp.beliefs.corrections.register."
     fail("the process", "one whose functions are known", f"a {type(process).__name__}", cure, TypeError)

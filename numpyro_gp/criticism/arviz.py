@@ -129,7 +129,7 @@ def pareto_k(log_weights: ArrayLike) -> float:
     weights = np.asarray(log_weights, dtype=float)
     if weights.ndim != 1 or weights.size < FEWEST or not np.isfinite(weights).all():
         required = f"at least {FEWEST} finite numbers, of shape (S,)"
-        cure = "Draw more, and check that the fit is finite."
+        cure = "Draw more (num_samples=1000), and check that the fit is finite."
         fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
     weights = weights - weights.max()
     with warnings.catch_warnings():

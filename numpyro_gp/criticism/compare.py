@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 class Comparison:
-    """A table with one row for each fit: ``print`` it, or read ``rows`` and ``columns``.
+    """What `compare` returns, a table with one row for each fit: ``print`` it, or read ``rows`` and ``columns``.
 
     Attributes
     ----------
@@ -51,6 +51,19 @@ class Comparison:
     columns : list of str
     notes : list of str
         What the table does not say: why an entry is missing, what a column means.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"lengthscale": jnp.ones(4), "f": jnp.zeros((4, 2))})
+    >>> X, y = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6)
+    >>> table = ngp.compare({"NUTS": posterior}, jax.random.key(0), X, y=y)
+    >>> sorted(table.records()[0])
+    ['error', 'fit', 'flag', 'quantity', 'value']
     """
 
     def __init__(self, rows: Mapping[str, Mapping[str, object]], notes: Sequence[str]) -> None:
@@ -107,7 +120,7 @@ def compare(
     max_parameters: int = 8,
     **kwargs: Any,
 ) -> Comparison:
-    """Score fits on the same held-out data, and put what they say about hyper-parameters side by side.
+    """Which fit is better: score fits on the same held-out data, and put their hyper-parameters side by side.
 
     Parameters
     ----------
@@ -139,6 +152,19 @@ def compare(
         Log density, RMSE, CRPS and calibration (accuracy and expected calibration error for classes), LOO
         where the draws allow it, means and standard deviations of hyper-parameters, seconds, and effective
         sample size and R-hat of Markov chains.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"lengthscale": jnp.ones(4), "f": jnp.zeros((4, 2))})
+    >>> X, y = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6)
+    >>> table = ngp.compare({"NUTS": posterior}, jax.random.key(0), X, y=y)
+    >>> "log density" in table.columns, list(table.rows)
+    (True, ['NUTS'])
     """
     names = check_posteriors(posteriors, seconds)
     check_key("key", key)
@@ -147,7 +173,7 @@ def compare(
     table: dict[str, dict[str, Any]] = {}
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
-        fail("train", "given with at", "None", "A gp_regression model is predicted from its data: train=(X, y).")
+        fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")
     fitted_args, fitted_kwargs = _training_arguments(train)
     for name in names:
         posterior = posteriors[name]
@@ -173,7 +199,8 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     wrong = [name for name, value in posteriors.items() if not isinstance(value, Posterior)]
     if wrong:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
-        fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, .from_mcmc, .from_stein.", TypeError)
+        cure = "Use Posterior.from_svi, .from_mcmc or .from_stein."
+        fail("posteriors", "made of ngp.Posterior", got, cure, TypeError)
     if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
         cure = 'Pass {"SVI": 12.5, ...}.'
         fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)

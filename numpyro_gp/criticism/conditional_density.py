@@ -20,7 +20,7 @@ __all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "shapiro_wi
 
 
 class LatentPosterior(NamedTuple):
-    """Draws of local sites by importance resampling.
+    """What `latent_posterior` returns: draws of local sites, and how many samples stand behind each.
 
     Attributes
     ----------
@@ -29,6 +29,13 @@ class LatentPosterior(NamedTuple):
     effective_sample_size : Array (num_draws, N)
         ``1 / sum_k w_nk^2`` of the K samples behind each draw, between 1 and K. Low values mean that ``q(w)``
         misses mass: use more samples, or a richer guide.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> found = ngp.conditional_density.LatentPosterior({"w": jnp.zeros((1, 5, 1))}, jnp.full((1, 5), 80.0))
+    >>> found.values["w"].shape
+    (1, 5, 1)
     """
 
     values: dict[str, Array]
@@ -46,7 +53,7 @@ def latent_posterior(
     plate: str = "data",
     **kwargs: object,
 ) -> LatentPosterior:
-    """Posterior of the latent inputs of the training data (mathematics.md section 10.4).
+    """What the data say about their latent inputs: draws from the posterior of ``w`` (mathematics.md section 10.4).
 
     Each draw takes K = ``num_samples`` values from the guide with one joint draw of all functions, and keeps one of
     them with probability ``softmax_k log r_nk``.
@@ -58,6 +65,30 @@ def latent_posterior(
         As fitted.
     *args, **kwargs
         Arguments of the model, with its data.
+    num_samples : int
+        Number K of samples behind each draw.
+    num_draws : int
+    plate : str
+        Name of the data plate.
+
+    Returns
+    -------
+    LatentPosterior
+        ``values`` are ``(num_draws, N, ...)`` for each local site.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, optax, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> X, y, guide = jnp.zeros((4, 1)), jnp.ones(4), ngp.AutoGP(model)
+    >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.01), ngp.ImportanceWeightedELBO(5))
+    >>> params = ngp.fit(jax.random.key(0), svi, 2, X, y, progress=False).params
+    >>> found = ngp.conditional_density.latent_posterior(jax.random.key(1), model, guide, params, X, y)
+    >>> found.values["w"].shape
+    (1, 4, 1)
     """
     check_key("key", key)
     check_count("num_samples", num_samples)
@@ -82,7 +113,9 @@ def latent_posterior(
 
 
 def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:
-    """``p(y | x_n)`` at each point of a grid, shape ``(grid, N)``: the mixture itself, no kernel density estimate.
+    """Draw the whole predictive density, with its modes: ``p(y | x_n)`` at each point of a grid.
+
+    It is the mixture itself, without a kernel density estimate.
 
     Parameters
     ----------
@@ -90,22 +123,48 @@ def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:
         Of a model with one observed number for each row, with as many draws as the picture needs (500 or more).
     grid : array (G,)
         Values of y.
+
+    Returns
+    -------
+    Array (G, N)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"lengthscale": jnp.ones(4), "f": jnp.zeros((4, 2))})
+    >>> X, y = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6)
+    >>> prediction = posterior.predict(jax.random.key(0), X)
+    >>> ngp.conditional_density.density_on_grid(prediction, jnp.linspace(-2.0, 2.0, 9)).shape
+    (9, 6)
     """
     points = check_floating("grid", grid)
     if points.ndim != 1:
         fail("grid", "of shape (G,)", f"shape {points.shape}", "Pass jnp.linspace(low, high, 100).")
     if prediction.mean.ndim != 1:
-        fail("prediction", "of one number for each row", f"of shape {prediction.mean.shape}", "Plot one output.")
+        fail("prediction", "of one number for each row", f"of shape {prediction.mean.shape}", "Choose it: site='y'.")
     rows = [prediction.log_density(jnp.full(prediction.mean.shape, point, prediction.mean.dtype)) for point in points]
     return jnp.exp(jnp.stack(rows))
 
 
 def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
-    """Shapiro-Wilk statistic ``W`` of samples ``(S, ...)`` along the first axis: 1 is Gaussian, small is not.
+    """How far from Gaussian samples are: the Shapiro-Wilk statistic ``W`` along the first axis. 1 is Gaussian.
 
     ``W = (sum_i a_i x_(i))^2 / sum_i (x_i - mean)^2`` with Royston's approximation of the weights, for 3 to 5000
     samples. Applied to ``prediction.sample(1000)`` it says for each datum how far from Gaussian its
     predictive distribution is.
+
+    Parameters
+    ----------
+    samples : array (S, ...)
+        3 to 5000 of them along the first axis.
+
+    Returns
+    -------
+    numpy.ndarray (...)
 
     Examples
     --------
@@ -121,6 +180,6 @@ def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
     if not 3 <= size <= 5000:
         fail("samples", "3 to 5000 along the first axis", f"shape {values.shape}", "Pass prediction.sample(1000).")
     if constant := int(np.sum(np.ptp(values, axis=0) == 0)):
-        fail("samples", "not all equal", f"{constant} constant columns", "Leave them out.")
+        fail("samples", "not all equal", f"{constant} constant columns", "Leave the constant columns out.")
     statistic: np.ndarray = np.apply_along_axis(lambda column: shapiro(column).statistic, 0, values)
     return statistic

@@ -31,11 +31,22 @@ THINNING = 5
 
 
 class Weights(NamedTuple):
-    """Log importance weights ``(S,)`` of draws from a variational posterior, and the shape ``k`` of their tail.
+    """What `importance_weights` returns: log weights of draws from a fit, and the shape ``k`` of their tail.
 
     ``k < 0.5``: the approximation is good in the parts that matter; up to 0.7 it is usable, with
     importance sampling; beyond, it misses mass of the posterior (Yao et al. 2018). A small ``k`` says
     nothing about parts of the posterior that no draw reached.
+
+    Attributes
+    ----------
+    log_weights : numpy.ndarray (S,)
+    pareto_k : float
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ngp.diagnose.Weights(np.zeros(100), 0.3).verdict
+    'good'
     """
 
     log_weights: np.ndarray
@@ -53,7 +64,9 @@ class Weights(NamedTuple):
 def importance_weights(
     posterior: Posterior, key: Array, *args: object, num_samples: int = 1000, **kwargs: object
 ) -> Weights:
-    """Weights ``p(y, theta, v) / q(theta, v)`` of draws from a variational fit, at the data of the fit.
+    """Whether to trust a variational fit: the importance weights of its draws.
+
+    They are ``p(y, theta, v) / q(theta, v)`` at the data of the fit.
 
     The target is the one that NUTS samples, with each datum's term ``E_{p(f_n | v)} log p(y_n | f_n)``
     (mathematics.md section 8): the best posterior over ``v`` is proportional to it, so the weights judge the shape of
@@ -71,9 +84,23 @@ def importance_weights(
     Returns
     -------
     Weights
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, optax, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:2])
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.5), obs=y)
+    >>> X, y, guide = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6), ngp.AutoGP(model)
+    >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.05), numpyro.infer.Trace_ELBO())
+    >>> params = ngp.fit(jax.random.key(0), svi, 5, X, y, progress=False).params
+    >>> posterior = ngp.Posterior.from_svi(model, guide, params)
+    >>> ngp.diagnose.importance_weights(posterior, jax.random.key(1), X, y, num_samples=50).log_weights.shape
+    (50,)
     """
     if getattr(posterior, "guide", None) is None:
-        cure = "Markov chains have R-hat and effective sample size."
+        cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
         got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
         fail("posterior", "of a variational fit", got, cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
@@ -120,7 +147,27 @@ class _WeighedPoints(PointsAt):
 
 
 def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:
-    """The normal distribution of whitened values that a belief is, at the site ``name`` with this basis."""
+    """The normal distribution of whitened values that a belief is, for diagnostics of your own.
+
+    Parameters
+    ----------
+    name : str
+        Site, for messages.
+    belief : AbstractBelief
+    basis : AbstractBasis
+
+    Returns
+    -------
+    numpyro.distributions.MultivariateNormal
+        Event shape ``(M,)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> ngp.diagnose.whitened_normal("f", ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2)), basis).event_shape
+    (2,)
+    """
     is_whitened = known(belief.is_whitened(basis))
     if is_whitened is not None and not is_whitened:
         _refuse(name)
@@ -130,15 +177,26 @@ def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> 
 
 def _refuse(name: str) -> NoReturn:
     got = "one whose KL divergence is another: it says more about the function"
-    cure = "Compare predictions with those of NUTS instead."
+    cure = "Compare its predictions with those of NUTS instead: ngp.compare."
     fail(f"the belief at site {name!r}", "a normal distribution of the whitened values", got, cure, TypeError)
 
 
 class Calibration(NamedTuple):
-    """Result of `sbc`: ranks ``(R,)`` of true values among ``num_draws`` draws, by hyper-parameter.
+    """What `sbc` returns: ranks of true values among the draws, uniform if model and inference are right.
 
-    Ranks are uniform on ``0, ..., num_draws`` if model and inference are right. ``p_values`` are of their
-    Kolmogorov-Smirnov distance from it.
+    Attributes
+    ----------
+    ranks : dict
+        ``(R,)`` for each hyper-parameter, between 0 and ``num_draws``.
+    p_values : dict
+        Of their Kolmogorov-Smirnov distance from the uniform distribution.
+    num_draws : int
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ngp.diagnose.Calibration({"noise": np.arange(64)}, {"noise": 0.9}, 63).passed()
+    True
     """
 
     ranks: dict[str, np.ndarray]
@@ -174,7 +232,7 @@ def sbc(
     sites: Sequence[str] | None = None,
     **kwargs: object,
 ) -> Calibration:
-    """Simulation-based calibration (Talts et al. 2018): does inference find the values that made the data?
+    """Whether inference finds the values that made the data: simulation-based calibration (Talts et al. 2018).
 
     Draws hyper-parameters and data from the model, infers, and ranks the true values among the posterior
     draws. Inference of sparse models is approximate, and many data sets show it: with ``inducing``
@@ -203,6 +261,18 @@ def sbc(
     Returns
     -------
     Calibration
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model(y=None):
+    ...     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+    >>> def exact(key, model, y):
+    ...     return {"mean": 0.5 * y + jax.random.normal(key, (31,)) / jnp.sqrt(2.0)}
+    >>> found = ngp.diagnose.sbc(jax.random.key(0), model, fit=exact, num_simulations=20, num_draws=31)
+    >>> found.ranks["mean"].shape, found.passed()
+    ((20,), True)
     """
     check_count("num_simulations", num_simulations, 10)
     check_count("num_draws", num_draws, 7)
@@ -218,7 +288,8 @@ def sbc(
         names = [name for name in (values if sites is None else sites) if name in draws]
         if not names or (sites is not None and len(names) < len(sites)):
             got = f"{sorted(values)} simulated, {sorted(draws)} inferred"
-            fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, "Check the names.")
+            cure = "Check the spelling, or leave sites out for all hyper-parameters."
+            fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, cure)
         for name in names:
             for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws, ties):
                 found.setdefault(label, []).append(rank)
@@ -237,7 +308,7 @@ def _simulator(
             trace = handlers.trace(model).get_trace(*args, **kwargs)
         missing = sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"})
         if missing:
-            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'E.g. {"y": "y"}.')
+            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'Pass data={"y": "y"}.')
         truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
         return truths, {argument: trace[name]["value"] for name, argument in data.items()}
 
@@ -272,7 +343,8 @@ def _ranks(
     """Rank of each entry of a value among its draws, anywhere among those that equal it."""
     if draws.shape[1:] != value.shape or len(draws) < num_draws:
         need = f"at least {num_draws} draws of shape {value.shape}"
-        fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", "Put the draws on the first axis.")
+        cure = "Return at least as many draws as num_draws, on the first axis of each array."
+        fail(f"what fit returned for {name!r}", need, f"shape {draws.shape}", cure)
     thinned = draws[np.round(np.linspace(0, len(draws) - 1, num_draws)).astype(int)]
     below = (thinned < value).sum(axis=0) + ties.integers((thinned == value).sum(axis=0) + 1)
     return [(name if not at else f"{name}{list(at)}", int(below[at])) for at in np.ndindex(value.shape)]

@@ -37,21 +37,55 @@ __all__ = [
 
 
 class Score(NamedTuple):
-    """A mean over data and its standard error, both scalars."""
+    """A mean over data and its standard error: what the scores return.
+
+    Attributes
+    ----------
+    value, standard_error : Array ()
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> score = ngp.metrics.mae(jnp.zeros(2), jnp.array([1.0, 3.0]))
+    >>> float(score.value), float(score.standard_error)
+    (2.0, 1.0)
+    """
 
     value: Array
     standard_error: Array
 
 
 class Uniformity(NamedTuple):
-    """Largest distance of an empirical distribution function from the uniform one, and its p-value."""
+    """What `pit_uniformity` returns: the distance of values from the uniform distribution, and its p-value.
+
+    Attributes
+    ----------
+    distance, p_value : Array ()
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.pit_uniformity(jnp.array([0.25, 0.75])).distance)
+    0.25
+    """
 
     distance: Array
     p_value: Array
 
 
 def mean_log_density(log_density: ArrayLike) -> Score:
-    """Mean of ``log p(y_n | data)``, ``(N,)``; higher is better. ``-inf`` is kept, NaN refused.
+    """Score of whole predictive densities: the mean of ``log p(y_n | data)``, in nats per datum. Higher is better.
+
+    ``-inf`` is kept, NaN refused.
+
+    Parameters
+    ----------
+    log_density : array (N,)
+        Of `Prediction.log_density`.
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -71,22 +105,65 @@ def mean_log_density(log_density: ArrayLike) -> Score:
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Root of the mean squared error; its standard error by the delta method, ``se(mse) / (2 rmse)``."""
+    """Root of the mean squared error of point predictions.
+
+    Its standard error is ``se(mse) / (2 rmse)``, by the delta method.
+
+    Parameters
+    ----------
+    mean, y : array (N,)
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.rmse(jnp.zeros(2), jnp.array([3.0, -3.0])).value)
+    3.0
+    """
     mean, y = check_pair("mean", mean, "y", y)
     return root_mean_score(mean, y)
 
 
 def mae(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Mean absolute error."""
+    """Mean absolute error of point predictions.
+
+    Parameters
+    ----------
+    mean, y : array (N,)
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.mae(jnp.zeros(2), jnp.array([1.0, -3.0])).value)
+    2.0
+    """
     mean, y = check_pair("mean", mean, "y", y)
     return mean_score(jnp.abs(mean - y))
 
 
 def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
-    """Continuous ranked probability score of ``N(mean, scale^2)``; lower is better, in the units of ``y``.
+    """Score of a Gaussian prediction in the units of ``y``: the continuous ranked probability score. Lower is better.
 
     With ``z = (y - mean) / scale``: ``scale (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi))``
-    (Gneiting & Raftery 2007, equation 21). ``scale`` is a standard deviation, ``()`` or shaped like ``y``.
+    (Gneiting & Raftery 2007, equation 21).
+
+    Parameters
+    ----------
+    mean : array (N,)
+    scale : array () or (N,)
+        A standard deviation.
+    y : array (N,)
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -97,16 +174,32 @@ def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
 
 
 def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
-    """Continuous ranked probability score from ``S >= 2`` draws ``(S, N)``, unbiased in S; lower is better.
+    """Score of predictive draws in the units of ``y``: the continuous ranked probability score. Lower is better.
 
     ``mean_s |x_s - y| - sum_{s < t} |x_s - x_t| / (S (S - 1))``: the fair form (Ferro 2014), whose
     expectation is the score of the distribution that was drawn from. The double sum is
     ``sum_s (2 s - S - 1) x_(s)`` over sorted draws. A single datum's value can be negative.
+
+    Parameters
+    ----------
+    samples : array (S, N)
+        Two draws or more.
+    y : array (N,)
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.crps_samples(jnp.array([[0.0], [2.0]]), jnp.array([1.0])).value)
+    0.0
     """
     samples, y = check_samples(samples, y)
     count = samples.shape[0]
     if count < 2:
-        fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Draw more samples.")
+        fail("samples", "at least 2 draws on the first axis", f"shape {samples.shape}", "Take prediction.sample(1000).")
     weights = 2.0 * jnp.arange(1, count + 1, dtype=samples.dtype) - (count + 1)
     away = samples - y[None]  # the weights sum to zero: a common offset would only cost digits
     spread = einsum("s,s...->...", weights, jnp.sort(away, axis=0)) / (count * (count - 1))
@@ -114,27 +207,79 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
 
 
 def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score:
-    """Share of ``y`` inside ``[lower, upper]``; compare it with the intervals' nominal level."""
+    """Share of ``y`` inside ``[lower, upper]``: compare it with the intervals' nominal level.
+
+    Parameters
+    ----------
+    lower, upper, y : array (N,)
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.interval_coverage(jnp.zeros(4), jnp.ones(4), jnp.array([0.5, 0.9, 1.5, 0.1])).value)
+    0.75
+    """
     lower, y = check_pair("lower", lower, "y", y)
     upper, y = check_pair("upper", upper, "y", y)
     crossed = known(lower > upper)
     if crossed is not None and crossed.any():
         got = f"{int(crossed.sum())} of {crossed.size} greater"
-        fail("lower", "not greater than upper", got, "Exchange lower and upper.")
+        fail("lower", "not greater than upper", got, "Exchange the two: interval_coverage(upper, lower, y).")
     return share((lower <= y) & (y <= upper), y.dtype)
 
 
 def pit_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Array:
-    """Probability integral transform ``Phi((y - mean) / scale)``: uniform if the prediction is right."""
+    """Where data fall in a Gaussian prediction: ``Phi((y - mean) / scale)``, uniform if the prediction is right.
+
+    Parameters
+    ----------
+    mean : array (N,)
+    scale : array () or (N,)
+        A standard deviation.
+    y : array (N,)
+
+    Returns
+    -------
+    Array (N,)
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.metrics.pit_gaussian(jnp.zeros(2), 1.0, jnp.array([0.0, 1.0])).round(4).tolist()
+    [0.5, 0.8413]
+    """
     return norm.cdf(standardised(mean, scale, y)[0])
 
 
 def pit_samples(samples: ArrayLike, y: ArrayLike, key: Array | None = None) -> Array:
-    """Probability integral transform from draws ``(S, N)``: ``(#(x < y) + u (#(x = y) + 1)) / (S + 1)``.
+    """Where data fall among predictive draws: ``(#(x < y) + u (#(x = y) + 1)) / (S + 1)``, uniform if these are right.
 
     Without a key ``u`` is a half. For continuous data the values are then uniform on the ``S + 1`` mid-ranks if the
     prediction is right; those of counts and other data with ties gather in the middle, however right it is. With a key
     ``u`` is uniform, and the values are uniform for any data (the randomised transform, Czado, Gneiting & Held 2009).
+
+    Parameters
+    ----------
+    samples : array (S, N)
+    y : array (N,)
+    key : PRNG key, optional
+        Needed for counts and other data with ties.
+
+    Returns
+    -------
+    Array (N,)
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.metrics.pit_samples(jnp.array([[0.0], [1.0], [2.0]]), jnp.array([0.5])).tolist()
+    [0.375]
     """
     samples, y = check_samples(samples, y)
     within: Array | float = 0.5
@@ -145,11 +290,20 @@ def pit_samples(samples: ArrayLike, y: ArrayLike, key: Array | None = None) -> A
 
 
 def pit_uniformity(pit: ArrayLike) -> Uniformity:
-    """Kolmogorov-Smirnov distance of values ``(N,)`` from the uniform distribution, and its p-value.
+    """Whether PIT values could be uniform: their Kolmogorov-Smirnov distance from it, and its p-value.
 
     The p-value is ``2 sum_k (-1)^(k-1) exp(-2 k^2 t^2)`` at ``t = x + 1 / (6 sqrt(N)) + (x - 1) / (4 N)``,
     ``x = sqrt(N) D`` (Vrbik 2018): within 0.003 of the exact one from N = 10. Too *small* a distance
     is no evidence for the prediction either.
+
+    Parameters
+    ----------
+    pit : array (N,)
+        Of `pit_gaussian` or `pit_samples`.
+
+    Returns
+    -------
+    Uniformity
 
     Examples
     --------
@@ -170,7 +324,27 @@ def pit_uniformity(pit: ArrayLike) -> Uniformity:
 
 
 def calibration_curve(levels: ArrayLike, pit: ArrayLike) -> Array:
-    """Share of PIT values at or below each nominal level ``(L,)``: the levels themselves if all is right."""
+    """How often data fall below predicted quantiles: the share of PIT values at or below each nominal level.
+
+    It is the levels themselves if the prediction is right.
+
+    Parameters
+    ----------
+    levels : array (L,)
+        Between 0 and 1.
+    pit : array (N,)
+        Of `pit_gaussian` or `pit_samples`.
+
+    Returns
+    -------
+    Array (L,)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.metrics.calibration_curve(jnp.array([0.25, 0.5]), jnp.array([0.1, 0.2, 0.6, 0.9])).tolist()
+    [0.5, 0.5]
+    """
     levels, pit = check_probabilities("levels", levels), check_probabilities("pit", pit)
     if levels.ndim != 1:
         fail("levels", "of shape (L,)", f"shape {levels.shape}", "Pass jnp.linspace(0.05, 0.95, 19).")
@@ -179,27 +353,71 @@ def calibration_curve(levels: ArrayLike, pit: ArrayLike) -> Array:
 
 
 def calibration_error(levels: ArrayLike, pit: ArrayLike) -> Array:
-    """Expected calibration error of a regression: ``mean_l |share of PIT <= level_l  -  level_l|``.
+    """How wrong predicted quantiles are, in one number: ``mean_l |share of PIT <= level_l  -  level_l|``.
 
     Its expectation is not zero for a perfect prediction of finite data: about
     ``0.31 / sqrt(N)`` for levels spread over the unit interval.
+
+    Parameters
+    ----------
+    levels, pit
+        As in `calibration_curve`.
+
+    Returns
+    -------
+    Array ()
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.calibration_error(jnp.array([0.25, 0.5]), jnp.array([0.1, 0.2, 0.6, 0.9])))
+    0.125
     """
     levels = check_probabilities("levels", levels)
     return jnp.mean(jnp.abs(calibration_curve(levels, pit) - levels))
 
 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> Score:
-    """Share of right classes: the most probable of ``(N, C)``, or class 1 where ``(N,)`` exceeds a half."""
+    """Share of right classes: the most probable class, or class 1 where its probability exceeds a half.
+
+    Parameters
+    ----------
+    probabilities : array (N, C) or (N,)
+        Of all classes, or of class 1 of two.
+    labels : array (N,) of integers
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> float(ngp.metrics.accuracy(jnp.array([0.9, 0.2, 0.6, 0.4]), jnp.array([1, 0, 1, 1])).value)
+    0.75
+    """
     probabilities, labels = check_classes(probabilities, labels)
     return share(predicted_class(probabilities) == labels, probabilities.dtype)
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> Array:
-    """Expected calibration error of a classifier (Guo et al. 2017): ``sum_b n_b / N |share_b - mean_b|``.
+    """How wrong the probabilities of a classifier are, in one number: ``sum_b n_b / N |share_b - mean_b|``.
+
+    It is the expected calibration error of Guo et al. (2017).
 
     Over equally wide bins ``((b - 1) / bins, b / bins]`` of the probability. For ``(N, C)`` that is
     the probability of the most probable class, and the share that of right predictions; for
     ``(N,)`` it is the probability of class 1, and the share that of labels 1.
+
+    Parameters
+    ----------
+    probabilities, labels
+        As in `accuracy`.
+    bins : int
+
+    Returns
+    -------
+    Array ()
 
     Examples
     --------
@@ -315,7 +533,7 @@ def check_probabilities(argument: str, value: ArrayLike) -> Array:
     concrete = known(array)
     if concrete is not None and (concrete.min() < 0 or concrete.max() > 1):
         got = f"values from {concrete.min():.6g} to {concrete.max():.6g}"
-        fail(argument, "between 0 and 1", got, "Pass probabilities, not logits or percentages.")
+        fail(argument, "between 0 and 1", got, "Pass probabilities: jax.nn.sigmoid of logits, percentages / 100.")
     return array
 
 
@@ -335,8 +553,9 @@ def check_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, A
     concrete, rows = known(labels), known(probabilities.sum(-1)) if probabilities.ndim == 2 else None
     if concrete is not None and (concrete.min() < 0 or concrete.max() >= classes):
         got = f"labels from {concrete.min()} to {concrete.max()}"
-        fail("labels", f"between 0 and {classes - 1}", got, "Number the classes from 0.")
+        cure = "Number the classes 0, 1, ...: np.unique(labels, return_inverse=True)[1]."
+        fail("labels", f"between 0 and {classes - 1}", got, cure)
     if rows is not None and abs(rows - 1).max() > 1e-3:
         got = f"a row that sums to {rows[abs(rows - 1).argmax()]:.6g}"
-        fail("probabilities", "rows that sum to 1", got, "Pass probabilities, not logits.")
+        fail("probabilities", "rows that sum to 1", got, "Pass probabilities: jax.nn.softmax(logits).")
     return probabilities, labels

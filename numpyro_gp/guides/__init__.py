@@ -9,14 +9,16 @@ gives the sites that are not named to NumPyro's own autoguides. The functions he
 - latent inputs of each datum (`latent_inputs`): `free_latent`, `amortised` by a network (`encoder`, `flax_network`,
   `equinox_network`).
 
-- minibatches: `keyed_rows` draws the rows of every plate at the cost of the batch, in a guide of your own too;
-  `permuted_rows` hands out the parts of a random order, for epochs.
+For minibatches, `keyed_rows` draws the rows of every plate at the cost of the batch, in a guide of your own too;
+`permuted_rows` hands out the parts of a random order, for epochs.
 
-``natural=True`` stores natural parameters, which need `ngp.optim.natural_gradient`. A recipe of your own is any
-function ``recipe(name, prior)`` that declares its parameters with ``numpyro.param(f"{name}/...", start)`` and returns a
-belief (`ngp.beliefs`; a ``Delta`` is a point), or a NumPyro distribution for a site of another kind, as
-``{"noise": recipe}`` for a hyper-parameter; ``prior`` is the site's prior in the model, with ``event_shape``,
-``dtype`` and, for a process, the ``basis`` of its inducing inputs at the first call.
+``natural=True`` stores natural parameters, which need `ngp.optim.natural_gradient`.
+
+A recipe of your own is any function ``recipe(name, prior)``. It declares its parameters with
+``numpyro.param(f"{name}/...", start)`` and returns a belief (`ngp.beliefs`; a ``Delta`` is a point). For a site of
+another kind, as ``{"noise": recipe}`` for a hyper-parameter, it returns a NumPyro distribution. ``prior`` is the site's
+prior in the model: it has ``event_shape``, ``dtype`` and, for a process, the ``basis`` of its inducing inputs at the
+first call.
 """
 
 from numpyro_gp.guides.additive import block_diagonal, block_low_rank, structured

@@ -52,7 +52,7 @@ def _basis(name: str, prior: InducingPrior) -> AdditiveBasis:
 
 
 def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Mean field over components, full covariance within each: `BlockDiagonal`.
+    """Mean field over the components of an additive site, full covariance within each: `BlockDiagonal`.
 
     Parameters
     ----------
@@ -62,6 +62,16 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
         Standard deviation of the whitened values at the start; 1 is the prior.
     mean : array (M,), optional
         Whitened mean at the start; zero is the prior.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at an additive site.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.block_diagonal(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
     return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
@@ -107,7 +117,7 @@ def structured(
     curvature: ArrayLike = 1.0,
     mean: ArrayLike | None = None,
 ) -> Recipe:
-    """Precision ``I + W W^T``: `Structured`, which keeps the couplings between components.
+    """Couplings between the components of an additive site in few numbers: `Structured`, with precision ``I + W W^T``.
 
     ``W`` starts at small random numbers, or at ``W`` if it is given, or, with ``inputs``, at the best
     rank ``r`` part of ``A diag(lambda)^(1/2)`` at those inputs, which is where training leads.
@@ -115,7 +125,7 @@ def structured(
     Parameters
     ----------
     rank : int
-        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood is in reach.
+        Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood can be attained.
     natural : bool
         Take natural steps on the mean with `ngp.optim.natural_gradient`. ``W`` has ordinary gradients.
         The step ``rho S (A g - m)`` contracts only where ``S`` is about as small as the data make it
@@ -130,6 +140,16 @@ def structured(
         ``lambda`` at these inputs times N over their number: ``1 / noise`` for a Gaussian likelihood.
     mean : array (M,), optional
         Whitened mean at the start.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at an additive site.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.structured(rank=20)}   # for ngp.AutoGP(model, recipes)
     """
     start = _start_of_W(rank, W, inputs, curvature)
     return partial(_structured, start=start, natural=natural, mean=mean)
@@ -145,7 +165,29 @@ def block_low_rank(
     curvature: ArrayLike = 1.0,
     mean: ArrayLike | None = None,
 ) -> Recipe:
-    """Precision ``blockdiag(P_c P_c^T) + W W^T``: `BlockLowRank`. Arguments as of `structured` and `block_diagonal`."""
+    """Couplings between components beside a full covariance within each: `BlockLowRank`, for an additive site.
+
+    Its precision is ``blockdiag(P_c P_c^T) + W W^T``.
+
+    Parameters
+    ----------
+    rank : int
+        Number r of columns of W.
+    natural, W, inputs, curvature, mean
+        As in `structured`.
+    scale : float
+        As in `block_diagonal`.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at an additive site.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.block_low_rank(2)}   # for ngp.AutoGP(model, recipes)
+    """
     start_scale(scale)
     start = _start_of_W(rank, W, inputs, curvature)
     return partial(_block_low_rank, start=start, natural=natural, scale=scale, mean=mean)
@@ -155,7 +197,7 @@ def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvat
     """How W starts, as a function of the site's prior and a key."""
     check_count("rank", rank)
     if W is not None and inputs is not None:
-        fail("inputs", "left out where W is given", "both", "Pass one of them.")
+        fail("inputs", "left out where W is given", "both", "Pass W, or inputs from which it is made.")
     if W is not None:
         return partial(_given_start, W=W, rank=rank)
     if inputs is not None:

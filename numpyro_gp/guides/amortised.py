@@ -25,7 +25,7 @@ Data = Callable[..., tuple[Any, Any]]
 
 
 def amortised(network: Network | None = None, *, data: Data | None = None, start_log_scale: float = -3.0) -> Recipe:
-    """Latent inputs read off the data by a network (mathematics.md section 10.1).
+    """Latent inputs read off the data by a network, so that new rows need no parameters (mathematics.md section 10.1).
 
     Parameters
     ----------
@@ -37,16 +37,22 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
     start_log_scale : float
         Added to the network's log scale: ``q(w)`` starts narrow.
 
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at a `latent_inputs` site.
+
     Examples
     --------
-    >>> recipe = amortised(encoder((20, 20)))
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"w": ngp.guides.amortised(ngp.guides.encoder((20, 20)))}   # for ngp.AutoGP(model, recipes)
     """
     network = encoder() if network is None else network
     if not callable(network) or isinstance(network, type):
         cure = "Use ngp.guides.encoder(), flax_network(module), equinox_network(module) or a function."
         fail("network", "a function (name, inputs, outputs) -> (N, outputs)", f"{network!r:.60}", cure, TypeError)
     if data is not None and not callable(data):
-        fail("data", "a function of the model's arguments", f"{data!r:.60}", "E.g. lambda X, y: (X, y).", TypeError)
+        fail("data", "a function of the model's arguments", f"{data!r:.60}", "Pass lambda X, y: (X, y).", TypeError)
     return partial(_amortised, network=network, data=_first_two if data is None else data, shift=start_log_scale)
 
 
@@ -77,7 +83,28 @@ def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data, sh
 
 
 def encoder(hidden: Sequence[int] = (20, 20)) -> Network:
-    """A small network: tanh layers, each with a skip connection, and a linear layer that starts near zero."""
+    """The network that `amortised` has where none is given: tanh layers with skip connections, then a linear layer.
+
+    The linear layer starts near zero.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Widths of the tanh layers.
+
+    Returns
+    -------
+    callable
+        ``(name, inputs, outputs) -> (N, outputs)``, which declares its own parameters.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> network = ngp.guides.encoder((8,))
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     network("w", jnp.ones((5, 3)), 2).shape
+    (5, 2)
+    """
     return partial(_encoder, hidden=tuple(check_count("hidden", width) for width in hidden))
 
 
@@ -105,9 +132,27 @@ def _start_weights(key: Array, *, shape: tuple[int, int], scale: float, dtype: n
 
 
 def flax_network(module: object) -> Network:
-    """A flax (linen) module from ``(N, D + P)`` to ``(N, 2 dim)``, by ``numpyro.contrib.module.flax_module``."""
+    """A flax (linen) module as the network of `amortised`, by ``numpyro.contrib.module.flax_module``.
+
+    Parameters
+    ----------
+    module : flax.linen.Module
+        From ``(N, D + P)``, inputs and observations, to ``(N, 2 dim)``: location and log scale of the latent inputs.
+
+    Returns
+    -------
+    callable
+        ``(name, inputs, outputs) -> (N, outputs)``.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> def recipe(linen):   # flax is not among what this library needs
+    ...     return ngp.guides.amortised(ngp.guides.flax_network(linen.Dense(2)))
+    """
     if not (hasattr(module, "init") and hasattr(module, "apply")):
-        fail("module", "a flax.linen module", f"a {type(module).__name__}", "Pass Encoder(), an instance.", TypeError)
+        cure = "Pass an instance, such as Encoder()."
+        fail("module", "a flax.linen module", f"a {type(module).__name__}", cure, TypeError)
     return partial(_flax, module=module)
 
 
@@ -116,7 +161,25 @@ def _flax(name: str, inputs: Array, outputs: int, *, module: object) -> Array:  
 
 
 def equinox_network(module: object) -> Network:
-    """An equinox module from one ``(D + P,)`` row to ``(2 dim,)``, by ``numpyro.contrib.module.eqx_module``."""
+    """An equinox module as the network of `amortised`, by ``numpyro.contrib.module.eqx_module``.
+
+    Parameters
+    ----------
+    module : equinox.Module
+        From one row ``(D + P,)``, inputs and observations, to ``(2 dim,)``: location and log scale of the latent
+        inputs.
+
+    Returns
+    -------
+    callable
+        ``(name, inputs, outputs) -> (N, outputs)``.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> def recipe(eqx, key):   # equinox is not among what this library needs
+    ...     return ngp.guides.amortised(ngp.guides.equinox_network(eqx.nn.MLP(3, 2, 20, 2, key=key)))
+    """
     if not callable(module) or isinstance(module, type):
         fail("module", "an equinox module", f"{module!r:.60}", "Pass an instance, such as eqx.nn.MLP(...).", TypeError)
     return partial(_equinox, module=module)

@@ -88,7 +88,7 @@ def decoupled(
     scale: float = 0.1,
     train_inputs: bool = False,
 ) -> Recipe:
-    """Separate bases of mean and covariance: `Decoupled` (mathematics.md section 4.2).
+    """More points for the mean than for the covariance: `Decoupled`. Prefer `orthogonal` (mathematics.md section 4.2).
 
     Parameters
     ----------
@@ -102,6 +102,16 @@ def decoupled(
         ``B`` starts at ``scale^2 I``; at zero its gradient vanishes.
     train_inputs : bool
         Whether ``Z_alpha`` is a parameter.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.decoupled(np.linspace(0.0, 1.0, 100)[:, None])}   # for ngp.AutoGP(model, recipes)
     """
     if natural:
         required = "False for decoupled(): its mean and covariance have no natural parameters of their own"
@@ -125,11 +135,26 @@ def hybrid(
     scale: float = 1.0,
     train_inputs: bool = False,
 ) -> Recipe:
-    """A coupled belief and further mean points, in unorthogonalised coordinates: `Hybrid` (mathematics.md section 4.3).
+    """The family of `orthogonal` in other coordinates, which train more slowly: `Hybrid` (mathematics.md section 4.3).
 
-    Parameters as in `orthogonal`. ``natural=True`` steps naturally in ``(m, S)`` for the ``a`` of the moment: at
+    ``natural=True`` takes natural steps in ``(m, S)`` for the current ``a``: at
     fixed ``a`` the mean of ``v`` is ``m`` plus a constant, and a shift leaves the natural step as it is. ``a`` itself
     is a plain parameter.
+
+    Parameters
+    ----------
+    Z_gamma, columns, natural, scale, train_inputs
+        As in `orthogonal`.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.hybrid(np.linspace(0.0, 1.0, 100)[:, None])}   # for ngp.AutoGP(model, recipes)
     """
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     return partial(_hybrid, mean=mean, beta=coupled(natural=natural, scale=scale))
@@ -153,7 +178,7 @@ def orthogonal(
     scale: float = 1.0,
     start: Orthogonal | None = None,
 ) -> Recipe:
-    """A coupled belief with further, orthogonalised mean points: `Orthogonal` (mathematics.md section 4.4).
+    """For many data: a coupled belief with more points for the mean, `Orthogonal` (mathematics.md section 4.4).
 
     Parameters
     ----------
@@ -188,6 +213,11 @@ def orthogonal(
     start : Orthogonal, optional
         Belief to start from, such as that of `ngp.beliefs.orthogonal_optimum`; instead of ``scale``.
 
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
     Examples
     --------
     >>> import jax, numpyro, optax, numpyro_gp as ngp
@@ -211,7 +241,8 @@ def orthogonal(
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     beta = coupled(natural=natural, scale=scale) if start is None else partial(_beta_from, start=start, natural=natural)
     if start is not None and start.a.shape[-1] != (count := len(mean.points)):
-        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", "Use the same.")
+        cure = "Pass the rows of its Z_gamma."
+        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
     route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
     if gamma != "adaptive":
         route = partial(route, kind=gamma, step=gamma_step)
@@ -259,7 +290,7 @@ def natural_coefficients(a: Array, kind: str, step: float, eps: float | None, me
     See mathematics.md section 4.5.
 
     The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
-    NumPyro's particles, for example), so the backward rule has ``Q`` for the kernel of the moment and keeps
+    NumPyro's particles, for example), so the backward rule has ``Q`` for the current kernel and keeps
     ``c`` out of it: a loss twice as large takes a step twice as long, as for every other natural parameter.
     The first ``members`` axes of ``a`` are those over which the methods of the belief are mapped: each has its own.
     """
@@ -290,7 +321,8 @@ def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: b
     """Parameters of ``(m, C)`` that start at those of a belief."""
     mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
     if mean.shape != prior.shape():
-        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", "Use the same site.")
+        cure = "Pass a belief of the same site."
+        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", cure)
     if not natural:
         center = member_param(f"{name}/mean", prior, mean)
         return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))

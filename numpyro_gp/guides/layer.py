@@ -17,7 +17,7 @@ from numpyro_gp.sites import InducingPrior
 def decoupled_layer(
     Z_mean: ArrayLike, mean: str = "gpcent", covariance: str = "gp", *, scale: float = 1.0, train_inputs: bool = True
 ) -> Recipe:
-    """Mean on ``Z_mean``, covariance on the site's inducing inputs: `DecoupledLayer`, for any layer of a deep model.
+    """A layer of a deep model with points of its own for the mean: `DecoupledLayer`.
 
     Parameters
     ----------
@@ -31,10 +31,16 @@ def decoupled_layer(
     train_inputs : bool
         Whether ``Z_mean`` is a parameter.
 
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
     Examples
     --------
-    >>> import numpy as np
-    >>> recipe = decoupled_layer(np.linspace(0.0, 1.0, 20)[:, None], scale=0.01)
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> Z_mean = np.linspace(0.0, 1.0, 20)[:, None]
+    >>> recipes = {"f": ngp.guides.decoupled_layer(Z_mean, scale=0.01)}   # for ngp.AutoGP(model, recipes)
     """
     points = check_points("Z_mean", Z_mean)
     check_choice("mean", mean, ("gpcent", "gp", "cb"))

@@ -54,7 +54,7 @@ def identity_factor(shape: Shape, scale: float, dtype: np.dtype) -> Array:
 
 
 def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Full covariance over the site's inducing values: `Coupled` (mathematics.md section 3).
+    """The usual recipe: a full covariance over the site's inducing values, `Coupled` (mathematics.md section 3).
 
     Parameters
     ----------
@@ -64,6 +64,16 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
         Standard deviation of the whitened values at the start; 1 is the prior, small values suit inner layers.
     mean : array, optional
         Whitened mean at the start; zero is the prior.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`. It is the default of `gp` sites.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.coupled(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
     return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
@@ -88,7 +98,8 @@ def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array
         return jnp.zeros(prior.shape(), prior.dtype)
     start = jnp.asarray(mean, prior.dtype)
     if start.shape not in (prior.event_shape, prior.shape()):
-        fail(f"mean of the recipe for {name!r}", f"of shape {prior.shape()}", f"shape {start.shape}", "One a site.")
+        cure = f"Pass jnp.zeros({tuple(prior.shape())}), or give each site a recipe of its own."
+        fail(f"mean of the recipe for {name!r}", f"of shape {prior.shape()}", f"shape {start.shape}", cure)
     return jnp.broadcast_to(start, prior.shape())
 
 
@@ -107,7 +118,25 @@ def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: Arr
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:
-    """Independent whitened inducing values: `MeanField`. ``scale`` and ``mean`` are where they start."""
+    """Independent whitened inducing values, for very many of them: `MeanField`.
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation of the whitened values at the start; 1 is the prior.
+    mean : array, optional
+        Whitened mean at the start; zero is the prior.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"f": ngp.guides.mean_field(scale=0.1)}   # for ngp.AutoGP(model, recipes)
+    """
     start_scale(scale)
     return partial(_mean_field, scale=scale, mean=mean)
 
@@ -119,7 +148,25 @@ def _mean_field(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLik
 
 
 def free_latent(*, scale: float = 0.1) -> Recipe:
-    """A free Normal for the latent inputs of each datum: `latent_inputs` sites, inside their plate."""
+    """A free Normal for the latent inputs of each datum: what `latent_inputs` sites get where nothing is said.
+
+    It stands inside their plate. New rows have no parameters, and are drawn from the prior.
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation at the start.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at a `latent_inputs` site.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> recipes = {"w": ngp.guides.free_latent(scale=0.01)}   # for ngp.AutoGP(model, recipes)
+    """
     start_scale(scale)
     return partial(_free_latent, scale=scale)
 
@@ -150,7 +197,7 @@ def check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
         return {}
     if not isinstance(recipes, Mapping):
         got = f"a {type(recipes).__name__}"
-        fail("recipes", "a dictionary from site names to recipes", got, 'E.g. {"f": coupled()}.', TypeError)
+        fail("recipes", "a dictionary from site names to recipes", got, 'Pass {"f": ngp.guides.coupled()}.', TypeError)
     for name, recipe in recipes.items():
         if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
             cure = "Call the factory: ngp.guides.coupled()."

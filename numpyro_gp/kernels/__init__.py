@@ -1,4 +1,9 @@
-"""Covariance functions: immutable pytrees with ``matrix(X1, X2)`` and ``diagonal(X)``."""
+"""Covariance functions: immutable pytrees with ``matrix(X1, X2)`` and ``diagonal(X)``.
+
+Take `Matern52` where nothing is known, `RBF` where the function is very smooth, `Periodic` times one of them where it
+repeats, `Linear` beside one of them for a trend. Kernels add, multiply and read chosen columns: ``k1 + k2``,
+``k1 * k2``, ``2.0 * k``, ``k.on([0, 2])``. Hyper-parameters are plain arrays: sample them in the model.
+"""
 
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.batch import stack

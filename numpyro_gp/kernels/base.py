@@ -19,7 +19,7 @@ from numpyro_gp.linalg import matmul
 
 
 class Kernel(abc.ABC):
-    """A covariance function ``k(x, y)``.
+    """Base class of kernels: covariance functions ``k(x, y)``, with sums, products and chosen columns.
 
     ``matrix`` and ``diagonal`` check their inputs and call the three hooks a subclass fills:
     ``_cross(X1, X2)``, ``_diagonal(X)`` and, where it can do better than the default,
@@ -124,7 +124,19 @@ def _is_number(value: object) -> TypeGuard[ArrayLike]:
 
 @value_type()
 class Sum(Kernel):
-    """``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds."""
+    """A sum of two independent functions, ``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds.
+
+    Parameters
+    ----------
+    first, second : Kernel or callable
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> trend_and_wave = ngp.kernels.Linear(0.5) + ngp.kernels.Periodic(1.0, 1.0, 12.0)
+    >>> trend_and_wave.diagonal(jnp.array([[0.0], [2.0]])).tolist()
+    [1.0, 3.0]
+    """
 
     first: KernelField
     second: KernelField
@@ -144,7 +156,21 @@ class Sum(Kernel):
 
 @value_type()
 class Product(Kernel):
-    """``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds."""
+    """An effect of one kernel that another one modulates, ``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds.
+
+    Of kernels on different columns it is an interaction: a function of all their columns together.
+
+    Parameters
+    ----------
+    first, second : Kernel or callable
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> interaction = ngp.kernels.RBF(2.0, 1.0).on(0) * ngp.kernels.RBF(1.5, 1.0).on(1)
+    >>> interaction.diagonal(jnp.zeros((1, 2))).tolist()
+    [3.0]
+    """
 
     first: KernelField
     second: KernelField
@@ -164,7 +190,19 @@ class Product(Kernel):
 
 @value_type()
 class Scaled(Kernel):
-    """``c k(x, y)`` with a positive scalar ``c``: what ``c * k`` builds."""
+    """A kernel with more or less variance, ``c k(x, y)`` with a positive scalar ``c``: what ``c * k`` builds.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+    factor : positive scalar
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> (3.0 * ngp.kernels.RBF(2.0, 1.0)).diagonal(jnp.zeros((1, 1))).tolist()
+    [6.0]
+    """
 
     kernel: KernelField
     factor: ArrayField
@@ -184,7 +222,21 @@ class Scaled(Kernel):
 
 @value_type(static=("dims",))
 class Active(Kernel):
-    """A kernel that reads only some columns of its inputs: what ``kernel.on(dims)`` builds."""
+    """A kernel that reads only some columns of its inputs: what ``kernel.on(dims)`` builds.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+    dims : int or sequence of ints
+        Columns, in the order in which the kernel reads them.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> second = ngp.kernels.Linear(1.0).on(1)
+    >>> second.diagonal(jnp.array([[5.0, 2.0, 7.0]])).tolist()
+    [4.0]
+    """
 
     kernel: KernelField
     dims: Converted[tuple[int, ...], int | Sequence[int] | np.ndarray]
@@ -196,7 +248,7 @@ class Active(Kernel):
             fail("dims", "an int or a sequence of ints", repr(self.dims), "Pass kernel.on([0, 2]).", TypeError)
         checked = tuple(check_count("dims", dim, minimum=0) for dim in dims)
         if not checked or len(set(checked)) < len(checked):
-            fail("dims", "one or more different columns", repr(self.dims), "Name each column once.")
+            fail("dims", "one or more different columns", repr(self.dims), "Name each column once: kernel.on([0, 2]).")
         store(self, kernel=as_kernel(self.kernel), dims=checked)
 
     def of_columns(self, columns: tuple[int, ...]) -> tuple[int, ...]:
@@ -223,7 +275,21 @@ class Active(Kernel):
 
 @value_type()
 class FunctionKernel(Kernel):
-    """Any callable ``k(X1, X2) -> (N1, N2)`` as a kernel; its diagonal is taken point by point."""
+    """A function of your own as a kernel: any callable ``k(X1, X2) -> (N1, N2)``. Its diagonal is taken point by point.
+
+    `as_kernel` makes one, and so does every function of this library that takes a kernel.
+
+    Parameters
+    ----------
+    function : callable
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.FunctionKernel(lambda X1, X2: jnp.minimum(X1, X2.T))   # Brownian motion
+    >>> kernel.matrix(jnp.array([[1.0], [2.0]])).tolist()
+    [[1.0, 1.0], [1.0, 2.0]]
+    """
 
     function: KernelLike
 
@@ -245,7 +311,16 @@ class FunctionKernel(Kernel):
 
 
 def as_kernel(kernel: KernelLike) -> Kernel:
-    """Return a :class:`Kernel` as it is, and wrap any other callable ``k(X1, X2) -> (N1, N2)``.
+    """Turn what a user passed into a `Kernel`: a kernel stays as it is, any other callable ``k(X1, X2)`` is wrapped.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+        A callable takes ``(N1, D)`` and ``(N2, D)`` and returns ``(N1, N2)``.
+
+    Returns
+    -------
+    Kernel
 
     Raises
     ------
@@ -265,7 +340,7 @@ def as_kernel(kernel: KernelLike) -> Kernel:
         cure = f"Pass a value, such as {kernel.__name__}(...)."
         fail("kernel", "a kernel or a function k(X1, X2)", f"the class {kernel.__name__}", cure, TypeError)
     if not callable(kernel):
-        cure = "Pass e.g. numpyro_gp.kernels.RBF(1.0, 1.0)."
+        cure = "Pass ngp.kernels.RBF(1.0, 1.0)."
         fail("kernel", "a kernel or a function k(X1, X2)", f"a {type(kernel).__name__}", cure, TypeError)
     return FunctionKernel(kernel)
 
@@ -276,8 +351,12 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
-        cure = "Map over a batch of values with jax.vmap."
-        fail(argument, required, f"shape {array.shape}", cure)
+        fail(
+            argument,
+            required,
+            f"shape {array.shape}",
+            "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap.",
+        )
     return array
 
 

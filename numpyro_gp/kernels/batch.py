@@ -29,11 +29,21 @@ MADE_OF: dict[type, tuple[str, ...]] = {
 
 
 def stack(kernels: Sequence[KernelLike]) -> Kernel:
-    """A batch of kernels: the kernel whose leaves have one entry for each of them on their first axis.
+    """A batch of kernels, one for each output or each member of a plate: its leaves have one entry per kernel.
 
     The same value as ``jax.vmap`` of a constructor over arrays of hyper-parameters makes. A process `gp` takes one for
     ``outputs=P`` with kernels of their own, and in plates one for their members. A class of your own needs a field
     ``variance``, a scalar of a single kernel, by whose axes a batch is known.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        Of one form: the same class, with hyper-parameters of the same shapes.
+
+    Returns
+    -------
+    Kernel
+        The leaves have the axis of the batch on their left.
 
     Examples
     --------
@@ -44,9 +54,8 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     ((2,), [[1.0], [2.0]])
     """
     if not isinstance(kernels, (list, tuple)) or not kernels:
-        fail(
-            "kernels", "a list of kernels", f"{kernels!r:.60}", "E.g. stack([RBF(1.0, 0.5), RBF(2.0, 0.1)]).", TypeError
-        )
+        cure = "Pass stack([RBF(1.0, 0.5), RBF(2.0, 0.1)])."
+        fail("kernels", "a list of kernels", f"{kernels!r:.60}", cure, TypeError)
     parts = [as_kernel(kernel) for kernel in kernels]
     like = _described(parts[0])
     for number, part in enumerate(parts[1:], start=1):
@@ -59,7 +68,7 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     if batch_shape(batch)[:1] != (len(parts),) and not isinstance(parts[0], FunctionKernel):
         required = "of classes with a field variance, a scalar, by whose axes a batch is known"
-        fail("kernels", required, like, "Add the field to your class.", TypeError)
+        fail("kernels", required, like, "Add the field variance to your class.", TypeError)
     return batch
 
 

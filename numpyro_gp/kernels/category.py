@@ -12,7 +12,7 @@ from numpyro_gp.kernels.nonstationary import Coregion
 
 @value_type()
 class ZeroMeanCategory(Kernel):
-    r"""Independent levels, given that their average under ``probabilities`` is zero.
+    """The effect of a category around its average: independent levels whose average under ``probabilities`` is zero.
 
     ``k0(i, j) = variance * (delta_ij - p_i p_j / sum_l p_l^2)``: what `ZeroMean` is for numbers
     (mathematics.md section 2.5), with the frequencies ``p`` of the categories as the measure.
@@ -38,11 +38,13 @@ class ZeroMeanCategory(Kernel):
     def __post_init__(self) -> None:
         weights = check_positive("probabilities", self.probabilities)
         if weights.ndim != 1 or weights.shape[0] < 2:
-            fail("probabilities", "of shape (C,) for two or more categories", f"shape {weights.shape}", "One a level.")
+            cure = "Pass one probability for each level, such as jnp.full(C, 1 / C)."
+            fail("probabilities", "of shape (C,) for two or more categories", f"shape {weights.shape}", cure)
 
         def check(values: np.ndarray) -> None:
             if abs(float(total := values.sum()) - 1) > 1e-4:
-                fail("probabilities", "a distribution that sums to 1", f"a sum of {total:.6g}", "Divide by the sum.")
+                cure = "Divide by the sum: probabilities / probabilities.sum()."
+                fail("probabilities", "a distribution that sums to 1", f"a sum of {total:.6g}", cure)
 
         when_known(check, weights)
         store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)

@@ -40,7 +40,7 @@ Features = Callable[[Array], Blocks]
 
 @singledispatch
 def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:  # noqa: ARG001
-    """Features of a kernel: functions ``psi`` with ``k(x, y) = E mean_g sum_r psi_gr(x) psi_gr(y)``.
+    """Features of a kernel, from which function draws are made: ``k(x, y) = E mean_g sum_r psi_gr(x) psi_gr(y)``.
 
     A kernel of your own gets functions that one can keep (`Posterior.functions`) by registering its features:
     ``@ngp.kernels.features.register``, on a function of these four arguments.
@@ -60,6 +60,14 @@ def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) 
     jax.tree_util.Partial
         ``X -> blocks``, a tuple of arrays ``(N, G, R)`` whose inner products add up; ``(N, 1, R)`` is exact. It is a
         pytree, and pickles. None for a kernel without features.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.array([[0.0], [1.0]])
+    >>> (block,) = ngp.kernels.features(ngp.kernels.Linear(2.0), jax.random.key(0), 1, X)(X)
+    >>> (block[:, 0] @ block[:, 0].T).round(4).tolist()   # a linear kernel has one feature, exactly
+    [[0.0, 0.0], [0.0, 2.0]]
     """
     return None
 

@@ -38,7 +38,12 @@ def _interior(breaks: ArrayLike | None, like: Array) -> Float[Array, " B"]:
 
 @value_type()
 class Uniform:
-    """The uniform probability measure on ``[low, high]``, each a scalar or ``(D,)``.
+    """Inputs that are spread evenly: the uniform probability measure on ``[low, high]``, for `ZeroMean` kernels.
+
+    Parameters
+    ----------
+    low, high
+        Scalars or ``(D,)``: the ends of the interval in each column.
 
     Examples
     --------
@@ -82,7 +87,12 @@ class Uniform:
 
 @value_type()
 class Gaussian:
-    """The normal probability measure ``N(mean, sd^2)``, each a scalar or ``(D,)``.
+    """Inputs that are normally distributed: the probability measure ``N(mean, sd^2)``, for `ZeroMean` kernels.
+
+    Parameters
+    ----------
+    mean, sd
+        Scalars or ``(D,)``: mean and standard deviation in each column.
 
     Examples
     --------

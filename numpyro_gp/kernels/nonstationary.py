@@ -24,9 +24,18 @@ from numpyro_gp.kernels.stationary import constant_like, safe_root
 
 @value_type(static=("per_column",))
 class Linear(Kernel):
-    """``sum_d variance_d x_d y_d``: straight lines through the origin.
+    """Straight lines through the origin, ``k(x, y) = sum_d variance_d x_d y_d``: Bayesian linear regression.
 
-    ``variance`` is a positive scalar or ``(D,)``: the prior variance of each slope.
+    Parameters
+    ----------
+    variance
+        Positive scalar or ``(D,)``: the prior variance of each slope.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Linear(jnp.array([1.0, 0.5])).matrix(jnp.array([[1.0, 2.0]])).tolist()
+    [[3.0]]
     """
 
     variance: ArrayField
@@ -46,7 +55,7 @@ class Linear(Kernel):
 
 @value_type(static=("degree",))
 class Polynomial(Kernel):
-    """``(sum_d variance_d x_d y_d + offset)^degree``.
+    """Polynomials of a given degree: ``k(x, y) = (sum_d variance_d x_d y_d + offset)^degree``.
 
     Parameters
     ----------
@@ -56,6 +65,12 @@ class Polynomial(Kernel):
         Scalar, zero or positive; zero leaves the terms of the full degree alone.
     degree
         A positive Python int, part of the structure.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Polynomial(1.0, 1.0, degree=3).matrix(jnp.array([[1.0]])).tolist()
+    [[8.0]]
     """
 
     variance: ArrayField
@@ -75,7 +90,19 @@ class Polynomial(Kernel):
 
 @value_type()
 class Constant(Kernel):
-    """``variance`` for every pair: one unknown level, the same everywhere."""
+    """One unknown level, the same everywhere: ``variance`` for every pair.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Constant(2.0).matrix(jnp.zeros((2, 1))).tolist()
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
 
     variance: ArrayField
 
@@ -133,10 +160,10 @@ _arc_2.defjvps(lambda change, _, cosine: 4 * _arc_1(cosine) * change)
 
 @value_type(static=("order",))
 class ArcCosine(Kernel):
-    """Arc-cosine kernel of an infinitely wide network with one hidden layer (Cho and Saul 2009, eq. 3).
+    """Functions of an infinitely wide neural network with one hidden layer: the arc-cosine kernel (Cho and Saul 2009).
 
     ``variance / pi * (|x| |y|)^order * J_order(angle)`` with ``|x|^2 = sum_d weight_variance_d
-    x_d^2 + bias_variance`` and ``angle`` that between ``x`` and ``y`` in the same inner product.
+    x_d^2 + bias_variance`` and ``angle`` that between ``x`` and ``y`` in the same inner product (their equation 3).
 
     Parameters
     ----------
@@ -148,6 +175,12 @@ class ArcCosine(Kernel):
         Positive scalar (zero would leave the angle at the origin undefined).
     order
         0 (steps), 1 (rectified linear) or 2 (rectified quadratic), part of the structure.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.ArcCosine(1.0).diagonal(jnp.array([[0.0], [2.0]])).round(4).tolist()
+    [1.0, 5.0]
     """
 
     variance: ArrayField
@@ -157,7 +190,7 @@ class ArcCosine(Kernel):
 
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
-            fail("order", "0, 1 or 2", repr(self.order), "Use 1 for rectified linear units.")
+            fail("order", "0, 1 or 2", repr(self.order), "Pass order=1 for rectified linear units.")
         store(
             self,
             variance=positive_scalar("variance", self.variance),
@@ -182,9 +215,14 @@ class ArcCosine(Kernel):
 
 @value_type()
 class CategoryDelta(Kernel):
-    """``variance`` where all columns of two points are equal, else 0: independent levels of a category.
+    """Independent levels of a category: ``variance`` where all columns of two points are equal, else 0.
 
     The inputs hold category codes as floating point numbers, which must be equal exactly.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar, the prior variance of each level.
 
     Examples
     --------
@@ -208,7 +246,7 @@ class CategoryDelta(Kernel):
 
 @value_type()
 class Coregion(Kernel):
-    """``B[i, j]`` with ``B = weights weights^T + diag(diagonal)`` for category codes ``i``, ``j``.
+    """Correlated levels of a category, or outputs that share functions: ``B = weights weights^T + diag(diagonal)``.
 
     The input is one column of codes 0, 1, …, C-1 as floating point numbers; choose it with
     ``.on(column)``. A code out of range, or between two codes, is an error where it is known and

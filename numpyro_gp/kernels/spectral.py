@@ -13,10 +13,10 @@ from numpyro_gp.kernels.stationary import _centre, constant_like, squared_distan
 
 @value_type()
 class SpectralMixture(Kernel):
-    """Spectral mixture kernel (Wilson and Adams 2013, eq. 12).
+    """Quasi-periodic functions whose frequencies are learned: the spectral mixture kernel (Wilson and Adams 2013).
 
     ``k(x, y) = sum_q weights_q prod_d exp(-2 pi^2 t_d^2 scales_qd^2) cos(2 pi t_d means_qd)`` with
-    ``t = x - y``: the spectral density is a mixture of Gaussians with those means and scales.
+    ``t = x - y`` (their equation 12): the spectral density is a mixture of Gaussians with those means and scales.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ class SpectralMixture(Kernel):
                 required = f"of shape ({weights.shape[0]}, D), one row for each weight"
                 fail(argument, required, f"shape {array.shape}", f"For one input dimension pass {argument}[:, None].")
         if means.shape != scales.shape:
-            fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass one for each frequency.")
+            cure = "Pass jnp.ones_like(means)."
+            fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", cure)
         store(self, weights=weights, means=means, scales=scales)
 
     def _require_columns(self, X: Float[Array, "N D"]) -> None:

@@ -163,7 +163,10 @@ def constant_like(variance: Float[Array, ""], X: Float[Array, "N D"], *others: A
 
 @value_type()
 class RBF(_Stationary):
-    """Squared exponential kernel ``variance * exp(-r^2 / 2)``, ``r^2 = sum_d ((x_d - y_d) / lengthscale_d)^2``.
+    """Very smooth functions: the squared exponential kernel ``variance * exp(-r^2 / 2)``.
+
+    Here ``r^2 = sum_d ((x_d - y_d) / lengthscale_d)^2``, as in the Matérn kernels below. Where data are less smooth,
+    `Matern52` is the safer default.
 
     Parameters
     ----------
@@ -190,7 +193,19 @@ class RBF(_Stationary):
 
 @value_type()
 class Matern12(_Stationary):
-    """Exponential kernel ``variance * exp(-r)``: rough functions. Parameters as in :class:`RBF`."""
+    """Rough, continuous functions: the exponential kernel ``variance * exp(-r)``, with ``r`` as in `RBF`.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As in `RBF`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Matern12(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
+    [[1.0, 0.3679]]
+    """
 
     variance: ArrayField
     lengthscale: ArrayField
@@ -202,7 +217,19 @@ class Matern12(_Stationary):
 
 @value_type()
 class Matern32(_Stationary):
-    """``variance * (1 + z) exp(-z)``, ``z = sqrt(3) r``: once differentiable. Parameters as in :class:`RBF`."""
+    """Functions with one derivative: ``variance * (1 + z) exp(-z)`` with ``z = sqrt(3) r`` and ``r`` as in `RBF`.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As in `RBF`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Matern32(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
+    [[1.0, 0.4834]]
+    """
 
     variance: ArrayField
     lengthscale: ArrayField
@@ -214,7 +241,21 @@ class Matern32(_Stationary):
 
 @value_type()
 class Matern52(_Stationary):
-    """``variance * (1 + z + z^2/3) exp(-z)``, ``z = sqrt(5) r``: twice differentiable. Parameters: :class:`RBF`."""
+    """Functions with two derivatives, the usual default: ``variance * (1 + z + z^2/3) exp(-z)`` with ``z = sqrt(5) r``.
+
+    Here ``r`` is the distance in lengthscales, as in `RBF`.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As in `RBF`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Matern52(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
+    [[1.0, 0.524]]
+    """
 
     variance: ArrayField
     lengthscale: ArrayField
@@ -226,10 +267,22 @@ class Matern52(_Stationary):
 
 @value_type()
 class RationalQuadratic(_Stationary):
-    """``variance * (1 + r^2 / (2 alpha))^-alpha``: a mixture of RBF kernels over lengthscales.
+    """Smooth functions on several lengthscales at once: ``variance * (1 + r^2 / (2 alpha))^-alpha``.
 
-    ``alpha`` is a positive scalar; the RBF kernel is its limit at infinity. The other parameters
-    are as in :class:`RBF`.
+    It is a mixture of `RBF` kernels over lengthscales, and the RBF kernel is its limit at infinite ``alpha``.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As in `RBF`.
+    alpha
+        Positive scalar: the smaller, the wider the range of lengthscales.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.RationalQuadratic(1.0, 1.0, 1.0).matrix(jnp.array([[0.0]]), jnp.array([[2.0]])).round(4).tolist()
+    [[0.3333]]
     """
 
     variance: ArrayField
@@ -247,9 +300,9 @@ class RationalQuadratic(_Stationary):
 
 @value_type()
 class Periodic(_Stationary):
-    """``variance * exp(-2 sum_d sin^2(pi (x_d - y_d) / period_d) / lengthscale_d^2)``.
+    """Functions that repeat: ``variance * exp(-2 sum_d sin^2(pi (x_d - y_d) / period_d) / lengthscale_d^2)``.
 
-    The form of Rasmussen and Williams (2006, eq. 4.31): an RBF kernel of the points
+    The form of Rasmussen and Williams (2006, equation 4.31): an RBF kernel of the points
     ``(cos, sin)(2 pi x / period)`` on the unit circle, whose lengthscale has no unit. GPflow and
     PyMC write ``1/2`` for the ``2``: their lengthscale is half of this one.
 
@@ -259,6 +312,13 @@ class Periodic(_Stationary):
         Positive scalar.
     lengthscale, period
         Positive scalars or ``(D,)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> year = ngp.kernels.Periodic(1.0, 1.0, 12.0)
+    >>> year.matrix(jnp.array([[0.0]]), jnp.array([[6.0], [12.0]])).round(4).tolist()
+    [[0.1353, 1.0]]
     """
 
     variance: ArrayField
@@ -285,7 +345,7 @@ class Periodic(_Stationary):
 
 @value_type()
 class Cosine(Kernel):
-    """``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``: one plane wave, of rank two.
+    """One plane wave: ``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``, of rank two.
 
     Parameters
     ----------
@@ -293,6 +353,12 @@ class Cosine(Kernel):
         Positive scalar.
     lengthscale
         Positive scalar or ``(D,)``: the wavelength along each input.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.kernels.Cosine(1.0, 4.0).matrix(jnp.array([[0.0]]), jnp.array([[2.0], [4.0]])).round(4).tolist()
+    [[-1.0, 1.0]]
     """
 
     variance: ArrayField

@@ -135,7 +135,7 @@ def _gaussian_deviations(
 
 @value_type()
 class ZeroMean(Kernel):
-    r"""A kernel whose functions integrate to zero under a probability measure (Durrande et al. 2013).
+    """An effect around its average: a kernel whose functions integrate to zero under a measure (Durrande et al. 2013).
 
     In one dimension, for the base kernel ``variance * kappa(x, y)`` and the measure ``nu``,
 
@@ -181,7 +181,7 @@ class ZeroMean(Kernel):
             fail("measure", "Uniform(low, high) or Gaussian(mean, sd)", got, "Pass Uniform(0.0, 1.0).", TypeError)
         if isinstance(self.measure, Gaussian) and type(self.kernel) is not RBF:
             got = f"Gaussian with {type(self.kernel).__name__}"
-            fail("measure", "Uniform for Matern kernels", got, "Gaussian goes with RBF only.", TypeError)
+            fail("measure", "Uniform for Matern kernels", got, "Use Uniform(low, high), or an RBF kernel.", TypeError)
 
     def factors(self, columns: int) -> tuple["ZeroMean", ...]:
         """The one-dimensional kernels of unit variance whose product, times ``variance``, is this kernel."""

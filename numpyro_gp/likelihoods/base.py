@@ -36,12 +36,19 @@ class Latent(NamedTuple):
 
 
 class Likelihood(abc.ABC):
-    """``p(y | f)`` of one datum, with its Gaussian expectations. A value: an immutable pytree.
+    """Base class of likelihoods ``p(y | f)`` of one datum, with their Gaussian expectations: an immutable pytree.
 
     With one latent function ``mean`` and ``variance`` have the batch shape; with ``C`` of them they have
     shape ``(..., C)``, and ``covariance (..., C, C)`` says how the functions are correlated at a datum
     (None: independent). Subclasses give the hooks ``_expected``, ``_predictive``, ``_mean`` and
-    ``_variance``, which see arrays of one dtype that are already broadcast.
+    ``_variance``, which see arrays of one dtype that are already broadcast. ``models/own_likelihood.py`` writes one.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> poisson = ngp.likelihoods.Poisson()
+    >>> isinstance(poisson, ngp.likelihoods.Likelihood), poisson.num_latent
+    (True, 1)
     """
 
     @property
@@ -121,7 +128,7 @@ class Likelihood(abc.ABC):
             return Latent(mean, variance)
         covariance = jnp.asarray(covariance, dtype)
         if covariance.shape[-2:] != (count, count):
-            cure = "It is the covariance of the latent functions at one datum, not between data."
+            cure = "Pass the covariance of the latent functions at each datum, not between data."
             fail("covariance", f"of shape (..., {count}, {count})", f"shape {covariance.shape}", cure)
         batch = np.broadcast_shapes(mean.shape[:-1], covariance.shape[:-2])
         mean, variance = (jnp.broadcast_to(part, (*batch, count)) for part in (mean, variance))
@@ -186,11 +193,25 @@ def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
 
 @value_type(static=("num_latent_functions", "separate"))
 class CallableLikelihood(Likelihood):
-    """Any function from latent values to a NumPyro distribution; expectations by quadrature. See `as_likelihood`.
+    """A likelihood of your own, made of any function from latent values to a NumPyro distribution: see `as_likelihood`.
 
-    Gauss-Hermite with 20 nodes for each of up to three latent functions (their product, turned by the Cholesky
-    factor of the covariance), 1024 quasi-random points beyond. Likelihoods much narrower than the latent
-    standard deviation need the composite rule of the built-in ones: here their error is not controlled.
+    Expectations are by Gauss-Hermite quadrature with 20 nodes for each of up to three latent functions (their product,
+    turned by the Cholesky factor of the covariance), 1024 quasi-random points beyond. Likelihoods much narrower than
+    the latent standard deviation need the composite rule of the built-in ones: here their error is not controlled.
+
+    Parameters
+    ----------
+    function : callable
+    num_latent_functions : int
+    separate : bool
+        Whether the function takes one argument per latent function, or all on the last axis of one.
+
+    Examples
+    --------
+    >>> import numpyro.distributions as dist, numpyro_gp as ngp
+    >>> laplace = ngp.likelihoods.as_likelihood(lambda f: dist.Laplace(f, 0.5))
+    >>> type(laplace).__name__, round(float(laplace.log_prob(0.0, 0.0)), 4)
+    ('CallableLikelihood', 0.0)
     """
 
     function: Closure
@@ -212,7 +233,7 @@ class CallableLikelihood(Likelihood):
             what = f"a {type(found).__name__}"
             fail("likelihood", "a callable that returns a NumPyro distribution", what, cure, TypeError)
         if found.event_shape != ():
-            cure = "Each datum has one target; do not call to_event."
+            cure = "Return one target for each datum, without to_event."
             required = "a callable that returns a distribution of scalars"
             fail("likelihood", required, f"one of event shape {found.event_shape}", cure)
         return found
@@ -288,7 +309,7 @@ class CallableLikelihood(Likelihood):
 
 
 def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent: int | None = None) -> Likelihood:
-    """A `Likelihood` as it is, or any callable ``f -> numpyro Distribution`` made into one by quadrature.
+    """A likelihood of your own: any callable ``f -> numpyro Distribution`` becomes a `Likelihood`, by quadrature.
 
     Parameters
     ----------
@@ -297,6 +318,10 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
         functions it takes either one argument for each, ``lambda f, g: ...``, or all on the last axis of one.
     num_latent : int, optional
         Number of latent functions; None counts the arguments of the callable.
+
+    Returns
+    -------
+    Likelihood
 
     Raises
     ------
@@ -321,7 +346,7 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
     if isinstance(obj, type) and issubclass(obj, Likelihood):
         fail("likelihood", "an instance", f"the class {obj.__name__}", f"Call it: {obj.__name__}(...).", TypeError)
     if isinstance(obj, dist.Distribution) or not callable(obj):
-        cure = "Pass for example likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
+        cure = "Pass likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
         what = f"a {type(obj).__name__}"
         fail("likelihood", "a Likelihood or a callable f -> numpyro Distribution", what, cure, TypeError)
     needed = _required_arguments(obj)

@@ -31,11 +31,15 @@ def label_log_prob(link: str, f: Array, sign: Array) -> Array:
 
 @value_type(static=("link",))
 class Bernoulli(Likelihood):
-    """Labels 0 or 1 with ``p(y = 1) = sigmoid(f)`` (``"logit"``) or ``ndtr(f)`` (``"probit"``).
+    """Labels 0 or 1, binary classification: ``p(y = 1) = sigmoid(f)`` (``"logit"``) or ``ndtr(f)`` (``"probit"``).
 
     ``E log p`` by 20-node Gauss-Hermite of a log probability: its error is below 1e-6 for a latent variance
     up to 3, about 3e-4 at 10 and 6e-3 at 30. The predictive probability is ``ndtr(mu / sqrt(1 + s))`` for
     probit and by the composite rule for logit, good to 1e-9 at any variance.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}
 
     Examples
     --------
@@ -94,11 +98,24 @@ def interval_log_prob(f: Array, lower: Array, upper: Array, scale: Array) -> Arr
 
 @value_type()
 class Ordinal(Likelihood):
-    """Ordered labels ``0 ... K``: ``y = k`` where ``f + scale * noise`` falls between cutpoints ``k - 1`` and ``k``.
+    """Ordered labels such as ratings, from 0 to ``K``: the label counts the cutpoints below ``f + scale * noise``.
 
-    ``cutpoints (K,)``, or ``(..., K)`` for one set at each datum, increase; ``scale`` is the standard deviation
-    of the probit noise. The predictive mass is closed: the same interval with noise variance
+    The noise is standard normal. The predictive mass is closed: the same interval with noise variance
     ``scale^2 + s``. ``predictive_mean`` is the mean *label*; `probabilities` gives every class.
+
+    Parameters
+    ----------
+    cutpoints : array (K,) or (..., K)
+        Increasing; with axes on the left one set per datum.
+    scale : array
+        Standard deviation of the noise, positive.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> rating = ngp.likelihoods.Ordinal(jnp.array([-1.0, 1.0]))
+    >>> rating.probabilities(0.0, 0.0).round(4).tolist()
+    [0.1587, 0.6827, 0.1587]
     """
 
     cutpoints: ArrayLike
@@ -107,12 +124,12 @@ class Ordinal(Likelihood):
     def __post_init__(self) -> None:
         cutpoints = check_floating("cutpoints", self.cutpoints)
         if cutpoints.ndim == 0 or cutpoints.shape[-1] < 1:
-            cure = "One cutpoint separates two classes."
+            cure = "Pass at least one cutpoint, which separates two classes: jnp.array([0.0])."
             fail("cutpoints", "an array of shape (..., K) with K >= 1", f"shape {cutpoints.shape}", cure)
 
         def check(values: np.ndarray) -> None:
             if not np.all(np.diff(values, axis=-1) > 0):
-                cure = "Sort them, or sample them with an OrderedTransform."
+                cure = "Sort them, or sample them with numpyro.distributions.transforms.OrderedTransform."
                 fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
 
         when_known(check, cutpoints)

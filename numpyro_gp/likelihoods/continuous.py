@@ -42,7 +42,13 @@ def check_positive_targets(y: ArrayLike) -> None:
 
 @value_type()
 class Gaussian(Likelihood):
-    """``y ~ N(f, scale^2)``; everything in closed form. ``scale`` is a standard deviation.
+    """Gaussian noise of *standard deviation* ``scale``: ``y ~ N(f, scale^2)``, everything in closed form.
+
+    Parameters
+    ----------
+    scale : array
+        Standard deviation of the noise, positive: a scalar, or one value per datum.
+        `numpyro_gp.gp_regression` takes its square, ``noise_variance``.
 
     Examples
     --------
@@ -76,12 +82,19 @@ class Gaussian(Likelihood):
 
 @value_type()
 class HeteroscedasticGaussian(Likelihood):
-    """``y ~ N(f, exp(g))`` for two latent functions ``(f, g)``: ``g`` is the log noise *variance*.
+    """Noise that varies with the inputs: ``y ~ N(f, exp(g))`` for two latent functions, ``g`` the log noise *variance*.
 
     With ``c = cov(f, g)`` at the datum, the tilt by ``exp(-g)`` moves ``f`` by ``-c``:
     ``E log p = -[log 2 pi + mu_g + exp(-mu_g + s_g / 2) ((y - mu_f + c)^2 + s_f)] / 2``.
     The exponential overflows in float32 where ``-mu_g + s_g / 2 > 88``: start ``g`` with a small variance.
     The predictive density is one composite quadrature over ``g``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> noisy = ngp.likelihoods.HeteroscedasticGaussian()
+    >>> round(float(noisy.predictive_variance(jnp.zeros(2), jnp.array([1.0, 0.0]))), 4)   # 1 + exp(0)
+    2.0
     """
 
     @property
@@ -137,10 +150,23 @@ def student_t_log_prob(f: Array, y: Array, df: Array, scale: Array) -> Array:
 
 @value_type()
 class StudentT(Likelihood):
-    """``y ~ f + scale * t_df``, robust to outliers; by the composite rule around ``y``.
+    """Data with outliers: ``y ~ f + scale * t_df``. Expectations are by the composite rule around ``y``.
 
     ``scale`` is the scale of Student's t; its standard deviation is ``scale sqrt(df / (df - 2))``. The
     predictive variance is infinite for ``df <= 2``, and it and the mean do not exist (NaN) for ``df <= 1``.
+
+    Parameters
+    ----------
+    df : array
+        Degrees of freedom, positive: 4 is usual.
+    scale : array
+        Positive: a scalar, or one value per datum.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.StudentT(4.0, 1.0).predictive_variance(0.0, 1.0)), 4)   # 1 + 4 / (4 - 2)
+    3.0
     """
 
     df: ArrayLike
@@ -190,10 +216,21 @@ def gamma_expected(mean: Array, variance: Array, y: Array, shape: Array) -> Arra
 
 @value_type()
 class Gamma(Likelihood):
-    """Positive ``y`` with the given ``shape`` and scale ``exp(f)``: mean ``shape exp(f)``.
+    """Positive, skewed data such as durations or costs: Gamma with the given ``shape`` and scale ``exp(f)``.
 
     ``E log p = -a mu - log Gamma(a) + (a - 1) log y - y exp(-mu + s / 2)``. The exponential is infinite only
     where its value leaves the range of the dtype (``s / 2 - mu > 88`` in float32): start with small variances.
+
+    Parameters
+    ----------
+    shape : array
+        ``a``, positive: a scalar, or one value per datum.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Gamma(2.0).predictive_mean(0.0, 1.0)), 4)   # 2 exp(1/2)
+    3.2974
     """
 
     shape: ArrayLike
@@ -228,7 +265,14 @@ class Gamma(Likelihood):
 
 @value_type()
 class Exponential(Likelihood):
-    """Positive ``y`` with an exponential distribution of mean ``exp(f)``: `Gamma` with ``shape = 1``."""
+    """Waiting times: positive ``y``, exponential with mean ``exp(f)``. It is `Gamma` with ``shape = 1``.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Exponential().predictive_mean(0.0, 1.0)), 4)   # exp(1/2)
+    1.6487
+    """
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Exponential with rate ``exp(-f)``."""
@@ -276,10 +320,22 @@ def likeliest_share(y: Array, concentration: Array) -> Array:
 
 @value_type(static=("link",))
 class Beta(Likelihood):
-    """Proportions ``0 < y < 1``: ``y ~ Beta(m k, (1 - m) k)`` with concentration ``k``.
+    """Proportions between 0 and 1: ``y ~ Beta(m k, (1 - m) k)`` with mean ``m`` and concentration ``k``.
 
     The mean ``m`` is ``sigmoid(f)`` (``link="logit"``) or ``ndtr(f)`` (``"probit"``); the variance of ``y``
     given ``f`` is ``m (1 - m) / (1 + k)``. Expectations by the composite rule around the link of ``y``.
+
+    Parameters
+    ----------
+    concentration : array
+        ``k``, positive: a scalar, or one value per datum.
+    link : {"logit", "probit"}
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.Beta(10.0).predictive_mean(0.0, 1.0)), 4)
+    0.5
     """
 
     concentration: ArrayLike

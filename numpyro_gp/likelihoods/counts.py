@@ -25,7 +25,7 @@ def poisson_log_prob(f: Array, y: Array) -> Array:
 
 @value_type()
 class Poisson(Likelihood):
-    """Counts with rate ``exp(f)``: ``E log p = y mu - exp(mu + s / 2) - log y!``.
+    """Counts with rate ``exp(f)``: ``E log p = y mu - exp(mu + s / 2) - log y!``, in closed form.
 
     The exponential is infinite only where its value leaves the range of the dtype (``mu + s / 2 > 88`` in
     float32): start with small variances. The predictive mass is by the composite rule around ``log y``.
@@ -73,10 +73,21 @@ def _largest(y: Array, r: Array) -> Array:
 
 @value_type()
 class NegativeBinomial(Likelihood):
-    """Over-dispersed counts with mean ``exp(f)`` and size ``r``: variance ``exp(f) + exp(2 f) / r`` given ``f``.
+    """Over-dispersed counts: mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r`` given ``f``.
 
     ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``; the predictive
     mass by the composite rule.
+
+    Parameters
+    ----------
+    r : array
+        Size, positive: a scalar, or one value per datum. Counts are Poisson as it grows.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> round(float(ngp.likelihoods.NegativeBinomial(5.0).predictive_mean(0.0, 1.0)), 4)   # exp(1/2)
+    1.6487
     """
 
     r: ArrayLike

@@ -46,7 +46,7 @@ def plot_effects(
     columns: int = 4,
     **kwargs: object,
 ) -> "Figure":
-    """One figure of an additive model: main effects with credible bands and rugs, interactions, Sobol indices.
+    """Show an additive model in one figure: main effects with credible bands and rugs, interactions, Sobol indices.
 
     Parameters
     ----------
@@ -81,6 +81,20 @@ def plot_effects(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> figure = ngp.plot_effects(posterior, jax.random.key(1), X, names=["age", "dose"], grid=10, num_samples=20)
+    >>> type(figure).__name__
+    'Figure'
     """
     data = np.asarray(check_points("X", X))
     _labels(design, names, data.shape[1])
@@ -140,7 +154,7 @@ def _labels(design: Design | None, names: Sequence[str] | None, count: int) -> l
         return [one.name for one in design.inputs]
     labels = [f"x{d}" for d in range(count)] if names is None else list(names)
     if len(labels) != count:
-        fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design= or all names.")
+        fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design=, or all names.")
     return labels
 
 

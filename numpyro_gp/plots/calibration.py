@@ -25,7 +25,7 @@ def calibration(
     title: str = "Calibration of the predictions",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Reliability: how often data fall below the predicted quantiles, against how often they should.
+    """Draw whether predictions are calibrated: how often data fall below their quantiles, and how often they should.
 
     On the diagonal the predictions are right; an S that is flat in the middle (data too often far out) is
     overconfident. The grey band holds 95% of the curves of perfectly calibrated predictions of as many data
@@ -37,6 +37,17 @@ def calibration(
         Predictions, with their data ``y``; or PIT values (`ngp.metrics.pit_samples`).
     y : array (N,), optional
         Data, needed where a `Prediction` is given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ax = ngp.plots.calibration({"SVI": np.random.default_rng(0).uniform(size=50)})
+    >>> type(ax).__name__
+    'Axes'
     """
     ax = axes_of(ax)
     several: dict[str, Prediction | ArrayLike] = named(predictions, "predictions")
@@ -57,7 +68,7 @@ def calibration(
 def ranks(
     calibration: Calibration, site: str | None = None, *, bins: int = 8, title: str = "", ax: "Axes | None" = None
 ) -> "Axes":
-    """Histogram of the ranks that `ngp.diagnose.sbc` found, over a band in which calibrated bars stay.
+    """Draw what `ngp.diagnose.sbc` found: a histogram of the ranks, over a band in which calibrated bars stay.
 
     A hill in the middle: the posterior is too wide. A valley: too narrow. A slope: it is biased to one side. The
     grey band holds each bar with probability 0.99 if the ranks are uniform (binomial).
@@ -68,6 +79,18 @@ def ranks(
     site : str, optional
         The hyper-parameter; may be left out where there is one.
     bins : int
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> found = ngp.diagnose.Calibration({"noise": np.arange(64)}, {"noise": 0.9}, 63)
+    >>> ax = ngp.plots.ranks(found)
+    >>> type(ax).__name__
+    'Axes'
     """
     found = getattr(calibration, "ranks", None)
     if not isinstance(found, Mapping) or not found:
@@ -95,7 +118,8 @@ def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> 
         pit = vector(f"predictions[{name!r}]", prediction)
         if pit.min() < 0 or pit.max() > 1:
             got = f"values from {pit.min():.3g} to {pit.max():.3g}"
-            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, "See ngp.metrics.pit_samples.")
+            cure = "Pass ngp.metrics.pit_samples(samples, y)."
+            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, cure)
         return pit
     if y is None:
         fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")

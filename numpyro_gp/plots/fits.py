@@ -21,7 +21,7 @@ def convergence(
     ylabel: str = "loss (minus the bound) [nats]",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Loss of every step (faint) and its running median (strong).
+    """Draw whether a fit has converged: the loss of every step (faint) and its running median (strong).
 
     Parameters
     ----------
@@ -29,16 +29,27 @@ def convergence(
     window : int, optional
         Steps in the running median; 1/50 of the run by default.
 
+    Returns
+    -------
+    matplotlib.axes.Axes
+
     Notes
     -----
     The vertical axis shows the last 95% of each run: the first steps would squash the rest.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ax = ngp.plots.convergence(np.exp(-np.arange(200) / 50.0))
+    >>> type(ax).__name__
+    'Axes'
     """
     ax = axes_of(ax)
     limits = []
     for number, (name, run) in enumerate(named(losses, "losses").items()):
         loss = np.asarray(run, float)
         if loss.ndim != 1 or loss.size < 2:
-            fail(f"losses[{name!r}]", "of shape (steps,), two or more", f"{loss.shape}", "Pass result.losses.")
+            fail(f"losses[{name!r}]", "of shape (steps,), two or more", f"shape {loss.shape}", "Pass result.losses.")
         size = min(window or max(1, loss.size // 50), loss.size)
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(loss, size), axis=1)
         steps, style = np.arange(1, loss.size + 1), look(number)
@@ -63,7 +74,7 @@ def particles(
     title: str = "Spread of the particles",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Where particles stand, one row for each quantity, against draws of a sampler.
+    """Draw whether particles have collapsed: one row for each quantity, against draws of a sampler.
 
     Every row is shifted by the mean of the reference and divided by its standard deviation (without one, by those of
     the particles), so that all quantities share one axis without units. Particles inside much less than
@@ -75,6 +86,18 @@ def particles(
         Particles.
     reference : dict by name of arrays (S',), optional
         Draws of the same quantities, of NUTS for instance.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> draws = np.random.default_rng(0).normal(size=200)
+    >>> ax = ngp.plots.particles({"noise": draws[:10]}, {"noise": draws})
+    >>> type(ax).__name__
+    'Axes'
     """
     ax, values = axes_of(ax), named(values, "values")
     for number, (name, raw) in enumerate(values.items()):

@@ -29,7 +29,7 @@ def function(
     ylabel: str = "output y",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """A function of one input: its mean, a band for the function, a wider one for new data, and the data.
+    """Draw a function of one input: its mean, a band for the function, a wider one for new data, and the data.
 
     Parameters
     ----------
@@ -51,6 +51,14 @@ def function(
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X, draws = np.linspace(0.0, 1.0, 20)[:, None], np.random.default_rng(0).normal(size=(30, 20))
+    >>> ax = ngp.plots.function(X, draws, xlabel="time [h]", ylabel="temperature [K]")
+    >>> type(ax).__name__
+    'Axes'
     """
     ax = axes_of(ax)
     x = column("X", X)
@@ -90,7 +98,7 @@ def layers(
     xlabel: str = "input x",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """How a deep model propagates one input: each layer's output as a function of ``x``, stacked upwards.
+    """Draw how a deep model propagates one input: each layer's output as a function of ``x``, stacked upwards.
 
     Every layer is drawn in its own strip, scaled to the strip: its mean, a 90% band and a few draws. A strip
     whose draws jump together is a fold; a strip that is flat has lost the input.
@@ -103,6 +111,18 @@ def layers(
     names : sequence of str, optional
     draws : int
         Draws shown as thin lines.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X, draws = np.linspace(0.0, 1.0, 20)[:, None], np.random.default_rng(0).normal(size=(6, 20))
+    >>> ax = ngp.plots.layers(X, [draws, draws**2])
+    >>> type(ax).__name__
+    'Axes'
     """
     ax = axes_of(ax)
     x = column("X", X)

@@ -29,7 +29,7 @@ def hyperparameters(
     xlabel: str = "",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The posterior of one hyper-parameter under several engines, side by side.
+    """Draw the posterior of one hyper-parameter under several engines, side by side.
 
     Each engine has a row: its density, the 95% interval as a thin and the 50% interval as a thick bar, the mean
     as a marker. Densities are scaled to their rows: compare the bars. Fewer than 200 draws (particles)
@@ -48,6 +48,17 @@ def hyperparameters(
         Its density is drawn in grey as the last row.
     key : PRNG key, optional
         Needed where a variational `Posterior` draws its values.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> ax = ngp.plots.hyperparameters({"NUTS": np.random.default_rng(0).gamma(4.0, size=300)}, "lengthscale")
+    >>> type(ax).__name__
+    'Axes'
     """
     if not isinstance(posteriors, Mapping) or not posteriors:
         cure = 'Pass {"SVI": posterior, ...}.'
@@ -82,7 +93,7 @@ def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Arr
         values = posterior.samples
     else:
         if key is None:
-            fail("key", "one JAX random key", "None", f"{name!r} draws its values: pass jax.random.key(0).", TypeError)
+            fail("key", "one JAX random key", "None", f"Pass key=jax.random.key(0) to draw {name!r}.", TypeError)
         keys = jax.random.split(key, DRAWS)
         values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(keys)
     if site not in values:

@@ -15,7 +15,26 @@ if TYPE_CHECKING:
 
 
 def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":
-    """Value of a scalar site over the steps, one line for each particle; returns the axes."""
+    """Draw whether particles have settled: a scalar site over the steps, one line for each particle.
+
+    Parameters
+    ----------
+    paths : Paths
+        Of `particle_paths`.
+    site : str
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> paths = ngp.stein.Paths(jnp.arange(3), {"noise": jnp.ones((3, 5))}, jnp.ones(2), None)
+    >>> len(ngp.stein.plot_paths(paths, "noise").lines)
+    5
+    """
     values = np.asarray(_site(paths.particles, site, 2))
     ax = axes_of(ax)
     ax.plot(np.asarray(paths.steps), values, color=COLOURS[0], alpha=0.5, linewidth=1)
@@ -28,10 +47,30 @@ def plot_spread(
     references: Mapping[str, Mapping[str, ArrayLike]] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Particles of a scalar site as marks on a row, over rows of reference draws; returns the axes.
+    """Draw whether particles are as wide as the posterior: marks of a scalar site, over rows of reference draws.
 
-    ``references`` maps a label, such as "NUTS", to a dictionary of draws with the draws first. Each
-    reference row shows its median, its middle 50% (thick) and its middle 90% (thin).
+    Each reference row shows its median, its middle 50% (thick) and its middle 90% (thin).
+
+    Parameters
+    ----------
+    particles : dict
+        Site names to values ``(n, ...)``.
+    site : str
+    references : dict, optional
+        A label, such as "NUTS", to a dictionary of draws with the draws first.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> draws = np.random.default_rng(0).normal(size=100)
+    >>> ax = ngp.stein.plot_spread({"noise": draws[:8]}, "noise", {"NUTS": {"noise": draws}})
+    >>> type(ax).__name__
+    'Axes'
     """
     values = np.asarray(_site(particles, site, 1))
     ax, rows = axes_of(ax), [f"{len(values)} particles"]
@@ -48,7 +87,7 @@ def plot_spread(
 
 def _site(values: Mapping[str, ArrayLike], site: str, axes: int) -> ArrayLike:
     if site not in values:
-        fail("site", f"one of {sorted(values)}", repr(site), "Name a latent site.")
+        fail("site", f"one of {sorted(values)}", repr(site), "Pass the name of a latent site: 'noise'.")
     if np.ndim(values[site]) != axes:
         cure = "Pass one coordinate: {site: values[site][..., 0]}."
         fail("site", "a scalar site", f"values of shape {np.shape(values[site])}", cure)

@@ -27,7 +27,7 @@ def axes_of(ax: "Axes | None") -> "Axes":
     if ax is None:
         return plt.figure(figsize=(6.0, 3.6), layout="constrained").subplots()
     if not hasattr(ax, "fill_between"):
-        fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "E.g. fig, ax = plt.subplots().", TypeError)
+        fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "Make one with fig, ax = plt.subplots().", TypeError)
     return ax
 
 
@@ -56,7 +56,7 @@ def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value
     """One value, or several by name."""
     if isinstance(values, Mapping):
         if not values:
-            fail(argument, "a dictionary with an entry or more", "an empty one", 'E.g. {"SVI": ...}.')
+            fail(argument, "a dictionary with an entry or more", "an empty one", 'Pass {"SVI": ...}.')
         return dict(values)
     return {"": values}
 
@@ -72,7 +72,7 @@ def column(argument: str, X: ArrayLike) -> np.ndarray:
     if x.ndim == 2 and x.shape[1] == 1:
         x = x[:, 0]
     if x.ndim != 1 or not x.size:
-        fail(argument, "of shape (N, 1) or (N,)", f"shape {x.shape}", "Pass one input column, e.g. X[:, :1].")
+        fail(argument, "of shape (N, 1) or (N,)", f"shape {x.shape}", "Pass one input column: X[:, :1].")
     return x
 
 
@@ -80,7 +80,8 @@ def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     """A vector with one entry for each input."""
     array = _floats(argument, value)
     if array.shape != (size,):
-        fail(argument, f"of shape ({size},), one value for each input", f"shape {array.shape}", "Check the inputs.")
+        cure = "Pass a value for each row."
+        fail(argument, f"of shape ({size},), one value for each input", f"shape {array.shape}", cure)
     return array
 
 
@@ -89,7 +90,8 @@ def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     array = _floats(argument, value)
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] != size:
-        fail(argument, f"of shape (S, {size}), draws on the first axis", f"shape {array.shape}", "Transpose it?")
+        cure = "Put the draws on the first axis, draws.T if they are on the last."
+        fail(argument, f"of shape (S, {size}), draws on the first axis", f"shape {array.shape}", cure)
     return array
 
 
@@ -97,7 +99,7 @@ def vector(argument: str, value: ArrayLike) -> np.ndarray:
     """Draws of one number."""
     array = _floats(argument, value)
     if array.ndim != 1 or not array.size:
-        cure = "Pass one entry of a vector at a time, e.g. draws[:, 0]."
+        cure = "Pass one entry at a time: draws[:, 0]."
         fail(argument, "of shape (S,), one number for each draw", f"shape {array.shape}", cure)
     return array
 

@@ -68,7 +68,7 @@ def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
     if inputs.ndim not in {2, 2 + members, 3 + members} or (is_own and inputs.shape[0] != len(functions)):
         of_each = "..., N, D" if members else "N, D"
         required = f"of shape (N, D), or ({len(functions)}, {of_each}) with inputs for each function"
-        fail("X", required, f"shape {inputs.shape}", "Reshape the rows to (N, D), and the values back.")
+        fail("X", required, f"shape {inputs.shape}", "Reshape the rows: f(X.reshape(-1, D)), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
     together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
     return _evaluated(functions.draws, inputs, method=method, together=together, is_own=is_own)

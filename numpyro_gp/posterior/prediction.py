@@ -21,7 +21,7 @@ ROWS_TOGETHER = 2**16
 
 
 class Prediction:
-    """Mixture over S posterior draws (mathematics.md section 11.1).
+    """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
     Attributes
     ----------
@@ -33,6 +33,18 @@ class Prediction:
         Number S of draws in the mixture.
     likelihood : Likelihood
         The likelihood, its parameters with the draws on the first axis.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 2))})
+    >>> prediction = posterior.predict(jax.random.key(0), jnp.zeros((4, 1)))
+    >>> prediction.mean.shape, prediction.log_density(jnp.zeros(4)).shape, prediction.quantiles([0.05, 0.95]).shape
+    ((4,), (4,), (2, 4))
     """
 
     def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:
@@ -63,7 +75,8 @@ class Prediction:
             cure = "Pass y[:, 0] for a column."
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
-            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows that are missing.")
+            cure = "Leave out rows that lack a target."
+            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", cure)
         if not isinstance(self.likelihood, CallableLikelihood):  # the support of these may be another at each draw
             self.likelihood.check_targets(data)
         return data
@@ -100,7 +113,7 @@ class Prediction:
         probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
         given = known(levels)
         if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
-            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "E.g. [0.05, 0.5, 0.95].")
+            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
         if isinstance(self.likelihood, Gaussian):
             rows = self._reduce(partial(_gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)

@@ -122,7 +122,7 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
 def of_particles(svgd: Any, params_or_state: object) -> StoredDraws:
     """The particles of an engine, with the parameters of the model that they share."""
     if not hasattr(svgd, "particles"):
-        got, cure = f"a {type(svgd).__name__}", "Pass the engine, then result.params."
+        got, cure = f"a {type(svgd).__name__}", "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
         fail("svgd", "the ngp.stein.SVGD object that was run", got, cure, TypeError)
     particles = svgd.particles(params_or_state)
     for site, values in particles.items():
@@ -141,9 +141,10 @@ def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws
         fail("mcmc", "made of arrays with the draws on the first axis", f"{wrong}", cure, TypeError)
     sizes = {name: jnp.shape(leaf)[0] for name, leaf in samples.items()}
     if 0 in sizes.values():
-        fail("mcmc", "a finished run with draws", f"draws by site {sizes}", "Keep one draw or more.")
+        fail("mcmc", "a finished run with draws", f"draws by site {sizes}", "Run mcmc with num_samples=1 or more.")
     if len(set(sizes.values())) != 1:
-        fail("mcmc", "draws with one common first axis", f"{sizes}", "Stack the chains: group_by_chain=False.")
+        cure = "Stack the chains: get_samples(group_by_chain=False)."
+        fail("mcmc", "draws with one common first axis", f"{sizes}", cure)
     return StoredDraws(jax.tree.map(jnp.asarray, dict(samples)), dict(params))
 
 

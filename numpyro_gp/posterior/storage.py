@@ -21,7 +21,8 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
     """Write named arrays by group; ``notes`` is anything that JSON can hold. Never leaves half a file."""
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
-        fail("path", "a file in a folder that exists", repr(str(target)), "Create the folder first.")
+        cure = "Create the folder first: os.makedirs(folder)."
+        fail("path", "a file in a folder that exists", repr(str(target)), cure)
     entries: dict[str, np.ndarray] = {}
     description: list[Any] = []
     sequences: list[Any] = []
@@ -44,7 +45,8 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
         fail("path", "a file written by Posterior.save", f"{str(path)!r} ({error})", "Check the path.")
     if header.get("format") != FORMAT:
-        fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", "Save the posterior again.")
+        cure = "Save it again: posterior.save(path)."
+        fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", cure)
     groups: dict[str, dict[str, Any]] = {}
     for (keys, dtype), array in zip(header["arrays"], arrays, strict=True):
         at: dict[str, Any] = groups

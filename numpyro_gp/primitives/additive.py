@@ -22,7 +22,27 @@ from numpyro_gp.primitives.process import GaussianProcess
 
 @value_type(static=("name", "outputs", "columns", "plates"))
 class AdditiveGP(GaussianProcess):
-    """A sum of Gaussian processes in a model: called, the predictor, and each component."""
+    """A sum of Gaussian processes in a model: call it for the sum, or ask for each component.
+
+    `additive_gp` returns it. It is a `GaussianProcess`: ``f(X)`` is the sum, with the attributes documented there.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the components, in order.
+    name, process, basis, mean, columns, jitter, plates
+        As of `GaussianProcess`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 3)[:, None] * jnp.ones((1, 2))
+    >>> kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.RBF(1.0, 0.5).on(1)}
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = ngp.additive_gp("f", kernels, {"a": X, "b": X})
+    >>> sorted(f.components(X)), f.component_covariance(X).shape
+    (['a', 'b'], (3, 2, 2))
+    """
 
     process: AbstractBelief | Point
     basis: Any
@@ -74,7 +94,7 @@ def additive_gp(
     mean: MeanLike = None,
     jitter: float | None = None,
 ) -> AdditiveGP:
-    """Open one sample site for ``f(x) = sum_c f_c(x)`` with independent priors on named components.
+    """Declare a sum of Gaussian processes ``f(x) = sum_c f_c(x)`` with named components: a generalised additive model.
 
     The site holds the whitened inducing values of all components, stacked in the order of ``kernels``
     (mathematics.md section 6.1). Interactions are components whose kernel is a product.

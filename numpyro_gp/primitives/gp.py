@@ -26,7 +26,7 @@ def _bases(kernel: Kernel, points: Array, outputs: int | None, jitter: float | N
     own, sets = batch_shape(kernel), points.shape[:-2]
     if own and sets and not (fits(own, sets) or fits(sets, own)):
         required = f"of shape (M, D), shared, or ({', '.join(map(str, own))}, M, D), as the batch of kernels"
-        cure = "Axes on the left of the points are those of plates, then that of outputs."
+        cure = "Put the axes of plates on the left of the points, then that of outputs, or share the points."
         fail("inducing", required, f"shape {points.shape}", cure)
     lead = np.broadcast_shapes(own, sets)
     basis: AbstractBasis = _build(kernel, points, jitter)
@@ -41,7 +41,7 @@ def _of_outputs(basis: AbstractBasis, lead: Shape, outputs: int, is_batch: bool)
         return BatchBasis(basis)
     if lead[-1] != 1:
         axis = f"the {'batch of kernels' if is_batch else 'inducing inputs'} has a leading axis of {lead[-1]}"
-        cure = "Leading axes are those of plates, then that of outputs: 1 where all outputs share a kernel."
+        cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
         fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
     shared: AbstractBasis = jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
     return shared
@@ -69,11 +69,11 @@ def gp(
     outputs: int | None = None,
     jitter: float | None = None,
 ) -> GaussianProcess:
-    """Open one sample site with the whitened inducing values of a Gaussian process.
+    """Declare a Gaussian process ``f`` as one latent site; call ``f(X)`` for its values at inputs ``X``.
 
-    ``u = L v`` are the values at the inducing inputs, ``L L^T = k(Z, Z) + eps I`` and
-    ``v ~ N(0, I)``. The site's value is a point (NUTS, SVGD, NumPyro's guides) or a belief
-    (`AutoGP`, ``ngp.Belief``); the returned process behaves accordingly.
+    The site holds the whitened values ``v`` of the inducing inputs: ``u = L v`` are the values there, with
+    ``L L^T = k(Z, Z) + eps I`` and ``v ~ N(0, I)``. The site's value is a point (NUTS, SVGD, NumPyro's guides) or a
+    belief (`AutoGP`, `ngp.Belief`); ``f(X)`` is given the point, or has the belief integrated out.
 
     In plates it is one process for each of their members: ``numpyro.plate("group", G)`` makes ``f(X)`` ``(G, N)``, at
     rows ``(N, D)`` that all share or ``(G, N, D)`` of each. Members that share the kernel share its factorisation.
@@ -99,6 +99,7 @@ def gp(
     Returns
     -------
     GaussianProcess
+        ``f(X)`` is a Normal of batch shape ``(..., N)``, with ``outputs=P`` of event shape ``(P,)``.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from numpyro_gp.sites import standard_normal
 
 
 def latent_inputs(name: str, X: ArrayLike, dim: int = 1) -> Array:
-    """Sample ``w_n ~ N(0, I)`` for each datum and append it to the inputs: ``[x_n, w_n]``.
+    """Inputs that nobody measured, one draw for each datum: sample ``w_n ~ N(0, I)`` and append it, ``[x_n, w_n]``.
 
     Call it inside the data plate (mathematics.md section 10.1). Leading axes of ``w`` (importance samples) and of
     ``X`` (function draws) broadcast against each other.
@@ -27,6 +27,14 @@ def latent_inputs(name: str, X: ArrayLike, dim: int = 1) -> Array:
     Returns
     -------
     Array (..., N, D + dim)
+        Inputs with the latent columns last.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> with numpyro.handlers.seed(rng_seed=0), numpyro.plate("data", 5):
+    ...     ngp.latent_inputs("w", jnp.zeros((5, 2))).shape
+    (5, 3)
     """
     inputs = check_points("X", X, leading=True)
     dim = check_count("dim", dim)

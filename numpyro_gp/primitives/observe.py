@@ -16,7 +16,7 @@ from numpyro_gp.sites import Observation, Site
 
 
 def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = None) -> Array:
-    """Observe data ``y`` whose distribution given ``f`` is the likelihood.
+    """Say how data depend on a process: observe ``y``, whose distribution given ``f`` is the likelihood.
 
     The site's ``log_prob`` is ``E_q(f_n) log p(y_n | f_n)`` for each datum; under the prior or after
     fitting (``obs=None``) the site draws ``y`` from its predictive distribution.
@@ -38,7 +38,17 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
     Returns
     -------
     Array
-        The data, or the draw.
+        The data, or the draw, with the batch shape of ``f`` (and outputs last).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    ...     with numpyro.plate("data", len(X)):
+    ...         return ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
+    >>> numpyro.handlers.seed(model, 0)(jnp.zeros((4, 1))).shape   # without data: a draw of counts
+    (4,)
     """
     observation = Observation(f, likelihood_of(f, likelihood))
     if obs is not None:

@@ -54,7 +54,7 @@ class Plates(NamedTuple):
         if any(left[axis] != self.lead[axis] for axis in self.axes if axis not in shared):
             wanted = ", ".join(map(str, self.lead))
             required = f"of shape (N, D), rows that all members share, or ({wanted}, N, D), rows of each"
-            cure = f"Axes on the left of the rows are those of {self}."
+            cure = f"Put the axes of {self} on their left."
             fail(argument, required, f"shape ({', '.join(map(str, shape))}, D)", cure)
         return Layout(self, left, len(shared) < len(self.axes))
 

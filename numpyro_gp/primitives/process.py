@@ -29,7 +29,7 @@ AtRows = Callable[..., Any]
 
 @value_type(static=("name", "outputs", "columns", "plates"))
 class GaussianProcess:
-    """A Gaussian process in a model: call it at inputs to get its marginal distribution there.
+    """A Gaussian process in a model: call it at inputs to get the distribution of its values there.
 
     In plates it stands for one process for each of their members: shapes ``(..., N)`` below then have the axes of the
     plates left of N, as ``(G, N)``, from rows ``(N, D)`` that all share or ``(G, N, D)`` of each.
@@ -54,6 +54,15 @@ class GaussianProcess:
         Noise variance of the data that `gp_regression` conditions the process on.
     plates : Plates
         The plates around the site.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    >>> X = jnp.linspace(0.0, 1.0, 4)[:, None]
+    >>> f(X).batch_shape, f.joint(X).event_shape
+    ((4,), (4,))
     """
 
     name: str
@@ -71,10 +80,10 @@ class GaussianProcess:
 
         With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
 
-        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function: a ``scan``, a differential
-        equation or another process that is fed ``f(x).loc`` loses the variance of the belief and gives another, too
-        certain model, without a word. Feed it a function draw: in a model `draw`, for inputs that are all known
-        beforehand, or `function`; after the fit ``Posterior.function_draws`` or ``Posterior.functions``.
+        Each input has a marginal of its own, and its ``.loc`` is a mean, not a function. Do not feed ``f(x).loc`` to a
+        ``scan``, a differential equation or another process: that loses the variance of the belief, silently. Feed it
+        a function draw. In a model that is `draw`, for inputs that are all known beforehand, or `function`; after the
+        fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
         inputs = check_points("X", X, self.columns, leading=True)
         return self._normal(None if inputs is self._inducing else inputs)
@@ -83,15 +92,15 @@ class GaussianProcess:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
 
         For groups with data of their own, long and ragged: each row names its own in ``member`` ``(N,)``, the number
-        of an output or of a member of the plate (a tuple of such for several plates, as they come in shapes). At
-        ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members; ``f(X)`` has every
-        member at every row.
+        of an output or of a member of the plate (a tuple of such for several plates, as they come in shapes). It takes
+        ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members. ``f(X)`` has every
+        member at every row instead.
         """
         inputs = check_points("X", X, self.columns)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
-            fail("the process", required, "one without", "Call f(X).", TypeError)
+            fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         sizes = self.plates.sizes if self.plates.names else lead
         codes, exist = check_members(member, sizes, inputs.shape[:1])
         mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)

@@ -1,5 +1,6 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
+import warnings
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -31,14 +32,17 @@ def gp_regression(
     name: str,
     kernel: KernelLike,
     X: ArrayLike,
-    noise: ArrayLike,
+    noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
     inducing: ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
+    noise: ArrayLike | None = None,
 ) -> GaussianProcess:
-    """Observe Gaussian data with the function integrated out, and return the process given them.
+    """Fit Gaussian data of noise *variance* ``noise_variance`` exactly: the function is integrated out of the model.
+
+    `numpyro_gp.likelihoods.Gaussian` takes a standard deviation instead: its ``scale`` squared is ``noise_variance``.
 
     The site ``name`` is the data: its log probability is the log marginal likelihood
     (``inducing=None``, ``O(N^3)``) or the collapsed bound (``O(N M^2)``). NUTS, SVGD and MAP then work on
@@ -54,8 +58,8 @@ def gp_regression(
         In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`.
     X : array (N, D)
         Inputs of the data; in plates also those of each member, ``(G, N, D)``.
-    noise : array () or (N,)
-        Noise *variance*; in plates also ``(G,)``, that of each member, or ``(G, N)``.
+    noise_variance : array () or (N,)
+        Variance of the noise, not its standard deviation; in plates also ``(G,)``, that of each member, or ``(G, N)``.
     mean : callable, number or None
         Mean function; in plates also an array of levels, one for each member.
     inducing : array (M, D), optional
@@ -64,14 +68,27 @@ def gp_regression(
         Data; None draws them from the prior.
     jitter : float, optional
         Relative jitter of ``k(Z, Z)``. The exact path has none unless it is given: the noise does its work.
+    noise : array, optional
+        The old name of ``noise_variance``. It works in this release and warns.
 
     Returns
     -------
     GaussianProcess
         The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> def model(X, y=None):
+    ...     scale = numpyro.deterministic("scale", 0.1)
+    ...     return ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), X, noise_variance=scale**2, obs=y)
+    >>> f = numpyro.handlers.seed(model, 0)(X, jnp.sin(6 * X[:, 0]))
+    >>> f(jnp.array([[0.5]])).loc.shape
+    (1,)
     """
     inputs = check_points("X", X, leading=True)
-    variance = _check_noise(noise, inputs.shape[-2])
+    variance = _check_noise(_renamed(noise_variance, noise), inputs.shape[-2])
     data = _Data.of(name, as_kernel(kernel), inputs, variance, mean)
     points = None if inducing is None else check_points("inducing", inducing, inputs.shape[-1])
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
@@ -79,7 +96,7 @@ def gp_regression(
     site, plates, y = open_site(name, marginal, obs=obs)
     if jnp.shape(y) != plates.batch + marginal.event_shape:
         required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
-        fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "One row of data for each member.")
+        fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "Pass one row of data for each member.")
     known, own = _noise_of_members(variance, plates, inputs.shape[-2], name), mean_of_members(mean, plates)
     at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
     process = _conditioned(marginal, at, y)
@@ -107,9 +124,14 @@ class _Data(NamedTuple):
         if noise.size > 1 and noise.shape == rows == lead:
             _refuse_of_both(noise)
         if not all(fits(one, lead) for one in leads):
-            cure = "One entry for each member of the plates: what sites in them sample."
+            cure = "Give each of them one entry for each member of the plates, as sites inside the plates have."
             got = f"leading axes {[one for one in leads if one]}"
-            fail(f"the kernel, X, noise and mean of site {name!r}", "of the same leading axes, or without", got, cure)
+            fail(
+                f"the kernel, X, noise variance and mean of {name!r}",
+                "of the same leading axes, or without",
+                got,
+                cure,
+            )
         own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead))
         loc = mean_at(own, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
         full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)
@@ -125,9 +147,24 @@ def _trimmed(tree: Any, lead: Shape) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(lead[:count] + leaf.shape[len(lead) :]), tree) if lead else tree
 
 
+def _renamed(variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike:
+    """The noise variance under its name, or under the one that it had before."""
+    if noise is not None:
+        text = (
+            "The argument noise of gp_regression is now called noise_variance: gp_regression(..., noise_variance=...)."
+        )
+        warnings.warn(text, FutureWarning, stacklevel=3)
+    if noise is not None and variance is not None:
+        fail("noise", "left out where noise_variance is given", "both", "Keep noise_variance alone.", TypeError)
+    variance = noise if variance is None else variance
+    if variance is None:
+        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    return variance
+
+
 def _check_noise(noise: ArrayLike, rows: int) -> Array:
     """Noise variances: one ``()``, of each row ``(N,)``, or with axes of plates ``(..., 1)`` or ``(..., N)``."""
-    variance = check_positive("noise", noise)
+    variance = check_positive("noise_variance", noise)
     with_rows = variance.shape == (rows,) or (variance.ndim > 1 and variance.shape[-1] in (1, rows))
     return variance if with_rows or not variance.ndim else variance[..., None]
 
@@ -135,7 +172,8 @@ def _check_noise(noise: ArrayLike, rows: int) -> Array:
 def _refuse_of_both(noise: Array) -> NoReturn:
     """Noise variances of which there are as many as members and as rows."""
     got = f"shape {noise.shape}, which members and rows have both"
-    fail("noise", f"of shape {(*noise.shape, 1)}, one for each member, or (1, {noise.size})", got, "Add the axis.")
+    required = f"of shape {(*noise.shape, 1)}, one for each member, or (1, {noise.size}), one for each row"
+    fail("noise_variance", required, got, "Add the axis: noise_variance[:, None] or noise_variance[None].")
 
 
 def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Array:
@@ -146,7 +184,8 @@ def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Arr
         return noise
     if not plates.names:
         got = f"shape {noise.shape if noise.shape[-1] > 1 else noise.shape[:-1]}"
-        fail("noise", f"a number or of shape {(rows,)}", got, "It is a variance.")
+        cure = "Pass one variance for all rows, or one for each row."
+        fail("noise_variance", f"a number or of shape {(rows,)}", got, cure)
     found = in_plates(noise, noise.shape[:-1], plates.batch, name)
     return found.reshape(*plates.lead, noise.shape[-1])
 

@@ -23,7 +23,7 @@ INNER_SCALE = 1e-2
 
 
 class Layer(NamedTuple):
-    """Values for one layer of a deep Gaussian process.
+    """Where one layer of a deep Gaussian process starts: what `initial_layers` returns for each.
 
     Attributes
     ----------
@@ -32,6 +32,14 @@ class Layer(NamedTuple):
         Fixed linear mean of an inner layer; None, which is zero, for the last.
     scale : float
         Whitened standard deviation for the recipe: ``coupled(scale=...)``.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X = np.random.default_rng(0).normal(size=(20, 2))
+    >>> inner, last = ngp.deep.initial_layers(X, X[:5], widths=[2])
+    >>> inner.scale, last.scale, last.mean is None
+    (0.01, 1.0, True)
     """
 
     inducing: Array
@@ -42,7 +50,9 @@ class Layer(NamedTuple):
 def initial_layers(
     X: ArrayLike, inducing: ArrayLike, widths: Sequence[int], *, inner_scale: float = INNER_SCALE
 ) -> list[Layer]:
-    """Layers with linear means and the inducing inputs pushed through them (mathematics.md section 5.4).
+    """Where a deep Gaussian process starts: linear means, and the inducing inputs pushed through them.
+
+    See mathematics.md section 5.4.
 
     Parameters
     ----------
@@ -68,9 +78,8 @@ def initial_layers(
     inputs = check_points("X", X)
     points = check_points("inducing", inducing, columns=inputs.shape[1])
     if isinstance(widths, (int, str)):
-        fail(
-            "widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", "E.g. [2].", TypeError
-        )
+        cure = "Pass widths=[2]."
+        fail("widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", cure, TypeError)
     layers = []
     for width in widths:
         mean = linear_projection(inputs, check_count("widths", width))
@@ -80,17 +89,51 @@ def initial_layers(
 
 
 def latent_columns(key: Array, inducing: ArrayLike, dim: int = 1) -> Array:
-    """Inducing inputs for a layer above `latent_inputs`: columns drawn from the prior ``N(0, I)`` appended."""
+    """Inducing inputs for a layer above `latent_inputs`: columns drawn from the prior ``N(0, I)`` are appended.
+
+    Parameters
+    ----------
+    key : PRNG key
+    inducing : array (M, D)
+    dim : int
+        Number of latent columns.
+
+    Returns
+    -------
+    Array (M, D + dim)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.latent_columns(jax.random.key(0), jnp.zeros((4, 2))).shape
+    (4, 3)
+    """
     points = check_points("inducing", inducing)
     extra = jax.random.normal(check_key("key", key), (points.shape[0], check_count("dim", dim)), points.dtype)
     return jnp.concatenate([points, extra], axis=-1)
 
 
 def principal_directions(X: ArrayLike, outputs: int) -> Array:
-    """Mixing matrix ``P`` ``(D, outputs)``: the top right-singular vectors of X (mathematics.md section 5.4).
+    """The mixing matrix with which `mix` starts: the top right-singular vectors of X (mathematics.md section 5.4).
 
     A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``
     (mathematics.md section 5.3).
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Standardised inputs.
+    outputs : int
+
+    Returns
+    -------
+    Array (D, outputs)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.principal_directions(jnp.array([[1.0, 0.0], [-2.0, 0.0]]), 1).round(4).tolist()
+    [[1.0], [0.0]]
     """
     array = check_points("X", X)
     if outputs < array.shape[1]:
@@ -99,7 +142,24 @@ def principal_directions(X: ArrayLike, outputs: int) -> Array:
 
 
 def mix(values: ArrayLike, mixing: ArrayLike) -> Array:
-    """``g P^T`` over any leading axes: values ``(..., P)`` of independent functions, mixing matrix ``(D, P)``."""
+    """Correlated outputs from independent functions: ``g P^T`` over any leading axes.
+
+    Parameters
+    ----------
+    values : array (..., P)
+        Values of independent functions.
+    mixing : array (D, P)
+
+    Returns
+    -------
+    Array (..., D)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.mix(jnp.ones((3, 1)), jnp.array([[1.0], [2.0]])).tolist()
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
     g, P = check_floating("values", values), check_points("mixing", mixing)
     if g.ndim < 1 or g.shape[-1] != P.shape[1]:
         required = f"with {P.shape[1]} columns, one for each column of mixing {P.shape}"

@@ -37,7 +37,9 @@ class HasMatrix(Protocol):
 
 
 def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30) -> Array:
-    """Centres of ``M`` clusters: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd's iterations.
+    """Inducing inputs as dense as the data: the centres of ``M`` clusters, by k-means.
+
+    The start is k-means++ (Arthur & Vassilvitskii 2007), then come Lloyd's iterations.
 
     Minimises ``sum_n min_m |x_n - z_m|^2``. Memory is ``O(N D + 4096 M)``, time ``O(N M D)`` an
     iteration. A cluster that loses all its points restarts at the row farthest from its centre.
@@ -73,7 +75,11 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
 
 
 def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
-    """Rows of ``X`` chosen one by one where the variance given the earlier ones is largest (Burt et al. 2019).
+    """Inducing inputs where the data leave most to say: rows of ``X`` chosen one by one by variance (Burt et al. 2019).
+
+    At each step the row is chosen whose variance given the earlier ones is largest. This is the pivoted Cholesky
+    factorisation of ``k(X, X)``: the trace of ``k(X, X) - Q(X, X)``, which the bound pays for, falls greedily. Time
+    ``O(N M^2)``, memory ``O(N M)``; no ``N x N`` matrix.
 
     This is the pivoted Cholesky factorisation of ``k(X, X)``: the trace of
     ``k(X, X) - Q(X, X)``, which the bound pays for, falls greedily. Time ``O(N M^2)``, memory
@@ -126,7 +132,19 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
 
 
 def random_subset(key: Array, X: ArrayLike, num_inducing: int) -> Array:
-    """``M`` rows of ``X`` drawn without replacement; a row equal to an earlier draw is passed over.
+    """Inducing inputs in no time: ``M`` rows of ``X`` drawn without replacement, all of them different.
+
+    Parameters
+    ----------
+    key : PRNG key
+    X : array (N, D)
+    num_inducing : int
+        M, at most the number of distinct rows.
+
+    Returns
+    -------
+    Array (M, D)
+        Rows of ``X``; a row equal to an earlier draw is passed over.
 
     Examples
     --------

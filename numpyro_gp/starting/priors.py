@@ -39,7 +39,9 @@ SPREAD, QUIET = 1.0, -1.0
 
 
 def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
-    """Log-normal lengthscales with median ``sqrt(D) s_d``, where ``s_d`` is the standard deviation of column ``d``.
+    """A prior of lengthscales in the units of the inputs: log-normal with median ``sqrt(D) s_d``.
+
+    Here ``s_d`` is the standard deviation of column ``d``.
 
     Parameters
     ----------
@@ -48,6 +50,11 @@ def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
     ard : bool
         One lengthscale for each column, event shape ``(D,)``; False gives a scalar with median
         ``sqrt(sum_d s_d^2)``.
+
+    Returns
+    -------
+    numpyro.distributions.Distribution
+        Event shape ``(D,)``, or ``()`` with ``ard=False``.
 
     Raises
     ------
@@ -68,19 +75,53 @@ def lengthscale_prior(X: ArrayLike, *, ard: bool = True) -> dist.Distribution:
 
 
 def variance_prior(y: ArrayLike | None = None) -> dist.Distribution:
-    """Log-normal variance of a function with median the variance of ``y``; without ``y``, of standardised targets: 1.
+    """A prior of a kernel's variance in the units of ``y``: log-normal, median the variance of ``y``.
 
     All entries of ``y`` count as one set, such as replicates ``(R, N)``; outputs ``(N, P)`` that differ in level or
     scale have a prior each, ``variance_prior(y[:, p])``. A model that is simulated from, as in simulation-based
     calibration, must leave ``y`` out.
+
+    Parameters
+    ----------
+    y : array, optional
+        Targets. None stands for standardised ones, whose variance is 1.
+
+    Returns
+    -------
+    numpyro.distributions.Distribution
+        Event shape ``()``.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> round(float(ngp.starting.variance_prior(np.array([-10.0, 10.0])).loc), 3)   # log(100)
+    4.605
     """
     return dist.LogNormal(2 * _log_scale(y), SPREAD)
 
 
 def noise_prior(y: ArrayLike | None = None) -> dist.Distribution:
-    """Log-normal scale of the noise, a standard deviation, with median ``exp(-1)`` times that of ``y`` (None: 1).
+    """A prior of the *standard deviation* of the noise, in the units of ``y``: log-normal.
+
+    Its median is ``exp(-1)`` times the standard deviation of ``y``.
 
     It is what `likelihoods.Gaussian` takes; `gp_regression` takes its square. Several outputs: see `variance_prior`.
+
+    Parameters
+    ----------
+    y : array, optional
+        Targets. None stands for standardised ones.
+
+    Returns
+    -------
+    numpyro.distributions.Distribution
+        Event shape ``()``.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> round(float(ngp.starting.noise_prior(np.array([-10.0, 10.0])).loc), 3)   # log(10 exp(-1))
+    1.303
     """
     return dist.LogNormal(_log_scale(y) + QUIET, SPREAD)
 

@@ -15,7 +15,7 @@ from numpyro_gp.stein.svgd import SVGD
 
 
 def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
-    """Kernelised Stein discrepancy between equally weighted particles and the target (Gorham & Mackey 2017).
+    """How far particles are from the target: the kernelised Stein discrepancy (Gorham & Mackey 2017).
 
     ``KSD^2 = (1/n^2) sum_ij u(x_i, x_j)``, with ``r = x_i - x_j`` and ``k = g(||r||^2)``:
     ``u = g s_i.s_j + 2 g' (s_j - s_i).r - 2 d g' - 4 g'' ||r||^2``, summed over the kernel's distances.
@@ -42,7 +42,7 @@ def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=
     True
     """
     if isinstance(kernel, Moments):
-        fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass its kernel.")
+        fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass the kernel that it contains, such as RBF().")
     tables, _ = split_blocks(particles, scores, kernel)
     parts = (
         jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(pieces(radial, x), pieces(radial, score))
@@ -65,7 +65,7 @@ def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
 
 
 class Paths(NamedTuple):
-    """Positions of the particles on their way.
+    """Positions of the particles on their way: what `particle_paths` records and `plot_paths` draws.
 
     Attributes
     ----------
@@ -76,7 +76,17 @@ class Paths(NamedTuple):
     forces : Array (steps,)
         Norm of the Stein force at each step.
     state
-        State of the engine at the end, to go on from.
+        State of the engine at the end, from which a run can continue.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=3)
+    >>> paths = ngp.stein.particle_paths(jax.random.key(0), svgd, 4, every=2)
+    >>> paths.steps.tolist(), paths.particles["noise"].shape
+    ([0, 2, 4], (3, 3))
     """
 
     steps: Array
@@ -94,13 +104,40 @@ def particle_paths(
     init_state: SteinVIState | None = None,
     **kwargs: object,
 ) -> Paths:
-    """Run ``num_steps`` steps of `SVGD` and record the particles every ``every`` steps (and the start).
+    """Watch the particles: run ``num_steps`` steps of `SVGD` and record them every ``every`` steps (and the start).
 
     The steps are those of ``svgd.run`` with the same key.
+
+    Parameters
+    ----------
+    key : PRNG key
+    svgd : SVGD
+    num_steps : int
+    *args, **kwargs
+        Arguments of the model.
+    every : int
+        Steps from one record to the next, a divisor of ``num_steps``.
+    init_state : SteinVIState, optional
+        State of an earlier run, from which to continue.
+
+    Returns
+    -------
+    Paths
+        ``num_steps / every + 1`` records.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=3)
+    >>> ngp.stein.particle_paths(jax.random.key(0), svgd, 4).forces.shape
+    (4,)
     """
     num_steps, every = check_count("num_steps", num_steps), check_count("every", every)
     if num_steps % every:
-        fail("every", f"a divisor of the {num_steps} steps", every, "The last record is the end of the run.")
+        cure = "Pass every=1, or a number that divides num_steps: the last record is the end of the run."
+        fail("every", f"a divisor of the {num_steps} steps", every, cure)
     state = svgd.starting_state(key, init_state, args, kwargs)
     start, (arguments, merge) = svgd.particles(state), split_arrays((args, kwargs))
 

@@ -28,7 +28,9 @@ class Forces(NamedTuple):
 
 
 def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Values:  # noqa: B008
-    """Direction ``phi`` that raises the target fastest in the kernel's space (mathematics.md section 9.1).
+    """One step of Stein variational gradient descent: the direction that raises the target fastest for a kernel.
+
+    ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1).
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
     pushes particles apart.
@@ -66,9 +68,28 @@ def forces(
     kernel: Kernel = RBF(),  # noqa: B008
     absent: Mapping[str, Array] | None = None,
 ) -> Forces:
-    """The attraction ``(1/n) K s`` and the repulsion, as `svgd_direction` adds them.
+    """The two parts of `svgd_direction`, to see which one moves the particles: attraction ``(1/n) K s`` and repulsion.
 
     Coordinates that are ``absent``, by site and shaped as one particle, are in no distance and feel no repulsion.
+
+    Parameters
+    ----------
+    particles, scores, kernel
+        As in `svgd_direction`.
+    absent : dict, optional
+
+    Returns
+    -------
+    attraction, repulsion : like ``particles``
+        They add up to the direction.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> x = jnp.array([[0.0], [1.0]])
+    >>> attraction, repulsion = ngp.stein.forces(x, -x, ngp.stein.RBF(1.0))
+    >>> bool(repulsion[0, 0] < 0 < repulsion[1, 0])
+    True
     """
     if absent is not None and isinstance(particles, Mapping):
         particles = {name: jnp.where(absent[name][None], 0, x) for name, x in particles.items()}
@@ -159,13 +180,15 @@ def split_blocks(
     single = not isinstance(particles, Mapping)
     x, s = (_floating(tree if isinstance(tree, Mapping) else {"particles": tree}) for tree in (particles, scores))
     if not hasattr(kernel, "blocks") or isinstance(kernel, type):
-        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", "Call the class: RBF().", TypeError)
+        cure = "Call the class: stein.RBF()."
+        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", cure, TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
-        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "One score a coordinate.")
+        cure = "Pass a score for each coordinate."
+        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", cure)
     sizes = {name: jnp.shape(leaf)[:1] for name, leaf in x.items()}
     if len(set(sizes.values())) != 1 or () in sizes.values():
-        fail("particles", "arrays with one common first axis", f"{sizes}", "Put the particle axis first.")
+        fail("particles", "arrays with one common first axis", f"{sizes}", "Put the axis of the particles first.")
     blocks = kernel.blocks(tuple(x))
 
     def table(tree: Mapping[str, Array], names: tuple[str, ...]) -> Array:

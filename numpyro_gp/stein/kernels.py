@@ -75,15 +75,16 @@ def _check_fields(kernel: Radial, *numbers: str) -> None:
     store(kernel, **{name: _number(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
     bandwidth, per_coordinate = kernel.bandwidth, kernel.per_coordinate
     if not (isinstance(bandwidth, str) and bandwidth == MEDIAN) and not _is_between(bandwidth, 0, math.inf):
-        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", "It divides the *squared* distance.")
+        cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
+        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", cure)
     if not isinstance(per_coordinate, bool):
-        cure = "It says how distances are taken."
+        cure = "Pass per_coordinate=True, or leave it out."
         fail("per_coordinate", "True or False", f"{per_coordinate!r:.60}", cure, TypeError)
 
 
 def _check_radial(argument: str, kernel: object) -> None:
     if isinstance(kernel, type) or not hasattr(kernel, "profile"):
-        cure = "Call the class: RBF(). Groups of sites cannot be nested."
+        cure = "Call the class: RBF(). Do not nest groups of sites."
         fail(argument, "RBF or IMQ", f"{kernel!r:.60}", cure, TypeError)
 
 
@@ -95,7 +96,7 @@ def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) ->
 
 @value_type(static=("bandwidth", "per_coordinate"))
 class RBF(Radial):
-    """``k(x, y) = exp(-||x - y||^2 / h)``, all sites in one group.
+    """The usual kernel between particles: ``k(x, y) = exp(-||x - y||^2 / h)``, all sites in one group.
 
     Parameters
     ----------
@@ -129,9 +130,25 @@ class RBF(Radial):
 
 @value_type(static=("c", "power", "bandwidth", "per_coordinate"))
 class IMQ(Radial):
-    """``k(x, y) = (c^2 + ||x - y||^2 / h)^power`` with ``-1 < power < 0``, all sites in one group.
+    """Particles that repel each other from afar: ``k(x, y) = (c^2 + ||x - y||^2 / h)^power``, all sites in one group.
 
-    Its tails are heavier than the RBF's: far particles still repel. ``bandwidth`` and ``per_coordinate`` as in `RBF`.
+    Its tails are heavier than those of `RBF`.
+
+    Parameters
+    ----------
+    c : float
+        Positive.
+    power : float
+        Between -1 and 0.
+    bandwidth, per_coordinate
+        As in `RBF`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> x = jnp.array([[0.0], [1.0]])
+    >>> ngp.stein.svgd_direction(x, -x, ngp.stein.IMQ(bandwidth=1.0)).shape
+    (2, 1)
     """
 
     c: float = 1.0
@@ -142,9 +159,9 @@ class IMQ(Radial):
     def __post_init__(self) -> None:
         _check_fields(self, "c", "power")
         if not _is_between(self.c, 0, math.inf):
-            fail("c", "a positive number", f"{self.c!r:.60}", "1.0 is usual.")
+            fail("c", "a positive number", f"{self.c!r:.60}", "Pass 1.0.")
         if not _is_between(self.power, -1, 0):
-            fail("power", "between -1 and 0", f"{self.power!r:.60}", "-0.5 is usual.")
+            fail("power", "between -1 and 0", f"{self.power!r:.60}", "Pass power=-0.5.")
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""
@@ -154,11 +171,11 @@ class IMQ(Radial):
 
 @value_type(static=("kernel", "weight"))
 class Moments:
-    """A kernel plus ``weight`` times the linear ``1 + (x - m).(y - m) / v`` over all sites.
+    """Particles with the right mean and covariance: a kernel plus the linear ``weight (1 + (x - m).(y - m) / v)``.
 
     Here ``m`` is the particles' mean and ``v`` their variance averaged over coordinates; no gradient through either.
 
-    The linear part adds one affine map of all particles, which stands still where ``mean s = 0`` and
+    The linear part adds one affine map of all particles. It is at its fixed point where ``mean s = 0`` and
     ``mean s (x - m)^T = -I``: identities that hold for the target, and that give a normal target its exact mean and
     covariance once there are more particles than coordinates. The kernel alone understates them; it keeps the particles
     of such a set apart and gives them the shape. Take it with a ``metric``, in whose coordinates the two parts have one
@@ -187,7 +204,7 @@ class Moments:
             fail("kernel", "RBF, IMQ, PerSite or Groups", got, cure, TypeError)
         store(self, weight=_number(self.weight))
         if not _is_between(self.weight, 0, math.inf):
-            fail("weight", "a positive number", f"{self.weight!r:.60}", "1.0 is usual.")
+            fail("weight", "a positive number", f"{self.weight!r:.60}", "Pass 1.0.")
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """Those of the kernel; the linear part knows no division."""
@@ -197,7 +214,7 @@ class Moments:
 
 @value_type(static=("groups", "kernels", "rest"))
 class Groups:
-    """A distance and a bandwidth for each group of sites.
+    """A distance and a bandwidth for each group of sites: strongly correlated sites belong in one.
 
     Sites that are strongly correlated belong in one group: across groups the spread is that of mean field.
 
@@ -211,8 +228,10 @@ class Groups:
 
     Examples
     --------
-    >>> Groups([["lengthscale", "variance"]]).blocks(("f", "lengthscale", "variance"))[1].sites
-    ('f',)
+    >>> import numpyro_gp as ngp
+    >>> kernel = ngp.stein.Groups([["lengthscale", "variance"]])
+    >>> [block.sites for block in kernel.blocks(("f", "lengthscale", "variance"))]
+    [('lengthscale', 'variance'), ('f',)]
     """
 
     groups: Converted[tuple[tuple[str, ...], ...], Sequence[str | Sequence[str]]]
@@ -221,17 +240,18 @@ class Groups:
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or not self.groups:
-            fail("groups", "a list of groups of site names", f"{self.groups!r}", 'E.g. [["lengthscale", "noise"]].')
+            fail("groups", "a list of groups of site names", f"{self.groups!r}", 'Pass [["lengthscale", "noise"]].')
         groups = tuple((group,) if isinstance(group, str) else tuple(group) for group in self.groups)
         names = [name for group in groups for name in group]
         if not all(groups):
-            fail("groups", "groups of at least one site", f"{self.groups!r}", "Leave the empty one out.")
+            fail("groups", "groups of at least one site", f"{self.groups!r}", "Leave the empty group out.")
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            fail("groups", "groups that share no site", f"{twice} in two of them", "Name each site once.")
+            fail("groups", "groups that share no site", f"{twice} in two of them", "Name each site in one group only.")
         kernels = tuple(self.kernels) if isinstance(self.kernels, Sequence) else (self.kernels,) * len(groups)
         if len(kernels) != len(groups):
-            fail("kernels", f"one for each of the {len(groups)} groups", f"{len(kernels)}", "Or pass one for all.")
+            cure = "Pass as many, or one for all."
+            fail("kernels", f"one for each of the {len(groups)} groups", f"{len(kernels)}", cure)
         for kernel in kernels:
             _check_radial("kernels", kernel)
         _check_radial("rest", self.rest)
@@ -248,7 +268,9 @@ class Groups:
 
 @value_type(static=("kernels", "default"))
 class PerSite:
-    """A distance and a bandwidth for every site.
+    """A distance and a bandwidth for every site: right for sites that are nearly independent.
+
+    Correlated ones come out too narrow, as under mean field.
 
     Right for sites that are nearly independent; correlated ones come out too narrow, as under mean field.
 
@@ -270,7 +292,7 @@ class PerSite:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernels, (Mapping, tuple)):
-            fail("kernels", "a dictionary of site names to kernels", f"{self.kernels!r:.60}", "{'noise': IMQ()}.")
+            fail("kernels", "a dictionary of site names to kernels", f"{self.kernels!r:.60}", "Pass {'noise': IMQ()}.")
         items = tuple(dict(self.kernels).items())
         for _, kernel in items:
             _check_radial("kernels", kernel)

@@ -24,10 +24,10 @@ from numpyro_gp.stein.direction import average
 
 @value_type(static=("every", "memory"))
 class Curvature:
-    """Inverse of the curvature ``|-d^2 log target / dx dx^T|``, averaged over the particles as they go.
+    """Coordinates from the curvature of the target, measured as the particles go: its inverse, averaged over them.
 
     The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
-    gradients a particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
+    gradients per particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
     that of the minibatch of its step, and values that stand outside of it, or under a mask, keep theirs. Far from the
     posterior it says little: start at draws of a fitted guide (``examples/compare_engines.py``), or `Around` a MAP,
     found by a run of one particle.
@@ -51,12 +51,12 @@ class Curvature:
     def __post_init__(self) -> None:
         check_count("every", self.every)
         if not isinstance(self.memory, (int, float)) or isinstance(self.memory, bool) or not 0 <= self.memory < 1:
-            fail("memory", "a number from 0 to below 1", f"{self.memory!r:.60}", "0.5 is usual.")
+            fail("memory", "a number from 0 to below 1", f"{self.memory!r:.60}", "Pass memory=0.5.")
 
 
 @value_type()
 class Spread:
-    """Covariance of draws of the latent sites: of a fitted guide, or of a short chain.
+    """Coordinates from draws of the latent sites, of a fitted guide or of a short chain: their covariance.
 
     Parameters
     ----------
@@ -64,6 +64,14 @@ class Spread:
         Every latent site to *constrained* values ``(S, ...)``, more draws than coordinates and none the same for all
         draws: e.g. ``guide.sample_posterior(key, params, sample_shape=(1000,))`` of a guide with a width for every
         site, or ``mcmc.get_samples()``. Other names are left out.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> draws = {"noise": np.exp(np.random.default_rng(0).normal(size=50))}
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), metric=ngp.stein.Spread(draws))
     """
 
     draws: Any
@@ -71,13 +79,13 @@ class Spread:
     def __post_init__(self) -> None:
         if not isinstance(self.draws, Mapping) or not self.draws:
             got = f"a {type(self.draws).__name__}"
-            fail("draws", "a dictionary of site names to draws", got, "E.g. mcmc.get_samples().", TypeError)
+            fail("draws", "a dictionary of site names to draws", got, "Pass mcmc.get_samples().", TypeError)
 
     def covariance(self, particles: Mapping[str, Array], transforms: Mapping[str, tuple[str, Any]]) -> Array:
         """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
         sites = sorted(site for site, _ in transforms.values())
         if not set(sites) <= set(self.draws):
-            fail("draws", f"draws of the latent sites {sites}", f"{sorted(self.draws)}", "One array for each site.")
+            fail("draws", f"draws of the latent sites {sites}", f"{sorted(self.draws)}", "Pass an array for each site.")
         free = {}
         for name, (site, transform) in transforms.items():
             free[name] = jnp.asarray(transform.inv(jnp.asarray(self.draws[site])), particles[name].dtype)
@@ -88,14 +96,15 @@ class Spread:
             when_known(functools.partial(_check_width, site), free[name])
         rows = to_rows(free)
         if rows.shape[0] <= rows.shape[1]:
-            fail("draws", f"more than the {rows.shape[1]} coordinates", f"{rows.shape[0]} of them", "Draw more.")
+            cure = "Draw more: guide.sample_posterior(..., sample_shape=(1000,))."
+            fail("draws", f"more than the {rows.shape[1]} coordinates", f"{rows.shape[0]} of them", cure)
         centred = rows - jnp.mean(rows, axis=0, keepdims=True)
         return matmul(centred.T, centred) / rows.shape[0]
 
 
 def _check_width(site: str, values: np.ndarray) -> None:
     if np.any(np.all(values == values[:1], axis=0)):
-        cure = "A guide needs a width for each site: AutoGP(model, rest=AutoNormal), not points."
+        cure = "Fit a guide with a width for each site: AutoGP(model, rest=AutoNormal)."
         fail(f"draws[{site!r}]", "different among the draws", "the same values in all", cure)
 
 
@@ -104,10 +113,9 @@ def check_metric(metric: object, kernel: object) -> None:
     if metric is None:
         return
     if not isinstance(metric, (Curvature, Spread)):
-        cure = "E.g. Curvature(), or Spread(draws of a guide)."
-        fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
+        fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", "Pass Curvature(), or Spread(draws).", TypeError)
     if not hasattr(kernel, "blocks"):
-        fail("kernel_fn", "a kernel of numpyro_gp where there is a metric", f"{kernel!r:.60}", "E.g. IMQ().", TypeError)
+        fail("kernel_fn", "a kernel of numpyro_gp where there is a metric", f"{kernel!r:.60}", "Pass IMQ().", TypeError)
 
 
 # ------------------------------------------------------------------------------------------ coordinates
@@ -209,7 +217,7 @@ class Moved(NamedTuple):
 class Moving:
     """An optimiser of ``z`` that shows ``x = origin + root z``.
 
-    When the root changes, the origin does so that ``x`` stays: ``z``, its moments and the optimiser's count go on.
+    When the root changes, the origin does so that ``x`` stays: ``z``, its moments and the optimiser's count continue.
     """
 
     def __init__(self, inner: Any, metric: Curvature | Spread) -> None:

@@ -18,11 +18,24 @@ from numpyro_gp.guides.internals import mask_of
 
 @value_type(static=("scale",))
 class Around:
-    """Start every particle near one point: ``values`` plus ``scale`` times normal noise, both unconstrained.
+    """Start all particles near one point: ``values`` plus ``scale`` times normal noise, both unconstrained.
 
-    ``values`` maps site names to constrained values without a particle axis, such as those of a MAP:
-    ``{name: v[0] for name, v in svgd.particles(params).items()}`` of a run with one particle, or
-    ``AutoDelta.median(params)``.
+    Parameters
+    ----------
+    values : dict
+        Site names to constrained values without a particle axis, such as those of a MAP:
+        ``{name: v[0] for name, v in svgd.particles(params).items()}`` of a run with one particle, or
+        ``AutoDelta.median(params)``.
+    scale : float
+        Standard deviation of the noise.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    >>> start = ngp.stein.Around({"noise": 0.1}, scale=0.05)
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=5, init_particles=start)
     """
 
     values: Any
@@ -31,7 +44,7 @@ class Around:
     def __post_init__(self) -> None:
         if not isinstance(self.values, Mapping):
             got = f"a {type(self.values).__name__}"
-            fail("values", "a dictionary of site names to values", got, "{'noise': 0.1}.", TypeError)
+            fail("values", "a dictionary of site names to values", got, "Pass {'noise': 0.1}.", TypeError)
         check_nonnegative("scale", self.scale)
 
 
@@ -120,7 +133,7 @@ def _is_cut(site: dict[str, Any], sites: dict[str, Any]) -> bool:
 
 def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
     if np.any(bound != other):
-        cure = "Sample it in fixed coordinates, e.g. a fraction of the other site."
+        cure = "Sample it in fixed coordinates, such as a fraction of the other site."
         fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
 
 

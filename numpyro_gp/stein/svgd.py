@@ -32,7 +32,7 @@ EVALUATIONS = ("vmap", "map")
 
 
 class SVGD(SteinHooks):
-    """Stein variational gradient descent on a model's posterior (mathematics.md section 9).
+    """Particles that settle on a model's posterior: Stein variational gradient descent (mathematics.md section 9).
 
     The calls are those of ``numpyro.contrib.einstein.SVGD``: ``init``, ``update``, ``evaluate``,
     ``get_params``, ``run``, ``guide``. What differs:
@@ -46,7 +46,7 @@ class SVGD(SteinHooks):
       ``N/N_b`` by NumPyro's plate;
     * `RBF`, `IMQ`, `PerSite`, `Groups`, `Moments` kernels (NumPyro's own are taken too), in the coordinates of a
       ``metric`` (mathematics.md section 9.3); any NumPyro or optax optimiser;
-    * ``run(..., init_state=result.state)`` goes on where a run stopped, as does `ngp.fit` with a checkpoint;
+    * ``run(..., init_state=result.state)`` continues a run where it stopped, as does `ngp.fit` with a checkpoint;
     * a particle whose score is not finite feels no force, is left out of the others' steps, and is named.
 
     On a model with `gp` sites the particles are whitened inducing values and hyper-parameters of the
@@ -112,7 +112,8 @@ class SVGD(SteinHooks):
     ) -> None:
         check_shared("num_stein_particles", num_stein_particles, sharding)
         if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
-            fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", "Call the class.", TypeError)
+            cure = "Call the class: stein.RBF()."
+            fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", cure, TypeError)
         check_start(init_particles)
         check_metric(metric, kernel_fn)
         guide_kwargs = {"init_loc_fn": init_to_sample, **(guide_kwargs or {})}
@@ -240,7 +241,7 @@ class SVGD(SteinHooks):
         return step, describe, lambda info: info[1], lambda info: info[0], (state, jnp.zeros((), force.dtype))
 
     def run(self, rng_key: Array, num_steps: int, *args: object, progress_bar: bool = True, **kwargs: object) -> Any:
-        """Run ``num_steps`` steps; ``init_state=result.state`` goes on from there (its key, not ``rng_key``).
+        """Run ``num_steps`` steps; ``init_state=result.state`` continues from there (with its key, not ``rng_key``).
 
         Warns where a particle's score was not finite, and names the particles still at fault at the end: they felt no
         force, and the others went on without. `ngp.fit` stops at the first such step, and examines the model's sites.
@@ -308,7 +309,7 @@ class SVGD(SteinHooks):
 
     def _check_ready(self) -> None:
         if self.guide_sites is None:
-            fail("svgd", "initialised", "one that has seen no model arguments", "Call init or run first.", RuntimeError)
+            fail("svgd", "initialised", "one that has seen no model arguments", "Call svgd.init first.", RuntimeError)
 
 
 def _times(temperature: object, value: Array) -> Array:
@@ -320,5 +321,5 @@ def _as_optimiser(optim: object) -> NumPyroOptimiser:
     if isinstance(optim, NumPyroOptimiser):
         return optim
     if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
-        fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "E.g. optax.adam(0.05).", TypeError)
+        fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "Pass optax.adam(0.05).", TypeError)
     return optax_to_numpyro(optim)

@@ -77,7 +77,7 @@ def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         size, asked = site["args"]
         held, drawn = guide[name]["args"][0], len(site["value"])
         if size != held or drawn < (asked or size):
-            cure = "Call it as at the start, or start new particles on these rows."
+            cure = "Call it with the rows of the start, or start new particles on these rows with svgd.init."
             required = f"of {drawn} of {held} rows, as at the start of the particles: latent values stand in it"
             fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
 

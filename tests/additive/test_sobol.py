@@ -168,7 +168,7 @@ def test_without_variance_there_is_nothing_to_share():
 
 def test_bad_input():
     for call in (sobol.sample, lambda *args: sobol.each_draw(*args[:2], lambda f, key: 0.0, *args[2:])):
-        with pytest.raises(TypeError, match=r"posterior must be an ngp\.Posterior, but got a int\. Use Posterior"):
+        with pytest.raises(TypeError, match=r"posterior must be an ngp\.Posterior, but got an int\. Use Posterior"):
             call(3, jax.random.key(0), np.ones((2, 2)))
     line = np.linspace(0, 1, 3)[:, None]
     plain = process(jnp.zeros(3), {"a": RBF(1.0, 1.0)}, {"a": line})

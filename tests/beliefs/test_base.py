@@ -61,7 +61,7 @@ def test_positive_keeps_nan_and_lifts_rounding():
 def test_a_belief_without_a_mean_is_refused_where_it_is_asked_for_its_shape():
     methods = dict.fromkeys(["marginals", "joint", "kl"], lambda *_: None)
     belief = type("Own", (AbstractBelief,), methods)()
-    with pytest.raises(TypeError, match="field mean or a property whitened_mean, but got a Own with neither"):
+    with pytest.raises(TypeError, match="field mean or a property whitened_mean, but got an Own with neither"):
         _ = belief.shape
 
 

@@ -100,5 +100,5 @@ def test_kernels_without_features_have_no_prior_draw():
 
 
 def test_other_processes_are_refused():
-    with pytest.raises(TypeError, match="process must be one whose functions are known, but got a int"):
+    with pytest.raises(TypeError, match="process must be one whose functions are known, but got an int"):
         corrections(3, SINGLE, (), None)

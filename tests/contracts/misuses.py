@@ -152,7 +152,7 @@ PRIMITIVES: list[Row] = [
     (seeded(lambda: ngp.additive_gp("f", {"a": RBF}, {"b": Z})), "inducing must be"),
     (seeded(lambda: ngp.additive_gp("f", {}, {})), "kernels must be"),
     (seeded(lambda: ngp.additive_gp("f", {"a": RBF, "b": RBF}, {"a": Z, "b": Z[:, :1]})), "inducing"),
-    (seeded(lambda: ngp.gp_regression("y", RBF, X, -1.0)), "noise must be positive"),
+    (seeded(lambda: ngp.gp_regression("y", RBF, X, -1.0)), "noise_variance must be positive"),
     (
         seeded(lambda: ngp.gp_regression("y", RBF, X, np.ones(5))),
         r"the kernel, the inducing inputs or the noise of site",

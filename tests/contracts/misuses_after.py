@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
@@ -77,6 +78,12 @@ STARTS: list[Row] = [
     ),
 ]
 
+
+def adam_on_natural_parameters() -> Any:
+    recipes = {"f": ngp.guides.coupled(natural=True)}
+    return ngp.fit(KEY, SVI(model, ngp.AutoGP(model, recipes), optax.adam(0.1), Trace_ELBO()), 5, X, Y)
+
+
 RUNS: list[Row] = [
     (lambda: ngp.fit(0, engine(), 5, X, Y), "key must be one JAX random key"),
     (lambda: ngp.fit(KEY, engine(), 0, X, Y), "num_steps must be at least 1"),
@@ -121,6 +128,7 @@ RUNS: list[Row] = [
     (lambda: stein.svgd_direction(X.astype(int), X), "particles must be floating point"),
     (lambda: stein.ksd(X, Z), "scores must be of the shapes of the particles"),
     (lambda: stein.particle_paths(KEY, svgd(), 5, X, Y, every=2), "every must be a divisor of the 5 steps"),
+    (adam_on_natural_parameters, "the optimiser must be one that takes plain gradient steps"),
 ]
 
 ANSWERS: list[Row] = [

@@ -38,6 +38,22 @@ def test_every_misuse_is_told_what_is_needed_what_came_and_what_to_do(row):
     assert re.match(message, text), f"not the words of the table: {text}"
 
 
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_cures_are_sentences(path):
+    """ "One a level." and "It is a variance." tell nobody what to do: a verb comes first, or a condition."""
+    cures = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
+            cures += node.args[3:4]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "cure":
+            cures.append(node.value)
+    for cure in cures:
+        if isinstance(cure, (ast.Constant, ast.JoinedStr)):
+            text = ast.unparse(cure).removeprefix("f")[1:-1]
+            assert not re.match(r"(E\.g|One |It |Or |Its |As |\d)", text), f"line {cure.lineno}: {text}"
+            assert len(text.split()) > 1, f"line {cure.lineno}: {text}"
+
+
 def test_the_table_is_long_enough():
     assert len(TABLE) >= 200
 

@@ -252,9 +252,9 @@ def test_wrong_classes_are_named(score):
 
 @pytest.mark.parametrize("wrong", [["cat", "dog"], None])
 def test_what_is_no_array_of_numbers_is_named(wrong):
-    with pytest.raises(TypeError, match=r"labels must be an array of real numbers, but got a (list|NoneType)"):
+    with pytest.raises(TypeError, match=r"labels must be an array of real numbers, but got (a list|None)"):
         metrics.accuracy(ONE, wrong)
-    with pytest.raises(TypeError, match=r"log_density must be an array of real numbers, but got a (list|NoneType)"):
+    with pytest.raises(TypeError, match=r"log_density must be an array of real numbers, but got (a list|None)"):
         metrics.mean_log_density(wrong)
 
 

@@ -187,7 +187,7 @@ def test_the_choice_of_centre_carries_no_gradient(columns, rng):
     [
         (lambda: RBF(0.0, 1.0), "variance must be positive, but got 0"),
         (lambda: Matern12(1.0, np.array([1.0, -2.0])), "lengthscale must be positive, but got -2"),
-        (lambda: Matern32(np.ones(2), 1.0), r"variance must be a scalar, but got shape \(2,\). Map over a batch"),
+        (lambda: Matern32(np.ones(2), 1.0), r"variance must be a scalar, but got shape \(2,\). For a batch of kernels"),
         (
             lambda: Matern52(1.0, np.ones((2, 2))),
             r"lengthscale must be a scalar or one value for each input, shape \(D,\)",

@@ -136,7 +136,7 @@ def test_kernel_mean_mean_of_an_isotropic_kernel_needs_the_number_of_columns():
     ("build", "message"),
     [
         (lambda: ZeroMean(Linear(1.0), Uniform()), "RBF, Matern12, Matern32 or Matern52, but got a Linear"),
-        (lambda: ZeroMean(RBF(1.0, 1.0).on(0), Uniform()), "but got a Active. Take columns and factors outside"),
+        (lambda: ZeroMean(RBF(1.0, 1.0).on(0), Uniform()), "but got an Active. Take columns and factors outside"),
         (lambda: ZeroMean(RBF(1.0, 1.0), "uniform"), "must be Uniform.* but got a str"),
         (
             lambda: ZeroMean(Matern32(1.0, 1.0), Gaussian()),

@@ -193,7 +193,7 @@ def test_exponential_is_gamma_of_shape_one():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: Gaussian(0.0), ValueError, r"scale must be positive, but got 0\. Give it a prior"),
+        (lambda: Gaussian(0.0), ValueError, r"scale must be positive, but got 0\. Pass a positive number"),
         (lambda: Gaussian(np.nan), ValueError, "scale must be finite"),
         (lambda: StudentT(-1.0, 1.0), ValueError, "df must be positive, but got -1"),
         (lambda: StudentT(3.0, -0.5), ValueError, "scale must be positive, but got -0.5"),

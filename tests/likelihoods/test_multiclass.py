@@ -214,7 +214,7 @@ def test_pytrees_keep_the_number_of_classes_static():
     [
         (lambda: RobustMax(1), "classes must be at least 2, but got 1"),
         (lambda: Softmax(1), "classes must be at least 2, but got 1"),
-        (lambda: RobustMax(3, 0.0), "epsilon must be between 0 and 1, but got 0. The usual choice is 1e-3"),
+        (lambda: RobustMax(3, 0.0), "epsilon must be between 0 and 1, but got 0. Pass epsilon=1e-3"),
         (lambda: RobustMax(3, 1.0), "epsilon must be between 0 and 1, but got 1"),
         (lambda: RobustMax(3).check_targets(np.array([0, 3])), "obs must be labels 0 to 2, but got 3. Number"),
         (lambda: Softmax(3).check_targets(np.array([0.5])), "obs must be labels 0 to 2, but got 0.5"),
@@ -228,7 +228,7 @@ def test_pytrees_keep_the_number_of_classes_static():
         ),
         (
             lambda: Softmax(2).expected_log_prob(0, np.zeros(2), np.ones(2), covariance=np.eye(3)),
-            r"covariance must be of shape \(..., 2, 2\), but got shape \(3, 3\). It is the covariance of the latent functions",
+            r"covariance must be of shape \(..., 2, 2\), but got shape \(3, 3\). Pass the covariance of the latent functions",
         ),
         (
             lambda: Softmax(2).expected_log_prob_draws(0, np.zeros(2), np.ones(2), np.zeros((5, 3))),

@@ -164,7 +164,7 @@ def test_wrong_axes_of_batches_are_named():
         with pytest.raises(
             ValueError,
             match=r"the kernel, the inducing inputs or the noise of site 'f' must be no batch outside of every plate, but "
-            r'got leading axes \(2,\)\. Call it in numpyro\.plate\("group", G\) of as many members; outputs= is for',
+            r'got leading axes \(2,\)\. Call it inside numpyro\.plate\("group", G\)\. For outputs pass',
         ):
             ngp.gp("f", batch, HERE)
         with pytest.raises(ValueError, match="outputs must be 2, as the batch of kernels has a leading axis of 2"):

@@ -66,6 +66,6 @@ def test_wrong_axes_are_named():
     with pytest.raises(
         ValueError,
         match=r"X must be of shape \(N, D\), rows that all members share, or \(3, N, D\), rows of each, but got shape "
-        r"\(2, 5, D\)\. Axes on the left of the rows are those of plate 'group' of 3",
+        r"\(2, 5, D\)\. Put the axes of plate 'group' of 3 on their left",
     ):
         plates.layout("X", (2, 5))

@@ -127,8 +127,8 @@ def test_gradient_in_the_hyper_parameters_matches_finite_differences():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"noise": -0.1}, ValueError, "noise must be positive"),
-        ({"noise": jnp.ones(3)}, ValueError, r"noise must be a number or of shape \(9,\)"),
+        ({"noise_variance": -0.1}, ValueError, "noise_variance must be positive"),
+        ({"noise_variance": jnp.ones(3)}, ValueError, r"noise_variance must be a number or of shape \(9,\)"),
         ({"X": jnp.zeros(9)}, ValueError, r"X must be an array of shape \(\.\.\., N, D\)"),
         ({"inducing": jnp.zeros((3, 7))}, ValueError, "inducing must be an array with"),
         ({"obs": jnp.zeros(4)}, ValueError, "obs of site 'y' must be of the shape of f"),
@@ -139,10 +139,23 @@ def test_gradient_in_the_hyper_parameters_matches_finite_differences():
 )
 def test_bad_input(change, error, message):
     case = cases("collapsed")[0]
-    arguments = {"X": case["X"], "noise": 0.1, "obs": case["y"], **change}
-    X, noise = arguments.pop("X"), arguments.pop("noise")
+    arguments = {"X": case["X"], "noise_variance": 0.1, "obs": case["y"], **change}
     with pytest.raises(error, match=message):
-        ngp.gp_regression("y", kernel_of(case), X, noise, **arguments)
+        ngp.gp_regression("y", kernel_of(case), **arguments)
+
+
+def test_the_noise_variance_under_both_of_its_names():
+    case = cases("collapsed")[0]
+    data = {"X": case["X"], "obs": case["y"]}
+    new = ngp.gp_regression("y", kernel_of(case), noise_variance=0.1, **data)
+    with pytest.warns(FutureWarning, match=r"now called noise_variance: gp_regression\(..., noise_variance=") as said:
+        old = ngp.gp_regression("y", kernel_of(case), noise=0.1, **data)
+    assert said[0].filename == __file__
+    np.testing.assert_array_equal(new(case["Xs"]).loc, old(case["Xs"]).loc)
+    with pytest.raises(TypeError, match="noise_variance must be given, but got None"):
+        ngp.gp_regression("y", kernel_of(case), **data)
+    with pytest.warns(FutureWarning), pytest.raises(TypeError, match="noise must be left out where noise_variance"):
+        ngp.gp_regression("y", kernel_of(case), noise=0.1, noise_variance=0.1, **data)
 
 
 def test_a_factorisation_that_fails_is_named():
@@ -166,7 +179,9 @@ def test_noise_that_members_and_rows_could_both_claim_is_refused():
 
         return log_density(model, (), {}, {})[0]
 
-    with pytest.raises(ValueError, match=r"noise must be of shape \(5, 1\), one for each member, or \(1, 5\), but got"):
+    with pytest.raises(
+        ValueError, match=r"noise_variance must be of shape \(5, 1\), one for each member, or \(1, 5\), one for"
+    ):
         density(noise)
     gram = np.asarray(ngp.kernels.RBF(1.3, 0.7).matrix(X))
     of_members = sum(stats.multivariate_normal.logpdf(y[0], np.zeros(5), gram + one * np.eye(5)) for one in noise)

@@ -193,7 +193,7 @@ def test_messages():
         Curvature(every=0)
     with pytest.raises(ValueError, match="memory must be a number from 0 to below 1, but got 1"):
         Curvature(memory=1)
-    with pytest.raises(TypeError, match="draws must be a dictionary of site names to draws, but got a int"):
+    with pytest.raises(TypeError, match="draws must be a dictionary of site names to draws, but got an int"):
         Spread(3)
     with pytest.raises(
         ValueError, match=r"draws\['x'\] must be different among the draws, but got the same.*AutoNormal"

@@ -230,7 +230,7 @@ def test_what_cannot_be_streamed_is_refused():
     for wrong in (DATA, {"y": DATA}, 3):
         with pytest.raises(TypeError, match="batches must be an iterable of batches, or a function of the number"):
             simple(3, wrong)
-    for wrong, said in ((lambda: pieces(), "too many positional arguments"), (lambda step: None, "returns a NoneType")):
+    for wrong, said in ((lambda: pieces(), "too many positional arguments"), (lambda step: None, "returns None")):
         with pytest.raises(TypeError, match=f"batches must be a function of the number of steps done.*{said}"):
             simple(3, wrong)
     for wrong in ([], iter([])):

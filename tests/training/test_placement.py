@@ -107,7 +107,7 @@ def test_each_device_draws_its_share_of_its_own_rows():
         ("kind", "sharding must be a NamedSharding of the first axis alone"),
         ("explicit", "sharding must be of a mesh whose axes are all Auto"),
         ("seven", "num_stein_particles must be a multiple of the 8 devices, but got 7."),
-        ("odd", "num_samples must be a multiple of the 2 devices, but got 3. Take as many for each device."),
+        ("odd", "num_samples must be a multiple of the 2 devices, but got 3. Pass 4."),
         (
             "joint",
             "sharding must be None for a model that samples a layer above its latent inputs, but got one with the",

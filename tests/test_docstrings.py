@@ -1,0 +1,103 @@
+"""Every ``>>>`` line of the package runs and prints what it says, in single and in double precision.
+
+Numbers are compared as numbers, to the digits that the docstring prints; in single precision to five digits of them.
+"""
+
+import doctest
+import importlib
+import math
+import pkgutil
+import re
+
+import jax
+import matplotlib.pyplot as plt
+import pytest
+
+import numpyro_gp as ngp
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+# Seconds of compiling each: in the second stage.
+LONG = {
+    "additive.effects.effects",
+    *(
+        f"additive.sobol.{name}"
+        for name in ("Indices", "draws", "each_draw", "expected", "plug_in", "sample", "totals")
+    ),
+    "beliefs.additive_optimum.additive_optimum",
+    "criticism.compare.Comparison",
+    "criticism.compare.compare",
+    "criticism.conditional_density.latent_posterior",
+    "criticism.diagnose.importance_weights",
+    "criticism.diagnose.sbc",
+    "guides.decoupled.orthogonal",
+    "kernels.zero_mean.ZeroMean",
+    "likelihoods.multiclass.RobustMax",
+    "objectives.ImportanceWeightedELBO",
+    "plots.additive.plot_effects",
+    "stein.diagnostics.Paths",
+    "stein.svgd.SVGD",
+}
+
+
+def examples():
+    """All docstrings with examples, by name."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = {}
+    for info in pkgutil.walk_packages(ngp.__path__, "numpyro_gp."):
+        for test in finder.find(importlib.import_module(info.name)):
+            if test.examples:
+                found[test.name] = test
+    return found
+
+
+class Checker(doctest.OutputChecker):
+    """Numbers to the digits printed, ``relative`` beside them; the rest word for word, but for ``dtype``."""
+
+    def __init__(self, relative):
+        self.relative = relative
+
+    def check_output(self, want, got, optionflags):
+        want, got = (re.sub(r",?\s*dtype=\w+", "", text) for text in (want, got))
+        if "..." not in want:
+            pairs = list(zip(NUMBER.findall(want), NUMBER.findall(got)))
+            same = len(NUMBER.findall(want)) == len(NUMBER.findall(got))
+            if same and all(self.close(*pair) for pair in pairs):
+                want, got = ("".join(NUMBER.sub("#", text).split()) for text in (want, got))
+        return super().check_output(want, got, optionflags)
+
+    def close(self, want, got):
+        digits = want.lower().split("e")[0].partition(".")[2]
+        exponent = int(want.lower().partition("e")[2] or 0)
+        unit = 10.0 ** (exponent - len(digits)) if digits or exponent else 0.0
+        return math.isclose(float(want), float(got), rel_tol=self.relative, abs_tol=unit)
+
+
+EXAMPLES = examples()
+
+
+def rows():
+    """Names of docstrings, the long ones marked."""
+    missing = LONG - {name.removeprefix("numpyro_gp.") for name in EXAMPLES}
+    assert not missing, missing
+    for name in EXAMPLES:
+        yield pytest.param(name, marks=[pytest.mark.long] * (name.removeprefix("numpyro_gp.") in LONG))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*rows()])
+def test_examples_print_what_they_say(name, precision):
+    said = []
+    is_double = precision == "float64"
+    runner = doctest.DocTestRunner(Checker(1e-9 if is_double else 2e-5), verbose=False, optionflags=OPTIONS)
+    with jax.enable_x64(is_double):
+        runner.run(EXAMPLES[name], out=said.append, clear_globs=False)
+    plt.close("all")
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "close"), [("26.4345", "26.4493", False), ("0.61", "0.6065", True), ("3", "4", False)]
+)
+def test_a_wrong_number_is_seen(want, got, close):
+    assert Checker(2e-5).check_output(f"{want}\n", f"{got}\n", OPTIONS) == close
