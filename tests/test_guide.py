@@ -56,6 +56,14 @@ def test_links_and_pictures_are_there(page):
             assert (page.parent / target).exists(), f"{name_of(page)} links to {target}, which is not there"
 
 
+def test_errors_made_on_purpose_have_a_heading_of_their_words():
+    text = (GUIDE / "troubleshooting.md").read_text()
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    (printed,) = (block.printed for block in blocks(text) if block.printed)
+    for line in printed.splitlines():
+        assert any(line.startswith(heading) for heading in headings), f"no heading begins {line!r}"
+
+
 def test_every_page_is_reached_from_the_index():
     named = set(re.findall(r"^([\w/]+)$", (GUIDE / "index.md").read_text(), re.M))
     pages = {name_of(page) for page in GUIDE.rglob("*.md")} - {"index"}
