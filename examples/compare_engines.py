@@ -10,7 +10,7 @@ SVI    maximises a lower bound over Gaussian approximations. It is fast, it scal
        about hyper-parameters: its factors for them are independent of each other and of the function.
 NUTS   draws from the sparse posterior itself and is the reference here. It needs all the data at each step.
 SVGD   moves a hundred draws of SVI's posterior towards that of NUTS, in coordinates in which it is about as wide in
-       every direction, with a kernel that holds the spread. The particles are not quite at rest: see the README.
+       every direction, with a kernel that holds the spread. After 300 steps they have not quite converged.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Rebuilds the tables of ``results/README.md``, and the figures that need no more, from the rows beside it.
+"""Rebuilds the tables of the guide's pages of results, and the figures that need no more, from the rows in ``results``.
 
-    python -m examples.rebuild [--data DATA] [--out FOLDER]
+    python -m examples.rebuild [--data DATA] [--out FOLDER] [--guide]
 
 A table stands below a comment that names its rows, ``<!-- rows: stein_regression -->``, and is replaced as a whole;
-words around it are a person's. ``--data`` is wanted by what compares with printed values. A test sees that the README's
-tables are those of the rows.
+words around it are a person's. ``--data`` is wanted by what compares with printed values. ``--guide`` also runs the
+pages of the guide and draws their figures. A test sees that the tables of the pages are those of the rows.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from examples import (
     beyond_tables,
     deep_starts,
     gam_interactions_tables,
+    guide_figures,
     long_runs,
     run_tables,
     stein_classification,
@@ -28,8 +29,8 @@ from examples import (
 from examples.tables import markdown, mean_and_error, of_mean, with_error
 
 RESULTS = Path(__file__).parent / "results"
+PAGES = guide_figures.GUIDE / "papers"
 TABLE = re.compile(r"(<!-- rows: (\S+?)(?:, (.+?))? -->\n)((?:\|.*\n)*)")
-REGRESSION = ("kin40k", "bike", "protein", "keggdirected")
 
 
 def read(path):
@@ -50,6 +51,28 @@ def values_of(rows, key):
 def plain(rows, columns):
     """A line for each row; ``columns`` are ``{head: text of a row}``."""
     return markdown(list(columns), [[text(row) for text in columns.values()] for row in rows])
+
+
+def only(make, keep):
+    """The table that ``make`` gives of rows, with the columns ``keep`` alone: pages have six at most."""
+
+    def shown(rows, *more):
+        cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in make(rows, *more).splitlines()]
+        columns = [cells[0].index(name) for name in keep]
+        return markdown([cells[0][c] for c in columns], [[line[c] for c in columns] for line in cells[2:]])
+
+    return shown
+
+
+def turned(make):
+    """The table that ``make`` gives of rows, its lines as columns."""
+
+    def shown(rows):
+        cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in make(rows).splitlines()]
+        head, *lines = zip(*[line for number, line in enumerate(cells) if number != 1], strict=True)
+        return markdown(head, lines)
+
+    return shown
 
 
 def means(rows, by, metrics):
@@ -108,7 +131,7 @@ def starts(rows):
         "median lengthscale at the start": lambda row: "default, of order √D" if "prior" in row["prior"] else "1",
         "1 %": lambda row: row["steps"],
         "99 % of the way": lambda row: row["way"],
-        "loss a row": lambda row: number(row["loss_a_row"]),
+        "loss per row": lambda row: number(row["loss_a_row"]),
         "test log density": lambda row: with_error(float(row["log_density"]), float(row["log_density_se"])),
     })  # fmt: skip
 
@@ -125,7 +148,7 @@ def gam(rows):
         own = [row for row in rows if row["model"] == name]
         seconds = np.mean([float(row["seconds"]) for row in own])
         lines.append([name, str(len(own)), mean(own, "held-out log density"), mean(own, "ahead"), f"{seconds:.0f}"])
-    return markdown(["model", "splits", "held-out log density", "ahead of the GP", "seconds a split"], lines)
+    return markdown(["model", "splits", "held-out log density", "ahead of the GP", "seconds per split"], lines)
 
 
 def air_quality(rows):
@@ -208,43 +231,49 @@ READERS = {
 # The tables: rows, or rows and what is shown of them.
 TABLES = {
     "bayesian_optimisation": regret,
-    "conditional_density": functools.partial(
-        pivot, line="set", column="method", metric="log_density",
-        ranked=("challenger", "fertility", "yacht", "autompg", "housing"),
-    ),
-    "decoupled_comparison": functools.partial(
-        pivot, line="set", column="method", metric="log_density", ranked=REGRESSION
-    ),
-    "decoupled_comparison, error": functools.partial(pivot, line="set", column="method", metric="error", best=None),
-    "decoupled_convergence": convergence,
+    "decoupled_convergence": turned(convergence),
     "decoupled_rates": functools.partial(
         one_beside_another, line=("device", "dtype", "set", "depth"), column="method", metrics={"ms_per_step": 2}
     ),
-    "decoupled_deep": functools.partial(
-        one_beside_another, line=("set", "depth"), column="method",
-        metrics={"test_loglik": 3, "test_rmse": 4, "ms_per_step": 1},
+    "deep_starts": only(
+        deep_starts.table,
+        ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
     ),
-    "deep_starts": deep_starts.table,
     "dgp_letters": letters,
     "gam_binary": gam,
     "gam_counts": gam,
-    "gam_interactions": gam_interactions_tables.compare,
+    "gam_interactions": only(
+        gam_interactions_tables.compare,
+        ("model", "pairs", "log density", "in the 90 % band", "log density above chosen", "CPU s"),
+    ),
     "lengthscale_starts": starts,
-    "scale": devices,
+    "long_runs, decoupled": functools.partial(run_tables.by_method, experiment="decoupled"),
+    "long_runs, decoupled pairs": functools.partial(run_tables.by_pair, experiment="decoupled"),
+    "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
+    "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
+    "long_runs, depth": run_tables.by_depth,
+    "long_runs, K": run_tables.by_samples,
+    "scale": only(devices, ("inducing points", "1 device", "4 devices", "16 devices", "64 devices")),
     "scale_here": here,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
-    "long_runs, K": run_tables.by_samples,
     "stein_air_quality": air_quality,
     "stein_air_quality_800": air_quality,
     "stein_air_quality_spread": spread,
-    "stein_classification": functools.partial(
-        means, by=("dataset", "engine"),
-        metrics={"accuracy": 3, "log_density": 3, "calibration_error": 3, "seconds": 0},
+    "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
+    "stein_classification, calibration": functools.partial(
+        pivot, line="dataset", column="engine", metric="calibration_error", best=None
     ),
     "stein_geometry": geometry,
-    "stein_regression": functools.partial(pivot, line="dataset", column="method", metric="log_density"),
-    "stein_regression, paired": stein_regression.paired_table,
+    "stein_regression": only(
+        functools.partial(pivot, line="dataset", column="method", metric="log_density"),
+        ("dataset", "stein, 20 particles", "maximum likelihood", "variational", "NUTS"),
+    ),
+    "stein_regression, paired": only(
+        stein_regression.paired_table,
+        ("dataset", "stein, 2 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
+    ),
 }  # fmt: skip
+SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
 
 
 def rebuilt(text, folder, data=None):
@@ -254,7 +283,7 @@ def rebuilt(text, folder, data=None):
         name, view = match[2], match[3]
         rows = READERS.get(name, read)(folder / f"{name}.csv")
         if name == "beyond":
-            return match[0] if data is None else f"{match[1]}{beyond_tables.table(rows, data)}\n"
+            return match[0] if data is None else f"{match[1]}{only(beyond_tables.table, SHOWN)(rows, data)}\n"
         make = TABLES[name if view is None else f"{name}, {view}"]
         return f"{match[1]}{make(rows)}\n"
 
@@ -283,17 +312,21 @@ def figures(folder, data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of data sets with the papers' printed values")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows and the README")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
+    parser.add_argument("--pages", type=Path, default=PAGES, help="folder of the pages")
+    parser.add_argument("--figures", type=Path, default=guide_figures.GUIDE / "figures", help="folder of their figures")
+    parser.add_argument("--guide", action="store_true", help="run the pages of the guide and draw their figures, too")
     options = parser.parse_args()
-    page = options.out / "README.md"
-    before = page.read_text()
-    page.write_text(rebuilt(before, options.out, options.data))
+    for page in sorted(options.pages.glob("*.md")):
+        before = page.read_text()
+        page.write_text(rebuilt(before, options.out, options.data))
+        changed = "changed" if page.read_text() != before else "unchanged"
+        print(f"{page.name}: {len(TABLE.findall(before))} tables, {changed}")
     long_runs.rebuild(options.out)
-    changed = "changed" if page.read_text() != before else "unchanged"
-    print(
-        f"{page}: {len(TABLE.findall(before))} tables, {changed}; figures",
-        ", ".join(figures(options.out, options.data)),
-    )
+    rows = READERS["long_runs"](options.out / "long_runs.csv")
+    print("figures", ", ".join([*figures(options.out, options.data), *run_tables.figures(rows, options.figures)]))
+    for page in guide_figures.with_figures() if options.guide else ():
+        print(page.name, *guide_figures.draw(page))
 
 
 if __name__ == "__main__":

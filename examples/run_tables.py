@@ -1,14 +1,14 @@
-"""Tables and a figure of what a queue of runs has appended so far; rows of different versions are never in one."""
+"""Tables and figures of what a queue of runs has appended so far; rows of different versions are never in one."""
 
 import csv
-import textwrap
 
 import numpy as np
 
 from examples.tables import markdown as table
 from examples.tables import of_mean, with_error
 
-__all__ = ["by_samples", "groups", "last_rounds", "markdown", "paired", "plot", "read"]
+__all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
+__all__ += ["read"]
 
 # Differences that the papers' claims are about, first minus second.
 BASES = [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")]
@@ -32,9 +32,9 @@ PAIRS = {
 HEADING = """# Long runs
 
 Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± standard error over splits (how many). *:
-not flat, twice the steps may lower the loss by 0.01 nats a row. Each run counts by its last row; a difference is taken
-at the most steps that both runs have, which it names, where one that is flat has any number beyond its last. "Over
-sets": the mean of the sets' differences and its standard error over sets (how many).
+not flat, twice the steps may lower the loss by 0.01 nats per row. Each run counts by its last row; a difference is
+taken at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
+"Over sets": the mean of the sets' differences and its standard error over sets (how many).
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 METHODS += ("GP VI", "GP-GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
@@ -172,48 +172,129 @@ def by_samples(rows):
     return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
 
 
-def panel(row):
-    """Which panel a row stands in."""
-    return row["experiment"], row["set"], row["settings"]
+# Of each experiment the settings that are the paper's sizes.
+SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "deep": "inducing=128 batch=512"}
 
 
-def plot(rows, path):
-    """Bounds a row against steps, a panel for each experiment, set and settings: the version with most runs."""
+def at_paper_sizes(rows, experiment):
+    """Rows of an experiment at the paper's sizes, of the version with most of them."""
+    own = [row for row in rows if row["experiment"] == experiment and row["settings"].startswith(SIZES[experiment])]
+    versions = [row["version"] for row in own]
+    return [row for row in own if row["version"] == max(set(versions), key=versions.count)]
+
+
+def by_method(rows, experiment):
+    """Methods against sets at the paper's sizes, test log density: mean and error over splits."""
+    own = last_rounds(at_paper_sizes(rows, experiment))
+    sets, methods = sorted({row["set"] for row in own}), in_order({row["method"] for row in own})
+    cells = {name: scores(own, name, methods, "log_density") for name in sets}
+    return table(["test log density", *sets], [[m, *(cells[name].get(m, "") for name in sets)] for m in methods])
+
+
+def by_pair(rows, experiment):
+    """Paired differences of test log density at the paper's sizes, and their mean over sets."""
+    own = at_paper_sizes(rows, experiment)
+    sets = sorted({row["set"] for row in own})
+    columns, lines = [*sets, *([OVER_SETS] if len(sets) > 2 else [])], []
+    for pair in PAIRS[experiment]:
+        found = {name: difference[:3] for name, difference in paired(own, *pair, "log_density").items()}
+        if found:
+            texts = {name: cell(*difference) for name, difference in found.items()}
+            means = [mean for mean, *_ in found.values()]
+            texts[OVER_SETS] = cell(*of_mean(means), len(means))
+            lines.append([" - ".join(pair), *(texts.get(name, "") for name in columns)])
+    return table(["difference", *columns], lines)
+
+
+def depths(rows):
+    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): values over splits}``."""
+    found = {}
+    for row in last_rounds(at_paper_sizes(rows, "depth")):
+        kind, hidden = row["method"].split()
+        found.setdefault((row["set"], kind, int(hidden)), []).append(row["log_density"])
+    return found
+
+
+def by_depth(rows):
+    """Hidden layers against sets and kinds of layers: test log density."""
+    found = depths(rows)
+    columns = sorted({(name, kind) for name, kind, _ in found})
+    lines = [
+        [str(hidden), *(cell(*of_mean(own), len(own)) if (own := found.get((*c, hidden))) else "" for c in columns)]
+        for hidden in sorted({hidden for *_, hidden in found})
+    ]
+    return table(["hidden layers", *(f"{name}, {kind}" for name, kind in columns)], lines)
+
+
+def figures(rows, folder):
+    """One figure for each paper that has long runs, saved in ``folder``; their names."""
     import matplotlib.pyplot as plt
 
-    runs = {}
-    for row in last_rounds(rows):
-        runs.setdefault(panel(row), {}).setdefault(row["version"], []).append(row)
-    chosen = {place: max(versions.values(), key=len) for place, versions in runs.items()}
-    own = [row for here in chosen.values() for row in here]
-    methods, places = in_order({row["method"] for row in own}), list(chosen)
-    width = min(3, len(places))
-    places = sorted(places, key=lambda place: (place[0], place[2], place[1]))
-    figure, axes = plt.subplots(
-        -(-len(places) // width), width, figsize=(4.4 * width, 3.2 * -(-len(places) // width)), squeeze=False
-    )
-    for axis in axes.flat[len(places) :]:
-        axis.remove()
-    for axis, (experiment, name, settings) in zip(axes.flat, places, strict=False):
-        here = [row for row in own if panel(row) == (experiment, name, settings)]
-        others = {other for *same, other in places if same == [experiment, name]}
-        differing = [word for word in settings.split() if not all(word in other.split() for other in others)]
-        named = set()
-        for row in sorted(here, key=lambda row: methods.index(row["method"])):
-            curve = -np.asarray(row["curve"])
-            at = (np.arange(len(curve)) + 0.5) * row["steps"] / len(curve)
-            label = row["method"] if row["method"] not in named else None
-            named.add(row["method"])
-            axis.plot(at, curve, color=f"C{methods.index(row['method']) % 10}", lw=1, alpha=0.8, label=label)
-        late = np.concatenate([-np.asarray(row["curve"])[len(row["curve"]) // 10 :] for row in here])
-        room = 0.05 * np.ptp(late) + 1e-6
-        title = "\n".join([f"{experiment}: {name}", *textwrap.wrap(" ".join(differing), 44)])
-        axis.set(xlabel="steps", ylim=(late.min() - room, late.max() + room))
-        axis.set_title(title, fontsize=8)
-        axis.legend(fontsize=7, loc="lower right")
-        axis.set_xscale("log")
-    for line in axes[:, 0]:
-        line.set_ylabel("bound a row, nats")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    for experiment, draw in (("decoupled", draw_bounds), ("depth", draw_depths), ("deep", draw_differences)):
+        figure = draw(rows)
+        figure.tight_layout()
+        name = f"long_runs_{experiment}.png"
+        figure.savefig(folder / name, dpi=110, pil_kwargs={"optimize": True})
+        plt.close(figure)
+        yield name
+
+
+def panels(names, width=3.2, height=3.0):
+    """A figure with a panel for each name in one row."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(names), figsize=(width * len(names), height), squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.set_title(name, fontsize=10)
+    return figure, axes[0]
+
+
+def draw_bounds(rows):
+    """The bound against steps by set, the mean over splits of each method, without its first twentieth."""
+    own = last_rounds(at_paper_sizes(rows, "decoupled"))
+    sets, methods = sorted({row["set"] for row in own}), in_order({row["method"] for row in own})
+    figure, axes = panels(sets)
+    for axis, name in zip(axes, sets, strict=True):
+        late = []
+        for number, method in enumerate(methods):
+            runs = [row for row in own if (row["set"], row["method"]) == (name, method)]
+            curve = -np.mean([row["curve"] for row in runs], axis=0)
+            at = (np.arange(len(curve)) + 0.5) * runs[0]["steps"] / len(curve)
+            axis.plot(at, curve, color=f"C{number}", lw=1.2, label=method)
+            late.append(curve[len(curve) // 20 :])
+        axis.set(xlabel="steps", xscale="log", ylim=(np.min(late), np.max(late) + 0.05 * np.ptp(late)))
+    axes[0].set_ylabel("bound per row, nats")
+    axes[-1].legend(fontsize=7, loc="lower right")
+    return figure
+
+
+def draw_depths(rows):
+    """Test log density against hidden layers, coupled beside decoupled, with errors over splits."""
+    found = depths(rows)
+    sets = sorted({name for name, *_ in found})
+    figure, axes = panels(sets, width=3.8)
+    for axis, name in zip(axes, sets, strict=True):
+        for number, kind in enumerate(sorted({kind for _, kind, _ in found})):
+            at = sorted(hidden for own, other, hidden in found if (own, other) == (name, kind))
+            means, errors = zip(*(of_mean(found[name, kind, hidden]) for hidden in at), strict=True)
+            axis.errorbar(np.array(at) + 0.06 * number, means, errors, fmt="os"[number] + "-", capsize=3, label=kind)
+        axis.set(xlabel="hidden layers", xticks=range(5))
+    axes[0].set_ylabel("test log density, nats per row")
+    axes[-1].legend(loc="lower right")
+    return figure
+
+
+def draw_differences(rows):
+    """Paired differences of test log density by set, with two standard errors over splits."""
+    own = at_paper_sizes(rows, "deep")
+    sets = sorted({row["set"] for row in own})
+    pairs = [pair for pair in PAIRS["deep"] if paired(own, *pair, "log_density")]
+    figure, axes = panels(sets, width=2.4)
+    for axis, name in zip(axes, sets, strict=True):
+        for place, pair in enumerate(reversed(pairs)):
+            mean, error, *_ = paired(own, *pair, "log_density")[name]
+            axis.errorbar(mean, place, xerr=2 * error, fmt="o", color="C0", capsize=3)
+        axis.axvline(0.0, color="0.6", lw=0.8)
+        axis.set(yticks=range(len(pairs)), xlabel="nats per row")
+        axis.set_yticklabels([" - ".join(pair) for pair in reversed(pairs)] if axis is axes[0] else [], fontsize=8)
+    return figure

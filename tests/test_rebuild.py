@@ -8,19 +8,26 @@ import pytest
 from examples import rebuild, stein_regression
 from examples.tables import save
 
+PAGES = sorted(rebuild.PAGES.glob("*.md"))
 
-def test_tables_of_the_readme_are_those_of_the_rows():
-    text = (rebuild.RESULTS / "README.md").read_text()
-    assert rebuild.rebuilt(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
-    shown = {match[2] for match in rebuild.TABLE.finditer(text)}
-    assert shown >= {name.split(",")[0] for name in rebuild.TABLES}
-    assert all(match[4].count("\n") > 2 for match in rebuild.TABLE.finditer(text))
+
+def test_tables_of_the_pages_are_those_of_the_rows():
+    shown = set()
+    for page in PAGES:
+        text = page.read_text()
+        assert rebuild.rebuilt(text, rebuild.RESULTS) == text, f"{page.name}: run python -m examples.rebuild"
+        for match in rebuild.TABLE.finditer(text):
+            shown.add(match[2] if match[3] is None else f"{match[2]}, {match[3]}")
+            lines = match[4].splitlines()
+            assert len(lines) > 2, f"{page.name}: no table below {match[1]}"
+            assert all(line.count("|") <= 7 for line in lines), f"{page.name}, {match[1]}: more than six columns"
+    assert shown == {*rebuild.TABLES, "beyond"}
 
 
 def test_a_changed_row_changes_its_table(tmp_path):
     for path in rebuild.RESULTS.glob("*.csv"):
         shutil.copy(path, tmp_path)
-    text = (rebuild.RESULTS / "README.md").read_text()
+    text = (rebuild.PAGES / "additive.md").read_text()
     rows = list(csv.DictReader((tmp_path / "gam_binary.csv").read_text().split("\ncomponent")[0].splitlines()))
     rows = [row | {"held-out log density": "-0.25"} if row["ahead"] == "" else row for row in rows]
     save(tmp_path / "gam_binary.csv", rows)
@@ -67,13 +74,14 @@ def test_differences_are_paired_by_split_and_averaged_over_sets():
 
 @pytest.mark.long
 def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
-    for path in [*rebuild.RESULTS.glob("*.csv"), rebuild.RESULTS / "README.md"]:
+    for path in [*rebuild.RESULTS.glob("*.csv"), *PAGES]:
         shutil.copy(path, tmp_path)
-    monkeypatch.setattr("sys.argv", ["rebuild", "--out", str(tmp_path)])
+    folders = ["--out", str(tmp_path), "--pages", str(tmp_path), "--figures", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["rebuild", *folders])
     rebuild.main()
-    assert (
-        "unchanged; figures stein_regression.png, stein_classification.png, gam_interactions.png"
-        in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert printed.count(" unchanged\n") == len(PAGES)
+    assert "figures stein_regression.png, stein_classification.png, gam_interactions.png, long_runs_dec" in printed
+    assert (tmp_path / "long_runs_deep.png").stat().st_size > 10_000
     assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000

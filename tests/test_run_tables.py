@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from examples.run_queue import COLUMNS
-from examples.run_tables import groups, last_rounds, markdown, paired, plot, read
+from examples.run_tables import by_depth, by_method, by_pair, figures, groups, last_rounds, markdown, paired, read
 
 
 def row(method, split, density, *, name="bike", steps=2000, version="v1", flattened="yes"):
@@ -75,6 +75,52 @@ def test_versions_stand_in_tables_of_their_own(rows):
     assert "| OrthNat - CoupledNat | -1.000 (1; 2000) |" in second
 
 
-def test_the_figure_is_drawn(rows, tmp_path):
-    plot(rows, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 5000
+def at_sizes(experiment, settings, methods, version="v1"):
+    """Rows of two splits at a paper's sizes: method number k scores k on the first split and k + 1 on the second."""
+    made = [
+        row(method, split, float(k + split), version=version) for k, method in enumerate(methods) for split in (0, 1)
+    ]
+    return [own | {"experiment": experiment, "settings": settings} for own in made]
+
+
+PAPER = [
+    *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Coupled", "OrthNat", "CoupledNat"]),
+    *at_sizes("decoupled", "beta=64 gamma=128", ["Coupled"]),
+    *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Coupled"], version="v2"),
+    *at_sizes("depth", "coupled=200 mean=500 x=1", ["coupled 0", "coupled 1", "decoupled 1"]),
+    *at_sizes("deep", "inducing=128 batch=512 x=1", ["GP VI", "LV-GP VI"]),
+]
+
+
+@pytest.fixture
+def paper(tmp_path):
+    with open(tmp_path / "paper.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(PAPER)
+    return read(tmp_path / "paper.csv")
+
+
+def test_tables_of_the_papers_sizes(paper):
+    """The version with most runs alone; smaller sizes are left out."""
+    assert by_method(paper, "decoupled").splitlines()[2:] == [
+        "| Coupled | 0.500 ± 0.500 (2) |",
+        "| CoupledNat | 2.500 ± 0.500 (2) |",
+        "| OrthNat | 1.500 ± 0.500 (2) |",
+    ]
+    assert by_pair(paper, "decoupled").splitlines()[2:] == [
+        "| OrthNat - CoupledNat | -1.000 ± 0.000 (2) |",
+        "| CoupledNat - Coupled | 2.000 ± 0.000 (2) |",
+    ]
+    assert by_depth(paper).splitlines() == [
+        "| hidden layers | bike, coupled | bike, decoupled |",
+        "| --- | --- | --- |",
+        "| 0 | 0.500 ± 0.500 (2) |  |",
+        "| 1 | 1.500 ± 0.500 (2) | 2.500 ± 0.500 (2) |",
+    ]
+
+
+def test_the_figures_are_drawn(paper, tmp_path):
+    names = list(figures(paper, tmp_path))
+    assert names == ["long_runs_decoupled.png", "long_runs_depth.png", "long_runs_deep.png"]
+    assert all((tmp_path / name).stat().st_size > 5000 for name in names)
