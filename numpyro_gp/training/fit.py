@@ -190,10 +190,7 @@ def fit(
         position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
     result = written(job, position)
     if failure is not None:
-        loss, after, arrays = failure
-        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, feed)
-        message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
-        raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
+        raise non_finite(job, position, result, *failure)
     if is_new and (message := standstill(start, result.params, position.losses)):
         warnings.warn(message, stacklevel=2)
     return result
@@ -272,6 +269,15 @@ def run_chunks(
             error.add_note(f"After {position.steps} of {job.num_steps} steps, kept {job.place}.")
         raise
     return position, None
+
+
+def non_finite(
+    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: Any, arrays: list[Array]
+) -> NonFiniteLoss:
+    """What a step that failed raises: which it was, and at which sites."""
+    reason, sites = explain(job.engine, position.state, loss, after, arrays, job.feed)
+    message = f"Step {position.steps} of {job.num_steps} (counted from 0): {reason} {REMEDY}"
+    return NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
 
 
 def written(job: Job, position: Position) -> FitResult:

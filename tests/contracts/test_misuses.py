@@ -18,7 +18,7 @@ TABLE = {
 }
 PACKAGE = Path(numpyro_gp.__file__).parent
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
-NO_MISUSES = {"NonFiniteLoss", "FitInterrupted", "IndexError", "AttributeError"}
+NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised.
 NO_MISUSES |= {"UnfitStart"}
 # What the user's own source of batches raised, a step later.
