@@ -5,8 +5,9 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 """
 
 import abc
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard
+import operator
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +124,28 @@ def _is_number(value: object) -> TypeGuard[ArrayLike]:
 
 
 @value_type()
-class Sum(Kernel):
+class _OfTwo(Kernel):
+    """What ``combine`` makes of the values of two kernels."""
+
+    first: KernelField
+    second: KernelField
+    combine: ClassVar[Callable[[Array, Array], Array]]
+
+    def __post_init__(self) -> None:
+        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        return self.combine(self.first._cross(X1, X2), self.second._cross(X1, X2))
+
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        return self.combine(self.first._gram(X), self.second._gram(X))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return self.combine(self.first._diagonal(X), self.second._diagonal(X))
+
+
+@value_type()
+class Sum(_OfTwo):
     """A sum of two independent functions, ``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds.
 
     Parameters
@@ -138,24 +160,11 @@ class Sum(Kernel):
     [1.0, 3.0]
     """
 
-    first: KernelField
-    second: KernelField
-
-    def __post_init__(self) -> None:
-        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.first._cross(X1, X2) + self.second._cross(X1, X2)
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.first._gram(X) + self.second._gram(X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.first._diagonal(X) + self.second._diagonal(X)
+    combine = staticmethod(operator.add)
 
 
 @value_type()
-class Product(Kernel):
+class Product(_OfTwo):
     """An effect of one kernel that another one modulates, ``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds.
 
     Of kernels on different columns it is an interaction: a function of all their columns together.
@@ -172,20 +181,7 @@ class Product(Kernel):
     [3.0]
     """
 
-    first: KernelField
-    second: KernelField
-
-    def __post_init__(self) -> None:
-        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.first._cross(X1, X2) * self.second._cross(X1, X2)
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.first._gram(X) * self.second._gram(X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.first._diagonal(X) * self.second._diagonal(X)
+    combine = staticmethod(operator.mul)
 
 
 @value_type()

@@ -123,15 +123,35 @@ def exponential_52(squares: Array) -> Array:
 exponential_52.defjvps(lambda change, _, squares: (-1 / 6) * exponential_32(squares) * change)
 
 
-class _Stationary(Kernel):
-    """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
+@value_type()
+class OfOneVariance(Kernel):
+    """A kernel whose functions have the same variance at all inputs."""
 
     variance: ArrayField
+
+    def __post_init__(self) -> None:
+        store(self, variance=positive_scalar("variance", self.variance))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return constant_like(self.variance, X)
+
+
+@value_type()
+class _OfLengthscale(OfOneVariance):
+    """One of those with a lengthscale, or one for each input."""
+
     lengthscale: ArrayField
 
     def __post_init__(self) -> None:
-        variance = positive_scalar("variance", self.variance)
-        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+        super().__post_init__()
+        store(self, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
+
+
+class _Stationary(_OfLengthscale):
+    """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
 
     @abc.abstractmethod
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -146,9 +166,6 @@ class _Stationary(Kernel):
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
 
 
 def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:
@@ -183,9 +200,6 @@ class RBF(_Stationary):
     [[2.0, 1.213, 1.99]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)``."""
         return jnp.exp(-0.5 * squares)
@@ -207,9 +221,6 @@ class Matern12(_Stationary):
     [[1.0, 0.3679]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-sqrt(s))``."""
         return exponential_12(squares)
@@ -230,9 +241,6 @@ class Matern32(_Stationary):
     >>> ngp.kernels.Matern32(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
     [[1.0, 0.4834]]
     """
-
-    variance: ArrayField
-    lengthscale: ArrayField
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z) exp(-z)`` with ``z^2 = 3 s``."""
@@ -256,9 +264,6 @@ class Matern52(_Stationary):
     >>> ngp.kernels.Matern52(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
     [[1.0, 0.524]]
     """
-
-    variance: ArrayField
-    lengthscale: ArrayField
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z + z^2 / 3) exp(-z)`` with ``z^2 = 5 s``."""
@@ -285,12 +290,10 @@ class RationalQuadratic(_Stationary):
     [[0.3333]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
     alpha: ArrayField
 
     def __post_init__(self) -> None:
-        _Stationary.__post_init__(self)
+        super().__post_init__()
         store(self, alpha=positive_scalar("alpha", self.alpha))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -321,12 +324,10 @@ class Periodic(_Stationary):
     [[0.1353, 1.0]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
     period: ArrayField
 
     def __post_init__(self) -> None:
-        _Stationary.__post_init__(self)
+        super().__post_init__()
         store(self, period=positive_per_input("period", self.period))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -344,7 +345,7 @@ class Periodic(_Stationary):
 
 
 @value_type()
-class Cosine(Kernel):
+class Cosine(_OfLengthscale):
     """One plane wave: ``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``, of rank two.
 
     Parameters
@@ -361,20 +362,10 @@ class Cosine(Kernel):
     [[-1.0, 1.0]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
-    def __post_init__(self) -> None:
-        variance = positive_scalar("variance", self.variance)
-        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
-
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         lengthscale, centre = per_input("lengthscale", self.lengthscale, X2), _centre(X2)
         first, second = (waves(2 * math.pi * jnp.sum((X - centre) / lengthscale, axis=1)) for X in (X1, X2))
         return self.variance * inner_products(first, second)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
 
 
 def waves(angles: Float[Array, " N"]) -> Float[Array, "N 2"]:
