@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
-from numpyro_gp.checks import check_points, check_triangle, fail, when_known
+from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.linalg import matmul
 
@@ -120,16 +120,3 @@ def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
         cure = "For an additive site use Coupled or one of the additive beliefs."
         fail(f"the site of a {type(belief).__name__} belief", required, f"a {type(basis).__name__}", cure, TypeError)
     return basis
-
-
-def checked_pair(
-    Z_gamma: ArrayLike, a: ArrayLike, mean: ArrayLike, scale_tril: ArrayLike, columns: ArrayLike | None
-) -> dict[str, Array | None]:
-    """The fields that `Hybrid` and `Orthogonal` share, by name."""
-    points = check_points("Z_gamma", Z_gamma)
-    weights = check_coefficients("a", a, "Z_gamma", points)
-    own = check_mean("mean", mean)
-    check_same_outputs("mean", own, weights.shape[:-1], "a")
-    factor = check_triangle("scale_tril", scale_tril, own.shape, positive=True)
-    rows = check_columns(columns, points.shape[0])
-    return {"Z_gamma": points, "a": weights, "mean": own, "scale_tril": factor, "columns": rows}

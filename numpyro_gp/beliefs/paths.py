@@ -15,9 +15,9 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
+from numpyro_gp.beliefs.decoupled import Decoupled, WithMeanBasis, inverse_covariance
 from numpyro_gp.beliefs.layer import DecoupledLayer
-from numpyro_gp.beliefs.mean_basis import projected, single
+from numpyro_gp.beliefs.mean_basis import single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
@@ -139,18 +139,9 @@ def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], n
 
 
 @corrections.register
-def _(process: Orthogonal, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
+def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
-    mean = process.mean - projected(site, process.Z_gamma, process.a)
-    v = _drawn(mean, process.scale_tril, normal)
-    own = Correction(site.kernel, process.Z_gamma, process.a)
-    return (*_conditioned(site, v, priors, normal), own)
-
-
-@corrections.register
-def _(process: Hybrid, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
-    site = single(process, basis)
-    v = _drawn(process.mean, process.scale_tril, normal)
+    v = _drawn(process.remaining(site), process.scale_tril, normal)
     return (*_conditioned(site, v, priors, normal), Correction(site.kernel, process.Z_gamma, process.a))
 
 
