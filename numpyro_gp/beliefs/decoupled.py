@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
@@ -21,7 +21,6 @@ from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
     check_columns,
-    check_same_outputs,
     mean_norm,
     projected,
     residual_norm,
@@ -29,7 +28,7 @@ from numpyro_gp.beliefs.mean_basis import (
 )
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
-from numpyro_gp.checks import check_points, check_triangle
+from numpyro_gp.checks import check_points, check_triangle, fail
 from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, product
 
 
@@ -152,7 +151,9 @@ class WithMeanBasis(AbstractBelief):
     def __post_init__(self) -> None:
         points = check_points("Z_gamma", self.Z_gamma)
         weights, mean = check_coefficients("a", self.a, "Z_gamma", points), check_mean("mean", self.mean)
-        check_same_outputs("mean", mean, weights.shape[:-1], "a")
+        if mean.shape[:-1] != (lead := weights.shape[:-1]):
+            cure = "With outputs=P every array but the inputs has a leading axis P."
+            fail("mean", f"of as many outputs as a: leading axes {lead}", f"shape {mean.shape}", cure)
         factor = check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True)
         rows = check_columns(self.columns, points.shape[0])
         store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
@@ -175,7 +176,7 @@ class WithMeanBasis(AbstractBelief):
         return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
 
 
-@value_type()
+@same_fields
 class Hybrid(WithMeanBasis):
     """The family of `Orthogonal` in other coordinates, which train more slowly: for comparison.
 
@@ -243,6 +244,11 @@ class Orthogonal(WithMeanBasis):
     (3,)
     """
 
+    Z_gamma: ArrayField
+    a: ArrayField
+    mean: ArrayField
+    scale_tril: ArrayField
+    columns: Array | None = None
     probe: Probe | None = None
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

@@ -106,13 +106,6 @@ def check_columns(columns: ArrayLike | None, size: int) -> Rows:
     return array
 
 
-def check_same_outputs(argument: str, value: Array, shape: tuple[int, ...], reference: str) -> None:
-    """Refuse arrays that disagree about the number of outputs."""
-    if value.shape[:-1] != shape:
-        cure = "With outputs=P every array but the inputs has a leading axis P."
-        fail(argument, f"of as many outputs as {reference}: leading axes {shape}", f"shape {value.shape}", cure)
-
-
 def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
     """The site's basis; refuse those that are not of one Gaussian process: a mean basis has one kernel."""
     if not isinstance(basis, Basis):

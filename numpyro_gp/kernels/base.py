@@ -6,15 +6,15 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 
 import abc
 import operator
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol, TypeGuard
+from collections.abc import Sequence
+from typing import Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.linalg import matmul
 
@@ -129,7 +129,11 @@ class _OfTwo(Kernel):
 
     first: KernelField
     second: KernelField
-    combine: ClassVar[Callable[[Array, Array], Array]]
+
+    @staticmethod
+    @abc.abstractmethod
+    def combine(first: Array, second: Array, /) -> Array:
+        """One value of the values of both."""
 
     def __post_init__(self) -> None:
         store(self, first=as_kernel(self.first), second=as_kernel(self.second))
@@ -144,7 +148,7 @@ class _OfTwo(Kernel):
         return self.combine(self.first._diagonal(X), self.second._diagonal(X))
 
 
-@value_type()
+@same_fields
 class Sum(_OfTwo):
     """A sum of two independent functions, ``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds.
 
@@ -163,7 +167,7 @@ class Sum(_OfTwo):
     combine = staticmethod(operator.add)
 
 
-@value_type()
+@same_fields
 class Product(_OfTwo):
     """An effect of one kernel that another one modulates, ``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds.
 
@@ -347,12 +351,8 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
-        fail(
-            argument,
-            required,
-            f"shape {array.shape}",
-            "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap.",
-        )
+        cure = "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap."
+        fail(argument, required, f"shape {array.shape}", cure)
     return array
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import (
     Kernel,
@@ -89,7 +89,7 @@ class Polynomial(Kernel):
         return (jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1) + self.offset) ** self.degree
 
 
-@value_type()
+@same_fields
 class Constant(OfOneVariance):
     """One unknown level, the same everywhere: ``variance`` for every pair.
 
@@ -206,7 +206,7 @@ class ArcCosine(Kernel):
         return self.variance * at_zero * self._squared_norm(X) ** self.order
 
 
-@value_type()
+@same_fields
 class CategoryDelta(OfOneVariance):
     """Independent levels of a category: ``variance`` where all columns of two points are equal, else 0.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
 
 
@@ -140,6 +140,7 @@ class OfOneVariance(Kernel):
 class _OfLengthscale(OfOneVariance):
     """One of those with a lengthscale, or one for each input."""
 
+    variance: ArrayField
     lengthscale: ArrayField
 
     def __post_init__(self) -> None:
@@ -178,7 +179,7 @@ def constant_like(variance: Float[Array, ""], X: Float[Array, "N D"], *others: A
     return jnp.broadcast_to(variance.astype(jnp.result_type(variance, X, *others)), (X.shape[0],))
 
 
-@value_type()
+@same_fields
 class RBF(_Stationary):
     """Very smooth functions: the squared exponential kernel ``variance * exp(-r^2 / 2)``.
 
@@ -205,7 +206,7 @@ class RBF(_Stationary):
         return jnp.exp(-0.5 * squares)
 
 
-@value_type()
+@same_fields
 class Matern12(_Stationary):
     """Rough, continuous functions: the exponential kernel ``variance * exp(-r)``, with ``r`` as in `RBF`.
 
@@ -226,7 +227,7 @@ class Matern12(_Stationary):
         return exponential_12(squares)
 
 
-@value_type()
+@same_fields
 class Matern32(_Stationary):
     """Functions with one derivative: ``variance * (1 + z) exp(-z)`` with ``z = sqrt(3) r`` and ``r`` as in `RBF`.
 
@@ -247,7 +248,7 @@ class Matern32(_Stationary):
         return exponential_32(3 * squares)
 
 
-@value_type()
+@same_fields
 class Matern52(_Stationary):
     """Functions with two derivatives, the usual default: ``variance * (1 + z + z^2/3) exp(-z)`` with ``z = sqrt(5) r``.
 
@@ -290,6 +291,8 @@ class RationalQuadratic(_Stationary):
     [[0.3333]]
     """
 
+    variance: ArrayField
+    lengthscale: ArrayField
     alpha: ArrayField
 
     def __post_init__(self) -> None:
@@ -324,6 +327,8 @@ class Periodic(_Stationary):
     [[0.1353, 1.0]]
     """
 
+    variance: ArrayField
+    lengthscale: ArrayField
     period: ArrayField
 
     def __post_init__(self) -> None:
@@ -344,7 +349,7 @@ class Periodic(_Stationary):
         return constant_like(self.variance, X, *scales)
 
 
-@value_type()
+@same_fields
 class Cosine(_OfLengthscale):
     """One plane wave: ``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``, of rank two.
 
