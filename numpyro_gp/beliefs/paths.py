@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.decoupled import Decoupled, WithMeanBasis, inverse_covariance
@@ -112,14 +112,12 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
 def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
     """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
     parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
-    noise, found, start = normal("jitter", v.shape), [], 0
-    for part, prior in zip(parts, priors, strict=True):
+    noise, found = normal("jitter", v.shape), []
+    for part, prior, at in zip(parts, priors, slices([part.size for part in parts]), strict=True):
         assert isinstance(part, Basis)
-        at = slice(start, start + part.size)
         own = prior(part.inducing) + root(part.jitter) * noise[..., at]
         coefficients = matmul(v[..., at] - matmul(own, part.inverse.T), part.inverse)
         found.append(Correction(part.kernel, part.inducing, coefficients))
-        start += part.size
     return tuple(found)
 
 
