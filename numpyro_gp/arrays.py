@@ -114,6 +114,11 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+def same_fields(cls: type[T]) -> type[T]:
+    """`value_type` of a class whose fields are those of its base, where type checkers find them."""
+    return value_type()(cls)
+
+
 def store(value: object, /, **fields: object) -> None:
     """Set fields of an immutable value while it is made: ``__post_init__`` keeps what its checks return."""
     for name, item in fields.items():

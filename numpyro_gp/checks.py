@@ -113,30 +113,29 @@ def check_finite(argument: str, value: ArrayLike) -> None:
     when_known(check, value)
 
 
-def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
-    """Return ``value`` as floats that are greater than zero."""
+def check_values(
+    argument: str, value: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str
+) -> Array:
+    """Return ``value`` as floats, all of which are right."""
 
     def check(array: np.ndarray) -> None:
-        if not np.all(array > 0):
-            got = f"{float(array.min()):.6g}" if array.size else "an empty array"
-            cure = "Pass a positive number, or sample it from a prior such as numpyro.distributions.LogNormal."
-            fail(argument, f"positive{shapes}", got, cure)
+        if not np.all(is_right(array)):
+            fail(argument, required, f"{float(array.min()):.6g}", cure)
 
     array = check_floating(argument, value)
     when_known(check, array)
     return array
+
+
+def check_positive(argument: str, value: ArrayLike, shapes: str = "") -> Array:
+    """Return ``value`` as floats that are greater than zero."""
+    cure = "Pass a positive number, or sample it from a prior such as numpyro.distributions.LogNormal."
+    return check_values(argument, value, lambda array: array > 0, f"positive{shapes}", cure)
 
 
 def check_nonnegative(argument: str, value: ArrayLike) -> Array:
     """Return ``value`` as floats that are not less than zero."""
-
-    def check(array: np.ndarray) -> None:
-        if not np.all(array >= 0):
-            fail(argument, "zero or positive", f"{float(array.min()):.6g}", "Pass 0 to switch it off.")
-
-    array = check_floating(argument, value)
-    when_known(check, array)
-    return array
+    return check_values(argument, value, lambda array: array >= 0, "zero or positive", "Pass 0 to switch it off.")
 
 
 def check_points(

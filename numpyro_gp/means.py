@@ -35,11 +35,6 @@ def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"
     return check_points("X", X, columns=columns, leading=True)
 
 
-def _times(X: Float[Array, "*batch D"], weights: Float[Array, " D *outputs"]) -> Array:
-    """``X W`` over any leading axes, in full precision on every device."""
-    return matmul(X, weights)
-
-
 @value_type(static=("outputs",))
 class Zero:
     """A mean of zero, ``c(x) = 0``: what a process has where none is given.
@@ -131,7 +126,7 @@ class Linear:
 
     def __call__(self, X: ArrayLike) -> Array:
         """``X W + bias``, of shape ``(...)`` or ``(..., P)``."""
-        projected = _times(_inputs(X, self.weights.shape[0]), self.weights)
+        projected = matmul(_inputs(X, self.weights.shape[0]), self.weights)
         return projected + (self.bias if self.bias.ndim == 0 else jnp.broadcast_to(self.bias, projected.shape))
 
 
@@ -163,7 +158,7 @@ class Projection:
 
     def __call__(self, X: ArrayLike) -> Array:
         """``X W``, of shape ``(..., P)``."""
-        return _times(_inputs(X, self.weights.shape[0]), lax.stop_gradient(self.weights))
+        return matmul(_inputs(X, self.weights.shape[0]), lax.stop_gradient(self.weights))
 
 
 @value_type()

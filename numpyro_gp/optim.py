@@ -46,11 +46,10 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     check_count("num_steps", num_steps)
     check_choice("kind", kind, ("log", "linear"))
 
+    schedule: Schedule = optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
     if kind == "linear":
-        straight: Schedule = optax.linear_schedule(initial, final, num_steps)
-        return straight
-    geometric: Schedule = optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
-    return geometric
+        schedule = optax.linear_schedule(initial, final, num_steps)
+    return schedule
 
 
 def _labels(params: Mapping[str, object]) -> dict[str, str]:

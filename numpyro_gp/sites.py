@@ -204,12 +204,8 @@ class Belief(dist.Distribution):
         return Belief(self.value, tuple(batch_shape))
 
 
-def _kl_divergence(p: Belief, q: InducingPrior) -> Array:
-    """``KL[belief || prior]`` for `TraceMeanField_ELBO`."""
-    return -q.log_prob(p.value)
-
-
-kl_divergence.add((Belief, InducingPrior), _kl_divergence)
+# For `TraceMeanField_ELBO`.
+kl_divergence.add((Belief, InducingPrior), lambda belief, prior: -prior.log_prob(belief.value))
 
 
 def role(site: Site) -> str | None:

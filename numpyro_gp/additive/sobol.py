@@ -8,7 +8,7 @@ columns, which are not orthogonal; constants are left out.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -183,21 +183,18 @@ def squares(basis: AdditiveBasis) -> Squares:
 
 def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
     """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
+    kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
 
     def check(*leaves: np.ndarray) -> None:
         half = len(leaves) // 2
-        if not all(a.shape == b.shape and np.allclose(a, b) for a, b in zip(leaves[:half], leaves[half:], strict=True)):
-            differ()
+        pairs = zip(leaves[:half], leaves[half:], strict=True)
+        if kinds[0] != kinds[1] or not all(a.shape == b.shape and np.allclose(a, b) for a, b in pairs):
+            got = f"others for {first[0]!r} and {second[0]!r}"
+            cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
+            fail(f"the measure of column {column}", "the same in all components", got, cure)
 
-    def differ() -> NoReturn:
-        got = f"others for {first[0]!r} and {second[0]!r}"
-        cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
-        fail(f"the measure of column {column}", "the same in all components", got, cure)
-
-    structures: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
-    if structures[0] != structures[1]:
-        differ()
-    when_known(check, *jax.tree.leaves(first[1]), *jax.tree.leaves(second[1]))
+    # Measures of two kinds differ whatever their numbers are.
+    when_known(check, *(jax.tree.leaves((first[1], second[1])) if kinds[0] == kinds[1] else ()))
 
 
 def _squares_of(f: AdditiveGP) -> Squares:

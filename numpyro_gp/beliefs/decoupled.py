@@ -6,21 +6,21 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 (mathematics.md section 4.1).
 """
 
+import abc
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.coupled import joint_covariance
+from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
 from numpyro_gp.beliefs.mean_basis import (
     Probe,
     check_coefficients,
     check_columns,
-    checked_pair,
     mean_norm,
     projected,
     residual_norm,
@@ -28,7 +28,7 @@ from numpyro_gp.beliefs.mean_basis import (
 )
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
-from numpyro_gp.checks import check_points, check_triangle
+from numpyro_gp.checks import check_points, check_triangle, fail
 from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, product
 
 
@@ -139,7 +139,45 @@ class Decoupled(AbstractBelief):
 
 
 @value_type()
-class Hybrid(AbstractBelief):
+class WithMeanBasis(AbstractBelief):
+    """A belief with the covariance of `Coupled` whose mean has points of its own besides."""
+
+    Z_gamma: ArrayField
+    a: ArrayField
+    mean: ArrayField
+    scale_tril: ArrayField
+    columns: Array | None = None
+
+    def __post_init__(self) -> None:
+        points = check_points("Z_gamma", self.Z_gamma)
+        weights, mean = check_coefficients("a", self.a, "Z_gamma", points), check_mean("mean", self.mean)
+        if mean.shape[:-1] != (lead := weights.shape[:-1]):
+            cure = "With outputs=P every array but the inputs has a leading axis P."
+            fail("mean", f"of as many outputs as a: leading axes {lead}", f"shape {mean.shape}", cure)
+        factor = check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True)
+        rows = check_columns(self.columns, points.shape[0])
+        store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
+
+    @abc.abstractmethod
+    def remaining(self, site: Basis) -> Float[Array, "*batch M"]:
+        """The whitened mean that is left to the inducing values besides ``K_X,gamma a``."""
+
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
+        """``K_X,gamma a + A^T remaining`` and the variance of `Coupled`."""
+        site = single(self, basis)
+        mean, variance = whitened_marginals(site, X, self.remaining(site), self.scale_tril)
+        return Marginals(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
+
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
+        """The same with full covariance."""
+        site = single(self, basis)
+        features = site.features(X)
+        mean = matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + matmul(self.remaining(site), features)
+        return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
+
+
+@same_fields
+class Hybrid(WithMeanBasis):
     """The family of `Orthogonal` in other coordinates, which train more slowly: for comparison.
 
     The mean is ``K_X,gamma a + A^T m``, the covariance that of `Coupled` (mathematics.md section 4.3). Its ``(a, m)``
@@ -163,27 +201,8 @@ class Hybrid(AbstractBelief):
     (3,)
     """
 
-    Z_gamma: ArrayField
-    a: ArrayField
-    mean: ArrayField
-    scale_tril: ArrayField
-    columns: Array | None = None
-
-    def __post_init__(self) -> None:
-        store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``K_X,gamma a + A^T m`` and the variance of `Coupled`."""
-        site = single(self, basis)
-        mean, variance = whitened_marginals(site, X, self.mean, self.scale_tril)
-        return Marginals(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """The same with full covariance."""
-        site = single(self, basis)
-        features = site.features(X)
-        covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
-        return Joint(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + matmul(self.mean, features), covariance)
+    def remaining(self, site: Basis) -> Float[Array, "*batch M"]:  # noqa: ARG002
+        return self.mean
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m + R a|^2) / 2 + kl(C)``."""
@@ -194,7 +213,7 @@ class Hybrid(AbstractBelief):
 
 
 @value_type()
-class Orthogonal(AbstractBelief):
+class Orthogonal(WithMeanBasis):
     """A coupled belief with further points for the mean alone, orthogonal to the rest (Salimbeni et al. 2018).
 
     The mean is ``A^T m + F^T a``, the covariance that of `Coupled` (mathematics.md section 4.4), where
@@ -232,38 +251,31 @@ class Orthogonal(AbstractBelief):
     columns: Array | None = None
     probe: Probe | None = None
 
-    def __post_init__(self) -> None:
-        store(self, **checked_pair(self.Z_gamma, self.a, self.mean, self.scale_tril, self.columns))
-
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, self.scale_tril)
 
+    def remaining(self, site: Basis) -> Float[Array, "*batch M"]:
+        return self.mean - projected(site, self.Z_gamma, self.a)
+
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``K_X,gamma a + A^T (m - R a)`` and the variance of `Coupled`."""
-        site = single(self, basis)
-        cross = site.kernel.matrix(self.Z_gamma, X)
-        remaining = self.mean - projected(site, self.Z_gamma, self.a)
-        mean, variance = whitened_marginals(site, X, remaining, self.scale_tril)
-        if self.probe is not None and self.probe.of_data:
-            residual = self._residual(site, site.features(X), cross)
-            variance = variance + einsum("gn,...gn->...n", residual, matmul(self.probe.covariance, residual))
-        return Marginals(matmul(self.a, cross) + mean, variance)
+        found = super().marginals(basis, X)
+        if self.probe is None or not self.probe.of_data:
+            return found
+        residual = self._residual(single(self, basis), X)
+        change = einsum("gn,...gn->...n", residual, matmul(self.probe.covariance, residual))
+        return Marginals(found.mean, found.variance + change)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """The same with full covariance."""
-        site = single(self, basis)
-        features = site.features(X)
-        cross = site.kernel.matrix(self.Z_gamma, X)
-        covariance = joint_covariance(features, site.matrix(X), self.scale_tril)
-        if self.probe is not None and self.probe.of_data:
-            residual = self._residual(site, features, cross)
-            covariance = covariance + matmul(matmul(residual.T, self.probe.covariance), residual)
-        mean = matmul(self.a, cross) + matmul(self.mean - projected(site, self.Z_gamma, self.a), features)
-        return Joint(mean, covariance)
+        found = super().joint(basis, X)
+        if self.probe is None or not self.probe.of_data:
+            return found
+        residual = self._residual(single(self, basis), X)
+        return Joint(found.mean, found.covariance + matmul(matmul(residual.T, self.probe.covariance), residual))
 
-    def _residual(self, site: Basis, features: Float[Array, "M N"], cross: Float[Array, "G N"]) -> Float[Array, "G N"]:
+    def _residual(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "G N"]:
         """``F = K_gamma,X - R^T A``, as a constant."""
-        return lax.stop_gradient(cross - matmul(site.features(self.Z_gamma).T, features))
+        explained = matmul(site.features(self.Z_gamma).T, site.features(X))
+        return lax.stop_gradient(site.kernel.matrix(self.Z_gamma, X) - explained)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""

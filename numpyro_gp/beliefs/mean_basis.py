@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
-from numpyro_gp.checks import check_points, check_triangle, fail, when_known
+from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.linalg import matmul
 
@@ -106,13 +106,6 @@ def check_columns(columns: ArrayLike | None, size: int) -> Rows:
     return array
 
 
-def check_same_outputs(argument: str, value: Array, shape: tuple[int, ...], reference: str) -> None:
-    """Refuse arrays that disagree about the number of outputs."""
-    if value.shape[:-1] != shape:
-        cure = "With outputs=P every array but the inputs has a leading axis P."
-        fail(argument, f"of as many outputs as {reference}: leading axes {shape}", f"shape {value.shape}", cure)
-
-
 def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
     """The site's basis; refuse those that are not of one Gaussian process: a mean basis has one kernel."""
     if not isinstance(basis, Basis):
@@ -120,16 +113,3 @@ def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
         cure = "For an additive site use Coupled or one of the additive beliefs."
         fail(f"the site of a {type(belief).__name__} belief", required, f"a {type(basis).__name__}", cure, TypeError)
     return basis
-
-
-def checked_pair(
-    Z_gamma: ArrayLike, a: ArrayLike, mean: ArrayLike, scale_tril: ArrayLike, columns: ArrayLike | None
-) -> dict[str, Array | None]:
-    """The fields that `Hybrid` and `Orthogonal` share, by name."""
-    points = check_points("Z_gamma", Z_gamma)
-    weights = check_coefficients("a", a, "Z_gamma", points)
-    own = check_mean("mean", mean)
-    check_same_outputs("mean", own, weights.shape[:-1], "a")
-    factor = check_triangle("scale_tril", scale_tril, own.shape, positive=True)
-    rows = check_columns(columns, points.shape[0])
-    return {"Z_gamma": points, "a": weights, "mean": own, "scale_tril": factor, "columns": rows}

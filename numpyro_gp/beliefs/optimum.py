@@ -21,10 +21,10 @@ from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.linalg import (
     add_to_diagonal,
-    default_jitter,
     factorise,
     half_log_det,
     inverse_factor,
+    jittered,
     matmul,
     solve_lower,
 )
@@ -69,16 +69,11 @@ def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array,
     targets = check_shape(
         "y", y, inputs.shape[:1], "one value for each row of X", "Pass y less the mean function, without a column axis."
     )
-    return inputs, targets, check_noise(noise, inputs)
-
-
-def check_noise(noise: ArrayLike, inputs: Float[Array, "N D"]) -> Array:
-    """Return noise variances, one or one for each row of the inputs."""
     variance = check_positive("noise", noise)
-    if variance.shape not in ((), inputs.shape[:1]):
+    if variance.shape not in ((), targets.shape):
         cure = "Pass one noise variance for all rows, or one for each row."
-        fail("noise", f"a number or of shape {inputs.shape[:1]}", f"shape {variance.shape}", cure)
-    return variance
+        fail("noise", f"a number or of shape {targets.shape}", f"shape {variance.shape}", cure)
+    return inputs, targets, variance
 
 
 def coupled_optimum(
@@ -171,8 +166,7 @@ def orthogonal_optimum(
     data = GaussianData.build(basis, inputs, variance)
     cross = basis.features(gamma)
     prior = basis.matrix(gamma)
-    relative = default_jitter(basis.dtype) if jitter is None else jitter
-    amount = relative * jnp.mean(jnp.diagonal(prior))
+    _, amount = jittered(prior, jitter)
     _, inverse = factorise(add_to_diagonal(prior - matmul(cross.T, cross), amount[None]))
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
     features = jnp.concatenate([data.features, matmul(inverse, scaled - matmul(cross.T, data.features))])
@@ -229,12 +223,8 @@ def check_components(
         fail("kernels", "a dictionary with at least one component", "an empty one", cure)
     if set(kernels) != set(inducing):
         different = sorted(set(map(str, kernels)) ^ set(map(str, inducing)))
-        fail(
-            "inducing",
-            f"about the components of kernels, {list(kernels)}",
-            f"{list(inducing)}",
-            f"Give both the same names: {different} are in one alone.",
-        )
+        cure = f"Give both the same names: {different} are in one alone."
+        fail("inducing", f"about the components of kernels, {list(kernels)}", f"{list(inducing)}", cure)
     points: dict[str, Array] = {}
     converted: dict[int, Array] = {}  # one array for one object, so that shared inputs stay recognisable
     for name in kernels:

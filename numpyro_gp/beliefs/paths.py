@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
+from numpyro_gp.beliefs.decoupled import Decoupled, WithMeanBasis, inverse_covariance
 from numpyro_gp.beliefs.layer import DecoupledLayer
-from numpyro_gp.beliefs.mean_basis import projected, single
+from numpyro_gp.beliefs.mean_basis import single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
@@ -112,14 +112,12 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
 def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
     """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
     parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
-    noise, found, start = normal("jitter", v.shape), [], 0
-    for part, prior in zip(parts, priors, strict=True):
+    noise, found = normal("jitter", v.shape), []
+    for part, prior, at in zip(parts, priors, slices([part.size for part in parts]), strict=True):
         assert isinstance(part, Basis)
-        at = slice(start, start + part.size)
         own = prior(part.inducing) + root(part.jitter) * noise[..., at]
         coefficients = matmul(v[..., at] - matmul(own, part.inverse.T), part.inverse)
         found.append(Correction(part.kernel, part.inducing, coefficients))
-        start += part.size
     return tuple(found)
 
 
@@ -139,18 +137,9 @@ def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], n
 
 
 @corrections.register
-def _(process: Orthogonal, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
+def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
-    mean = process.mean - projected(site, process.Z_gamma, process.a)
-    v = _drawn(mean, process.scale_tril, normal)
-    own = Correction(site.kernel, process.Z_gamma, process.a)
-    return (*_conditioned(site, v, priors, normal), own)
-
-
-@corrections.register
-def _(process: Hybrid, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
-    site = single(process, basis)
-    v = _drawn(process.mean, process.scale_tril, normal)
+    v = _drawn(process.remaining(site), process.scale_tril, normal)
     return (*_conditioned(site, v, priors, normal), Correction(site.kernel, process.Z_gamma, process.a))
 
 

@@ -63,10 +63,9 @@ def arviz() -> Any:
         return importlib.import_module("arviz")
 
 
-def has_trees(package: Any = None) -> bool:
+def has_trees() -> bool:
     """Whether this ArviZ is of version 1 or later, whose containers are trees."""
-    version = (arviz() if package is None else package).__version__
-    return int(version.split(".")[0]) >= 1
+    return int(arviz().__version__.split(".")[0]) >= 1
 
 
 def from_groups(
@@ -100,7 +99,7 @@ def from_groups(
         # More particles than dimensions, or one draw: ArviZ suspects exchanged axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
-        if has_trees(package):
+        if has_trees():
             return package.from_dict(data, coords=coords, dims=dims, attrs={**noted, "/": dict(attrs)})
         keywords = {f"{group}_attrs": value for group, value in noted.items()}
         keywords["attrs"] = dict(attrs)
@@ -116,7 +115,7 @@ def loo(data: object, site: str | None = None) -> LeaveOneOut:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = package.loo(data, pointwise=True, var_name=site)
-    if has_trees(package):
+    if has_trees():
         elpd, parameters, pointwise = found.elpd, found.p, found.elpd_i
     else:
         elpd, parameters, pointwise = found.elpd_loo, found.p_loo, found.loo_i

@@ -22,6 +22,7 @@ from numpyro_gp.posterior.prediction import Prediction
 LEVELS = 19
 # Arguments of a fit, data included: in order, or by name.
 Train = Sequence[object] | Mapping[str, object]
+Fitted = tuple[tuple[object, ...], dict[str, Any]]
 
 
 class Estimate(NamedTuple):
@@ -166,7 +167,7 @@ def compare(
     >>> "log density" in table.columns, list(table.rows)
     (True, ['NUTS'])
     """
-    names = check_posteriors(posteriors, seconds)
+    check_posteriors(posteriors, seconds)
     check_key("key", key)
     y = check_array("y", y)
     check_count("max_parameters", max_parameters)
@@ -174,16 +175,16 @@ def compare(
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
         fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")
-    fitted_args, fitted_kwargs = _training_arguments(train)
-    for name in names:
-        posterior = posteriors[name]
+    fitted = _training_arguments(train)
+    fitted_args, fitted_kwargs = fitted
+    for name, posterior in posteriors.items():
         if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
             prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
         else:
             prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
         table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores(prediction, y)}
         if train is not None:
-            training, remarks = in_sample(posterior, key, train, num_samples, site, max_parameters)
+            training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)
             table[name].update(training)
             notes += [f"{name}: {remark}" for remark in remarks]
         if seconds:
@@ -191,8 +192,8 @@ def compare(
     return Comparison(table, notes)
 
 
-def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, float] | None) -> list[str]:
-    """Names of the fits."""
+def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, float] | None) -> None:
+    """Refuse what are no fits by name, or no seconds of them."""
     if not isinstance(posteriors, Mapping) or not posteriors:
         cure = 'Pass {"SVI": posterior, ...}.'
         fail("posteriors", "a dictionary of posteriors by name", f"{posteriors!r:.60}", cure, TypeError)
@@ -207,7 +208,6 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     unknown = sorted(set(seconds or {}) - set(posteriors))
     if unknown:
         fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
-    return list(posteriors)
 
 
 def _is_number(value: Any) -> bool:
@@ -241,10 +241,10 @@ def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
 
 
 def in_sample(
-    posterior: Posterior, key: Array, train: Train, num_samples: int | None, site: str | None, max_parameters: int
+    posterior: Posterior, key: Array, fitted: Fitted, num_samples: int | None, site: str | None, max_parameters: int
 ) -> tuple[dict[str, Any], list[str]]:
     """LOO, hyper-parameters, and what is known about the chains; with remarks on what is left out."""
-    args, kwargs = _training_arguments(train)
+    args, kwargs = fitted
     row: dict[str, Any] = {}
     remarks: list[str] = []
     if posterior.kind == "stein":
@@ -258,18 +258,17 @@ def in_sample(
     left_out = sorted(set(parameters) - set(small))
     if left_out:
         remarks.append(f"these hyper-parameters are too large for the table: {left_out}.")
-    chains = posterior.num_chains
-    if posterior.kind == "mcmc" and small:
-        row.update(chain_diagnostics(small, chains))
-    for name, draws in small.items():
-        for label, entry in _entries(name, draws):
-            row[label] = Estimate(float(entry.mean()), float(entry.std()) if np.ptp(entry) > 0 else 0.0)
+    entries = {label: entry for name, draws in small.items() for label, entry in _entries(name, draws).items()}
+    if posterior.kind == "mcmc":
+        row.update(chain_diagnostics(list(entries.values()), posterior.num_chains))
+    for label, entry in entries.items():
+        row[label] = Estimate(float(entry.mean()), float(entry.std()) if np.ptp(entry) > 0 else 0.0)
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
     return row, remarks
 
 
-def _training_arguments(train: Train | None) -> tuple[tuple[object, ...], dict[str, Any]]:
+def _training_arguments(train: Train | None) -> Fitted:
     """Positional arguments and keywords of the fit."""
     if train is not None and (isinstance(train, (str, bytes)) or not isinstance(train, (Sequence, Mapping))):
         required = "a tuple of the arguments of the fit, or a dictionary of them by name"
@@ -295,9 +294,8 @@ def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     return estimate, [f"{reason} (largest {found.pareto_k.max():.2f})."]
 
 
-def chain_diagnostics(parameters: Mapping[str, np.ndarray], chains: int) -> dict[str, Estimate]:
+def chain_diagnostics(entries: Sequence[np.ndarray], chains: int) -> dict[str, Estimate]:
     """Smallest effective sample size and largest split R-hat over hyper-parameters that vary."""
-    entries = [entry for name, draws in parameters.items() for _, entry in _entries(name, draws)]
     stacked = [entry.reshape(chains, -1) for entry in entries if np.ptp(entry) > 0 and entry.size // chains >= 8]
     if not stacked:
         return {}
@@ -306,11 +304,9 @@ def chain_diagnostics(parameters: Mapping[str, np.ndarray], chains: int) -> dict
     return {"smallest ESS": Estimate(min(sizes)), "largest R-hat": Estimate(max(ratios))}
 
 
-def _entries(name: str, draws: np.ndarray) -> list[tuple[str, np.ndarray]]:
+def _entries(name: str, draws: np.ndarray) -> dict[str, np.ndarray]:
     """Every scalar of a hyper-parameter: ``lengthscale[0]``, ``lengthscale[1]``."""
-    if draws.ndim == 1:
-        return [(name, draws)]
-    return [(f"{name}{list(map(int, at))}", draws[(slice(None), *at)]) for at in np.ndindex(draws.shape[1:])]
+    return {f"{name}{list(at) or ''}": draws[(slice(None), *at)] for at in np.ndindex(draws.shape[1:])}
 
 
 def _groups(data: Any) -> list[str]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, on_devices
 from numpyro_gp.checks import check_count, check_floating, check_key, fail
 from numpyro_gp.objectives import weighted_samples
 from numpyro_gp.posterior.prediction import Prediction
@@ -94,9 +94,7 @@ def latent_posterior(
     check_count("num_samples", num_samples)
     check_count("num_draws", num_draws)
     # Models index their data by the traced rows of a minibatch, which NumPy arrays refuse.
-    args, kwargs = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
-    )
+    args, kwargs = on_devices((args, kwargs))
 
     def one(key: Array) -> tuple[dict[str, Array], Array]:
         key_weights, key_choice = jax.random.split(key)

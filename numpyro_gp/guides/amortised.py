@@ -57,9 +57,8 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
 
 
 def _first_two(*args: object, **kwargs: object) -> tuple[Any, Any]:
-    rest = list(args)
-    X = kwargs["X"] if "X" in kwargs else (rest.pop(0) if rest else None)
-    y = kwargs["y"] if "y" in kwargs else (rest.pop(0) if rest else None)
+    rest = iter(args)
+    X, y = (kwargs[name] if name in kwargs else next(rest, None) for name in ("X", "y"))
     return X, y
 
 

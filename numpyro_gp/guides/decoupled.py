@@ -5,7 +5,6 @@ fixed size converges only below a limit that shrinks like ``1/N`` (mathematics.m
 default gives preconditioned coordinates to the ordinary optimiser, and natural steps are a choice.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -30,10 +29,6 @@ ROUTES = ("adaptive", "diagonal", "exact", "newton")
 DIAGONAL_EPS = 1e-2
 
 Observed = tuple[Array, Array, Array]
-# How a recipe keeps ``a``: its value, and what sees its curvature.
-Parts = tuple[Array, Probe | None]
-Given = Orthogonal | None  # a belief to start from
-Route = Callable[[str, InducingPrior, "MeanPoints"], Parts]
 
 
 class MeanPoints(NamedTuple):
@@ -242,44 +237,39 @@ def orthogonal(
     if start is not None and start.a.shape[-1] != (count := len(mean.points)):
         cure = "Pass the rows of its Z_gamma."
         fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
-    route = partial(_adaptive if gamma == "adaptive" else _natural_route, eps=eps, start=start)
-    if gamma != "adaptive":
-        route = partial(route, kind=gamma, step=gamma_step)
-    return partial(_orthogonal, at=mean, beta=beta, route=route)
+    first = None if start is None else start.a
+    return partial(_orthogonal, at=mean, beta=beta, first=first, gamma=gamma, step=gamma_step, eps=eps)
 
 
-def _orthogonal(name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, route: Route) -> Orthogonal:
+def _orthogonal(
+    name: str,
+    prior: InducingPrior,
+    *,
+    at: MeanPoints,
+    beta: Recipe,
+    first: Array | None,
+    gamma: str,
+    step: float,
+    eps: float | None,
+) -> Orthogonal:
     inputs, own, drawn = at.inputs(name, prior), beta(name, prior), at.drawn(name)
-    a, probe = route(name, prior, at)
-    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, probe)
-
-
-def _adaptive(name: str, prior: InducingPrior, at: MeanPoints, *, eps: float | None, start: Orthogonal | None) -> Parts:
-    """``a = b / (diag(H) + eps)``, the divisor computed once and kept with the parameters."""
-    value = DIAGONAL_EPS if eps is None else eps
-
-    def initial(key: Array) -> Array:  # noqa: ARG001
-        return gamma_scale(cast("Basis", prior.basis), jnp.asarray(at.points, prior.dtype), value)
-
-    width = lax.stop_gradient(numpyro.param(f"{name}/gamma_scale", initial))
-    lead = (None,) * (len(prior.shape()) - 1)
-    b = member_param(f"{name}/gamma", prior, at.zeros(prior) if start is None else start.a / width[lead])
-    return b * width[lead], None
+    start = at.zeros(prior) if first is None else first
+    if gamma == "adaptive":  # a = b / (diag(H) + eps), the divisor computed once and kept with the parameters
+        points, added = jnp.asarray(at.points, prior.dtype), DIAGONAL_EPS if eps is None else eps
+        width = numpyro.param(f"{name}/gamma_scale", lambda _: gamma_scale(cast("Basis", prior.basis), points, added))
+        width = lax.stop_gradient(width)[(None,) * (len(prior.shape()) - 1)]
+        a = width * member_param(f"{name}/gamma", prior, start / width)
+        return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn)
+    # ``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner.
+    stored = natural_param(name, "gamma", start, prior.event_dim)
+    a, weight, covariance = natural_coefficients(stored, gamma, step, eps, stored.ndim - prior.own_dim)
+    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, gamma == "newton"))
 
 
 def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
     """``1 / (diag(H) + eps)``, ``(M_gamma,)``, with ``diag(H)_i = k_ii - |R_i|^2`` (mathematics.md section 4.5)."""
     cross = basis.features(points)
     return 1 / (jnp.maximum(basis.diagonal(points) - jnp.sum(cross**2, axis=0), 0) + eps)
-
-
-def _natural_route(
-    name: str, prior: InducingPrior, at: MeanPoints, *, kind: str, step: float, eps: float | None, start: Given
-) -> Parts:
-    """``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner."""
-    stored = natural_param(name, "gamma", at.zeros(prior) if start is None else start.a, prior.event_dim)
-    a, weight, covariance = natural_coefficients(stored, kind, step, eps, stored.ndim - prior.own_dim)
-    return a, Probe(weight, covariance, kind == "newton")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))

@@ -39,12 +39,11 @@ class LocalPrior(NamedTuple):
     keywords: Mapping[str, object]
 
 
-def start_scale(scale: ArrayLike) -> Array:
+def start_scale(scale: ArrayLike) -> None:
     """Check the standard deviation at which a belief starts."""
     array = check_positive("scale", scale)
     if array.ndim:
         fail("scale", "one positive number", f"shape {array.shape}", "Pass a number such as 1.0.")
-    return array
 
 
 def identity_factor(shape: Shape, scale: float, dtype: np.dtype) -> Array:

@@ -1,6 +1,7 @@
 """Recipes for additive sites: beliefs over the stacked whitened values of all components (mathematics.md section 6)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -151,7 +152,7 @@ def structured(
     >>> recipes = {"f": ngp.guides.structured(rank=20)}   # for ngp.AutoGP(model, recipes)
     """
     start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_structured, start=start, natural=natural, mean=mean)
+    return partial(_low_rank, start=start, natural=natural, mean=mean)
 
 
 def block_low_rank(
@@ -189,7 +190,7 @@ def block_low_rank(
     """
     start_scale(scale)
     start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_block_low_rank, start=start, natural=natural, scale=scale, mean=mean)
+    return partial(_low_rank, start=start, natural=natural, scale=scale, mean=mean)
 
 
 def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Start:
@@ -229,27 +230,13 @@ def _spectral_start(
     return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
 
 
-def _center(name: str, prior: InducingPrior, mean: ArrayLike | None, natural: bool) -> Array:
-    start = start_mean(name, prior, mean)
-    return natural_param(name, "mean", start, 1) if natural else member_param(f"{name}/mean", prior, start)
-
-
-def _columns(name: str, prior: InducingPrior, start: Start) -> Array:
-    return member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
-
-
-def _structured(name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None) -> Structured:
-    _basis(name, prior)
-    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
-    belief = Structured(center, W)
-    return Structured(natural_mean(center, jax.lax.stop_gradient(belief)), W) if natural else belief
-
-
-def _block_low_rank(
-    name: str, prior: InducingPrior, *, start: Start, natural: bool, scale: float, mean: ArrayLike | None
-) -> BlockLowRank:
-    basis = _basis(name, prior)
-    center, W = _center(name, prior, mean, natural), _columns(name, prior, start)
-    factors = _factors(name, prior, basis, "precision_tril", 1 / scale)
-    belief = BlockLowRank(center, factors, W)
-    return BlockLowRank(natural_mean(center, jax.lax.stop_gradient(belief)), factors, W) if natural else belief
+def _low_rank(
+    name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None, scale: float | None = None
+) -> LowRank:
+    """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
+    basis, at = _basis(name, prior), start_mean(name, prior, mean)
+    center = natural_param(name, "mean", at, 1) if natural else member_param(f"{name}/mean", prior, at)
+    W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
+    own = None if scale is None else _factors(name, prior, basis, "precision_tril", 1 / scale)
+    belief: LowRank = Structured(center, W) if own is None else BlockLowRank(center, own, W)
+    return replace(belief, mean=natural_mean(center, jax.lax.stop_gradient(belief))) if natural else belief

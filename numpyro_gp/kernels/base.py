@@ -5,6 +5,7 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 """
 
 import abc
+import operator
 from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.linalg import matmul
 
@@ -123,7 +124,32 @@ def _is_number(value: object) -> TypeGuard[ArrayLike]:
 
 
 @value_type()
-class Sum(Kernel):
+class _OfTwo(Kernel):
+    """What ``combine`` makes of the values of two kernels."""
+
+    first: KernelField
+    second: KernelField
+
+    @staticmethod
+    @abc.abstractmethod
+    def combine(first: Array, second: Array, /) -> Array:
+        """One value of the values of both."""
+
+    def __post_init__(self) -> None:
+        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        return self.combine(self.first._cross(X1, X2), self.second._cross(X1, X2))
+
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        return self.combine(self.first._gram(X), self.second._gram(X))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return self.combine(self.first._diagonal(X), self.second._diagonal(X))
+
+
+@same_fields
+class Sum(_OfTwo):
     """A sum of two independent functions, ``k(x, y) = k1(x, y) + k2(x, y)``: what ``k1 + k2`` builds.
 
     Parameters
@@ -138,24 +164,11 @@ class Sum(Kernel):
     [1.0, 3.0]
     """
 
-    first: KernelField
-    second: KernelField
-
-    def __post_init__(self) -> None:
-        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.first._cross(X1, X2) + self.second._cross(X1, X2)
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.first._gram(X) + self.second._gram(X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.first._diagonal(X) + self.second._diagonal(X)
+    combine = staticmethod(operator.add)
 
 
-@value_type()
-class Product(Kernel):
+@same_fields
+class Product(_OfTwo):
     """An effect of one kernel that another one modulates, ``k(x, y) = k1(x, y) k2(x, y)``: what ``k1 * k2`` builds.
 
     Of kernels on different columns it is an interaction: a function of all their columns together.
@@ -172,20 +185,7 @@ class Product(Kernel):
     [3.0]
     """
 
-    first: KernelField
-    second: KernelField
-
-    def __post_init__(self) -> None:
-        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.first._cross(X1, X2) * self.second._cross(X1, X2)
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.first._gram(X) * self.second._gram(X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.first._diagonal(X) * self.second._diagonal(X)
+    combine = staticmethod(operator.mul)
 
 
 @value_type()
@@ -351,12 +351,8 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
-        fail(
-            argument,
-            required,
-            f"shape {array.shape}",
-            "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap.",
-        )
+        cure = "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap."
+        fail(argument, required, f"shape {array.shape}", cure)
     return array
 
 

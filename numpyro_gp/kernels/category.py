@@ -6,12 +6,12 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_positive, fail, when_known
-from numpyro_gp.kernels.base import Kernel, positive_scalar
-from numpyro_gp.kernels.nonstationary import Coregion
+from numpyro_gp.kernels.base import positive_scalar
+from numpyro_gp.kernels.nonstationary import OfCodes
 
 
 @value_type()
-class ZeroMeanCategory(Kernel):
+class ZeroMeanCategory(OfCodes):
     """The effect of a category around its average: independent levels whose average under ``probabilities`` is zero.
 
     ``k0(i, j) = variance * (delta_ij - p_i p_j / sum_l p_l^2)``: what `ZeroMean` is for numbers
@@ -54,18 +54,6 @@ class ZeroMeanCategory(Kernel):
         count = self.probabilities.shape[0]
         return jnp.asarray(np.arange(count), self.probabilities.dtype), self.probabilities
 
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        # The codes are checked where codes are checked: by Coregion.
-        count, p = self.probabilities.shape[0], self.probabilities
-        codes = Coregion(jnp.zeros((count, 1), p.dtype), 1.0)
-        (rows, valid_rows), (columns, valid_columns) = codes._codes(X1), codes._codes(X2)
-        equal = (rows[:, None] == columns[None, :]).astype(p.dtype)
-        values = self.variance * (equal - p[rows][:, None] * p[columns][None, :] / jnp.sum(p**2))
-        dtype = jnp.result_type(values, X1, X2)
-        return jnp.where(valid_rows[:, None] & valid_columns[None, :], values.astype(dtype), jnp.nan)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+    def covariance(self) -> Float[Array, "C C"]:
         p = self.probabilities
-        rows, valid = Coregion(jnp.zeros((p.shape[0], 1), p.dtype), 1.0)._codes(X)
-        values = self.variance * (1 - p[rows] ** 2 / jnp.sum(p**2))
-        return jnp.where(valid, values.astype(jnp.result_type(values, X)), jnp.nan)
+        return self.variance * (jnp.eye(p.shape[0], dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))

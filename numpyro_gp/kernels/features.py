@@ -17,7 +17,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.measures import Uniform
-from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
+from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import (
     RBF,
@@ -277,20 +277,17 @@ def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
 
 
 def _coregion(kernel: Coregion, X: Array) -> Blocks:
-    rows, valid = kernel._codes(X)
     has_own = kernel.diagonal_values > 0
     own = jnp.where(has_own, jnp.sqrt(jnp.where(has_own, kernel.diagonal_values, 1)), 0)
     each = jnp.eye(kernel.weights.shape[0], dtype=own.dtype) * jnp.reshape(own, (1, -1))
-    root = jnp.concatenate([kernel.weights, each], axis=1)
-    return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
+    return _exact(at_codes(jnp.concatenate([kernel.weights, each], axis=1), X))
 
 
 def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
     """The covariance of the levels is ``variance`` times a projection, its own root."""
     count, p = kernel.probabilities.shape[0], kernel.probabilities
-    rows, valid = Coregion(jnp.zeros((count, 1), p.dtype), 1.0)._codes(X)
     root = jnp.sqrt(kernel.variance) * (jnp.eye(count, dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))
-    return _exact(jnp.where(valid[:, None], root[rows].astype(jnp.result_type(root, X)), jnp.nan))
+    return _exact(at_codes(root, X))
 
 
 FINITE = {

@@ -1,5 +1,6 @@
 """Kernels that are no functions of a difference: linear, neural, categorical (mathematics.md section 2.2)."""
 
+import abc
 import math
 from dataclasses import field
 from typing import cast
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import (
     Kernel,
@@ -19,7 +20,7 @@ from numpyro_gp.kernels.base import (
     positive_per_input,
     positive_scalar,
 )
-from numpyro_gp.kernels.stationary import constant_like, safe_root
+from numpyro_gp.kernels.stationary import OfOneVariance, safe_root
 
 
 @value_type(static=("per_column",))
@@ -88,8 +89,8 @@ class Polynomial(Kernel):
         return (jnp.sum(per_input("variance", self.variance, X) * X * X, axis=1) + self.offset) ** self.degree
 
 
-@value_type()
-class Constant(Kernel):
+@same_fields
+class Constant(OfOneVariance):
     """One unknown level, the same everywhere: ``variance`` for every pair.
 
     Parameters
@@ -104,20 +105,12 @@ class Constant(Kernel):
     [[2.0, 2.0], [2.0, 2.0]]
     """
 
-    variance: ArrayField
-
-    def __post_init__(self) -> None:
-        store(self, variance=positive_scalar("variance", self.variance))
-
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         dtype = jnp.result_type(self.variance, X1, X2)
         return jnp.broadcast_to(self.variance.astype(dtype), (X1.shape[0], X2.shape[0]))
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self._cross(X, X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X)
 
 
 # J_n of Cho and Saul as functions of c = cos(angle). dJ_1/dc = J_0 and dJ_2/dc = 4 J_1 are finite for
@@ -213,8 +206,8 @@ class ArcCosine(Kernel):
         return self.variance * at_zero * self._squared_norm(X) ** self.order
 
 
-@value_type()
-class CategoryDelta(Kernel):
+@same_fields
+class CategoryDelta(OfOneVariance):
     """Independent levels of a category: ``variance`` where all columns of two points are equal, else 0.
 
     The inputs hold category codes as floating point numbers, which must be equal exactly.
@@ -231,21 +224,55 @@ class CategoryDelta(Kernel):
     [[2.0, 0.0, 2.0], [0.0, 2.0, 0.0], [2.0, 0.0, 2.0]]
     """
 
-    variance: ArrayField
-
-    def __post_init__(self) -> None:
-        store(self, variance=positive_scalar("variance", self.variance))
-
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
         return self.variance * equal.astype(X1.dtype)
 
+
+def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
+    """Category codes of the inputs, and which of them are codes."""
+    if X.shape[1] != 1:
+        cure = "Choose the column of codes with kernel.on(column)."
+        fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
+    column = X[:, 0]
+
+    def check(values: np.ndarray) -> None:
+        wrong = (values != np.round(values)) | (values < 0) | (values >= count)
+        if np.any(wrong):
+            cure = "Number the categories from 0, and give weights one row for each."
+            fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
+
+    when_known(check, column)
+    valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
+    return jnp.where(valid, column, 0).astype(int), valid
+
+
+def at_codes(values: Float[Array, " C *rest"], X: Float[Array, "N D"]) -> Float[Array, " N *rest"]:
+    """What each category has, for each row of codes; NaN where there is no such category."""
+    rows, valid = codes(X, values.shape[0])
+    found = values[rows].astype(jnp.result_type(values, X))
+    return jnp.where(valid.reshape(-1, *[1] * (values.ndim - 1)), found, jnp.nan)
+
+
+class OfCodes(Kernel):
+    """A kernel of one column of category codes: a table of their covariances."""
+
+    @abc.abstractmethod
+    def covariance(self) -> Float[Array, "C C"]:
+        """The covariance of the categories."""
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        table = self.covariance()
+        (rows, valid_rows), (columns, valid_columns) = (codes(X, table.shape[0]) for X in (X1, X2))
+        values = table[rows[:, None], columns[None, :]].astype(jnp.result_type(table, X1, X2))
+        return jnp.where(valid_rows[:, None] & valid_columns[None, :], values, jnp.nan)
+
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X)
+        return at_codes(jnp.diagonal(self.covariance()), X)
 
 
 @value_type()
-class Coregion(Kernel):
+class Coregion(OfCodes):
     """Correlated levels of a category, or outputs that share functions: ``B = weights weights^T + diag(diagonal)``.
 
     The input is one column of codes 0, 1, …, C-1 as floating point numbers; choose it with
@@ -286,30 +313,3 @@ class Coregion(Kernel):
         identity = jnp.eye(self.weights.shape[0], dtype=self.weights.dtype)
         products = inner_products(self.weights, self.weights)
         return 0.5 * (products + products.T) + identity * jnp.reshape(self.diagonal_values, (1, -1))
-
-    def _codes(self, X: Float[Array, "N D"]) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
-        if X.shape[1] != 1:
-            cure = "Choose the column of codes with kernel.on(column)."
-            fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
-        column, count = X[:, 0], self.weights.shape[0]
-
-        def check(values: np.ndarray) -> None:
-            wrong = (values != np.round(values)) | (values < 0) | (values >= count)
-            if np.any(wrong):
-                cure = "Number the categories from 0, and give weights one row for each."
-                fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
-
-        when_known(check, column)
-        valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
-        return jnp.where(valid, column, 0).astype(int), valid
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        (rows, valid_rows), (columns, valid_columns) = self._codes(X1), self._codes(X2)
-        values = self.covariance()[rows[:, None], columns[None, :]]
-        dtype = jnp.result_type(values, X1, X2)
-        return jnp.where(valid_rows[:, None] & valid_columns[None, :], values.astype(dtype), jnp.nan)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        rows, valid = self._codes(X)
-        values: Array = jnp.diagonal(self.covariance())[rows]
-        return jnp.where(valid, values.astype(jnp.result_type(values, X)), jnp.nan)

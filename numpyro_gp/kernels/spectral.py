@@ -58,24 +58,17 @@ class SpectralMixture(Kernel):
             required = f"of shape (Q, {X.shape[1]}), one frequency for each column of the inputs"
             fail("means", required, f"shape {self.means.shape}", "Choose the columns with kernel.on(dims).")
 
-    def _component(
-        self, index: int, squares: Float[Array, "N1 N2"], X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]
-    ) -> Float[Array, "N1 N2"]:
-        """One term from ``squares = sum_d (2 pi scales_d t_d)^2`` and centred inputs."""
-        value = self.weights[index] * jnp.exp(-0.5 * squares)
-        for column in range(X1.shape[1]):
-            frequency = 2 * math.pi * self.means[index, column]
-            value = value * inner_products(waves(frequency * X1[:, column]), waves(frequency * X2[:, column]))
-        return value
-
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         self._require_columns(X2)
         X1, X2 = X1 - _centre(X2), X2 - _centre(X2)
         widths = 2 * math.pi * self.scales[:, None, :]
-        terms = [
-            self._component(q, squared_distances(X1 * widths[q], X2 * widths[q]), X1, X2)
-            for q in range(self.weights.shape[0])
-        ]
+        terms = []
+        for q in range(self.weights.shape[0]):
+            value = self.weights[q] * jnp.exp(-0.5 * squared_distances(X1 * widths[q], X2 * widths[q]))
+            for column in range(X1.shape[1]):
+                frequency = 2 * math.pi * self.means[q, column]
+                value = value * inner_products(waves(frequency * X1[:, column]), waves(frequency * X2[:, column]))
+            terms.append(value)
         return sum(terms[1:], start=terms[0])
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:

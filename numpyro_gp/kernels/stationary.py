@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
 
 
@@ -123,15 +123,36 @@ def exponential_52(squares: Array) -> Array:
 exponential_52.defjvps(lambda change, _, squares: (-1 / 6) * exponential_32(squares) * change)
 
 
-class _Stationary(Kernel):
-    """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
+@value_type()
+class OfOneVariance(Kernel):
+    """A kernel whose functions have the same variance at all inputs."""
+
+    variance: ArrayField
+
+    def __post_init__(self) -> None:
+        store(self, variance=positive_scalar("variance", self.variance))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return constant_like(self.variance, X)
+
+
+@value_type()
+class _OfLengthscale(OfOneVariance):
+    """One of those with a lengthscale, or one for each input."""
 
     variance: ArrayField
     lengthscale: ArrayField
 
     def __post_init__(self) -> None:
-        variance = positive_scalar("variance", self.variance)
-        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+        super().__post_init__()
+        store(self, lengthscale=positive_per_input("lengthscale", self.lengthscale))
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
+
+
+class _Stationary(_OfLengthscale):
+    """``variance * correlation(s)`` with ``s`` the squared distance of what ``_scaled`` makes of the inputs."""
 
     @abc.abstractmethod
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -147,9 +168,6 @@ class _Stationary(Kernel):
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
 
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
-
 
 def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:
     """A point amid the inputs: subtracted from all, it changes no distance, only its rounding error."""
@@ -161,7 +179,7 @@ def constant_like(variance: Float[Array, ""], X: Float[Array, "N D"], *others: A
     return jnp.broadcast_to(variance.astype(jnp.result_type(variance, X, *others)), (X.shape[0],))
 
 
-@value_type()
+@same_fields
 class RBF(_Stationary):
     """Very smooth functions: the squared exponential kernel ``variance * exp(-r^2 / 2)``.
 
@@ -183,15 +201,12 @@ class RBF(_Stationary):
     [[2.0, 1.213, 1.99]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)``."""
         return jnp.exp(-0.5 * squares)
 
 
-@value_type()
+@same_fields
 class Matern12(_Stationary):
     """Rough, continuous functions: the exponential kernel ``variance * exp(-r)``, with ``r`` as in `RBF`.
 
@@ -207,15 +222,12 @@ class Matern12(_Stationary):
     [[1.0, 0.3679]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-sqrt(s))``."""
         return exponential_12(squares)
 
 
-@value_type()
+@same_fields
 class Matern32(_Stationary):
     """Functions with one derivative: ``variance * (1 + z) exp(-z)`` with ``z = sqrt(3) r`` and ``r`` as in `RBF`.
 
@@ -231,15 +243,12 @@ class Matern32(_Stationary):
     [[1.0, 0.4834]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z) exp(-z)`` with ``z^2 = 3 s``."""
         return exponential_32(3 * squares)
 
 
-@value_type()
+@same_fields
 class Matern52(_Stationary):
     """Functions with two derivatives, the usual default: ``variance * (1 + z + z^2/3) exp(-z)`` with ``z = sqrt(5) r``.
 
@@ -256,9 +265,6 @@ class Matern52(_Stationary):
     >>> ngp.kernels.Matern52(1.0, 2.0).matrix(jnp.array([[0.0]]), jnp.array([[0.0], [2.0]])).round(4).tolist()
     [[1.0, 0.524]]
     """
-
-    variance: ArrayField
-    lengthscale: ArrayField
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + z + z^2 / 3) exp(-z)`` with ``z^2 = 5 s``."""
@@ -290,7 +296,7 @@ class RationalQuadratic(_Stationary):
     alpha: ArrayField
 
     def __post_init__(self) -> None:
-        _Stationary.__post_init__(self)
+        super().__post_init__()
         store(self, alpha=positive_scalar("alpha", self.alpha))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -326,7 +332,7 @@ class Periodic(_Stationary):
     period: ArrayField
 
     def __post_init__(self) -> None:
-        _Stationary.__post_init__(self)
+        super().__post_init__()
         store(self, period=positive_per_input("period", self.period))
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
@@ -343,8 +349,8 @@ class Periodic(_Stationary):
         return constant_like(self.variance, X, *scales)
 
 
-@value_type()
-class Cosine(Kernel):
+@same_fields
+class Cosine(_OfLengthscale):
     """One plane wave: ``variance * cos(2 pi sum_d (x_d - y_d) / lengthscale_d)``, of rank two.
 
     Parameters
@@ -361,20 +367,10 @@ class Cosine(Kernel):
     [[-1.0, 1.0]]
     """
 
-    variance: ArrayField
-    lengthscale: ArrayField
-
-    def __post_init__(self) -> None:
-        variance = positive_scalar("variance", self.variance)
-        store(self, variance=variance, lengthscale=positive_per_input("lengthscale", self.lengthscale))
-
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         lengthscale, centre = per_input("lengthscale", self.lengthscale, X2), _centre(X2)
         first, second = (waves(2 * math.pi * jnp.sum((X - centre) / lengthscale, axis=1)) for X in (X1, X2))
         return self.variance * inner_products(first, second)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
 
 
 def waves(angles: Float[Array, " N"]) -> Float[Array, "N 2"]:

@@ -140,10 +140,9 @@ class Likelihood(abc.ABC):
     ) -> tuple[Array, Latent]:
         """Targets and moments of one dtype and one batch shape."""
         latent = self._moments(mean, variance, covariance)
-        several = 0 if self.num_latent == 1 else 1
-        axes = latent.mean.shape[latent.mean.ndim - several :]
+        shape, several = latent.mean.shape, self.num_latent > 1
+        own, axes = shape[: len(shape) - several], shape[len(shape) - several :]
         y = jnp.asarray(y, latent.mean.dtype)
-        own = latent.mean.shape[: latent.mean.ndim - several]
         try:
             batch = np.broadcast_shapes(y.shape, own)
         except ValueError:

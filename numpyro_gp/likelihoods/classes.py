@@ -24,13 +24,27 @@ def check_labels(y: ArrayLike, classes: int) -> None:
     check_each_target(y, lambda y: (y >= 0) & (y <= classes - 1) & (y == np.round(y)), required, cure)
 
 
+class OfLabels(Likelihood):
+    """Labels ``0 ... classes - 1``, whose predictive mean is the probability of each class, or of class 1 of two."""
+
+    classes: int
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be labels ``0 ... classes - 1``."""
+        check_labels(y, self.classes)
+
+    def _variance(self, latent: Latent) -> Array:
+        probability = self._mean(latent)
+        return probability * (1 - probability)
+
+
 def label_log_prob(link: str, f: Array, sign: Array) -> Array:
     """``log sigmoid(sign f) = -softplus(-sign f)``, or ``log ndtr(sign f)``."""
     return (log_sigmoid if link == "logit" else log_ndtr)(sign * f)
 
 
 @value_type(static=("link",))
-class Bernoulli(Likelihood):
+class Bernoulli(OfLabels):
     """Labels 0 or 1, binary classification: ``p(y = 1) = sigmoid(f)`` (``"logit"``) or ``ndtr(f)`` (``"probit"``).
 
     ``E log p`` by 20-node Gauss-Hermite of a log probability: its error is below 1e-6 for a latent variance
@@ -49,6 +63,7 @@ class Bernoulli(Likelihood):
     """
 
     link: str = "logit"
+    classes = 2
 
     def __post_init__(self) -> None:
         check_choice("link", self.link, ("logit", "probit"))
@@ -58,10 +73,6 @@ class Bernoulli(Likelihood):
         f = jnp.asarray(f)
         logits = f if self.link == "logit" else log_ndtr(f) - log_ndtr(-f)
         return dist.BernoulliLogits(logits, validate_args=False)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be 0 or 1."""
-        check_labels(y, 2)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return expect(partial(label_log_prob, self.link), latent.mean, latent.variance, 2 * y - 1)
@@ -75,10 +86,6 @@ class Bernoulli(Likelihood):
 
     def _mean(self, latent: Latent) -> Array:
         return mean_of_link(self.link, latent)
-
-    def _variance(self, latent: Latent) -> Array:
-        probability = self._mean(latent)
-        return probability * (1 - probability)
 
 
 def interval_log_prob(f: Array, lower: Array, upper: Array, scale: Array) -> Array:

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
+
+from numpyro_gp.arrays import is_array
 
 EMPTY = object()
-
-
-def _is_array(leaf: object) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray))
 
 
 def _contents(function: Callable[..., object]) -> list[Any]:
@@ -78,8 +75,8 @@ class Closure:
 
     def __init__(self, function: Callable[..., object]) -> None:
         leaves, structure = jax.tree.flatten(_contents(function))
-        self.arrays = [leaf for leaf in leaves if _is_array(leaf)]
-        rest = tuple(None if _is_array(leaf) else _Same(leaf) for leaf in leaves)
+        self.arrays = [leaf for leaf in leaves if is_array(leaf)]
+        rest = tuple(None if is_array(leaf) else _Same(leaf) for leaf in leaves)
         self.static = _Same(function), structure, rest
 
     def rebuilt(self) -> Callable[..., Any]:

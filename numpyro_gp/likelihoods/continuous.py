@@ -35,11 +35,6 @@ def log_link(link: str, f: Array) -> tuple[Array, Array]:
     return log_cdf(f), log_cdf(-f)
 
 
-def check_positive_targets(y: ArrayLike) -> None:
-    """Refuse known targets that are not finite and greater than zero."""
-    check_each_target(y, lambda y: y > 0, "positive", "Use another likelihood for zero or negative targets.")
-
-
 @value_type()
 class Gaussian(Likelihood):
     """Gaussian noise of *standard deviation* ``scale``: ``y ~ N(f, scale^2)``, everything in closed form.
@@ -98,10 +93,7 @@ class HeteroscedasticGaussian(Likelihood):
     2.0
     """
 
-    @property
-    def num_latent(self) -> int:
-        """Two: ``f`` and ``g``."""
-        return 2
+    num_latent = 2  # ``f`` and ``g``
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """``N(f[..., 0], exp(f[..., 1]))``."""
@@ -215,8 +207,33 @@ def gamma_expected(mean: Array, variance: Array, y: Array, shape: Array) -> Arra
     return poisson_deviance(-mean, variance, shape, y) - stirling(shape) + jnp.log(shape) - jnp.log(y)
 
 
+class _PositiveTargets(Likelihood):
+    """Positive ``y``, gamma distributed with the given ``shape`` and mean ``shape * exp(f)``."""
+
+    shape: ArrayLike
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be positive."""
+        check_each_target(y, lambda y: y > 0, "positive", "Use another likelihood for zero or negative targets.")
+
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
+
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        shape = like("shape", self.shape, y)
+        cuts = composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
+        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=cuts)
+
+    def _mean(self, latent: Latent) -> Array:
+        return like("shape", self.shape, latent.mean) * jnp.exp(latent.mean + 0.5 * latent.variance)
+
+    def _variance(self, latent: Latent) -> Array:
+        shape, variance = like("shape", self.shape, latent.mean), latent.variance
+        return shape * jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) + shape * jnp.expm1(variance))
+
+
 @value_type()
-class Gamma(Likelihood):
+class Gamma(_PositiveTargets):
     """Positive, skewed data such as durations or costs: Gamma with the given ``shape`` and scale ``exp(f)``.
 
     ``E log p = -a mu - log Gamma(a) + (a - 1) log y - y exp(-mu + s / 2)``. The exponential is infinite only
@@ -244,28 +261,9 @@ class Gamma(Likelihood):
         f = jnp.asarray(f)
         return dist.Gamma(like("shape", self.shape, f), jnp.exp(-f), validate_args=False)
 
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be positive."""
-        check_positive_targets(y)
-
-    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        shape = like("shape", self.shape, y)
-        cuts = composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
-        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=cuts)
-
-    def _mean(self, latent: Latent) -> Array:
-        return like("shape", self.shape, latent.mean) * jnp.exp(latent.mean + 0.5 * latent.variance)
-
-    def _variance(self, latent: Latent) -> Array:
-        shape, variance = like("shape", self.shape, latent.mean), latent.variance
-        return shape * jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) + shape * jnp.expm1(variance))
-
 
 @value_type()
-class Exponential(Likelihood):
+class Exponential(_PositiveTargets):
     """Waiting times: positive ``y``, exponential with mean ``exp(f)``. It is `Gamma` with ``shape = 1``.
 
     Examples
@@ -275,25 +273,11 @@ class Exponential(Likelihood):
     1.6487
     """
 
+    shape = 1.0
+
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Exponential with rate ``exp(-f)``."""
         return dist.Exponential(jnp.exp(-jnp.asarray(f)), validate_args=False)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be positive."""
-        check_positive_targets(y)
-
-    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        return Gamma(1.0)._expected(y, latent)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        return Gamma(1.0)._predictive(y, latent)
-
-    def _mean(self, latent: Latent) -> Array:
-        return Gamma(1.0)._mean(latent)
-
-    def _variance(self, latent: Latent) -> Array:
-        return Gamma(1.0)._variance(latent)
 
 
 def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:

@@ -12,10 +12,16 @@ from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 
 
-def check_counts(y: ArrayLike) -> None:
-    """Refuse known targets that are not whole numbers from zero on."""
-    cure = "Counts are 0, 1, 2, ...; use Gaussian or Gamma for other targets."
-    check_each_target(y, lambda y: (y >= 0) & (y == np.round(y)), "non-negative whole numbers", cure)
+class _Counts(Likelihood):
+    """Whole numbers from zero on, of mean ``exp(f)``."""
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Targets must be counts."""
+        cure = "Counts are 0, 1, 2, ...; use Gaussian or Gamma for other targets."
+        check_each_target(y, lambda y: (y >= 0) & (y == np.round(y)), "non-negative whole numbers", cure)
+
+    def _mean(self, latent: Latent) -> Array:
+        return jnp.exp(latent.mean + 0.5 * latent.variance)
 
 
 def poisson_log_prob(f: Array, y: Array) -> Array:
@@ -24,7 +30,7 @@ def poisson_log_prob(f: Array, y: Array) -> Array:
 
 
 @value_type()
-class Poisson(Likelihood):
+class Poisson(_Counts):
     """Counts with rate ``exp(f)``: ``E log p = y mu - exp(mu + s / 2) - log y!``, in closed form.
 
     The exponential is infinite only where its value leaves the range of the dtype (``mu + s / 2 > 88`` in
@@ -41,10 +47,6 @@ class Poisson(Likelihood):
         """Poisson with rate ``exp(f)``."""
         return dist.Poisson(jnp.exp(jnp.asarray(f)), validate_args=False)
 
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be counts."""
-        check_counts(y)
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
 
@@ -53,9 +55,6 @@ class Poisson(Likelihood):
         peak = jnp.maximum(y, 1.0)
         cuts = composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
         return log_expect(poisson_log_prob, latent.mean, latent.variance, y, cuts=cuts)
-
-    def _mean(self, latent: Latent) -> Array:
-        return jnp.exp(latent.mean + 0.5 * latent.variance)
 
     def _variance(self, latent: Latent) -> Array:
         mean = self._mean(latent)
@@ -73,7 +72,7 @@ def _largest(y: Array, r: Array) -> Array:
 
 
 @value_type()
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(_Counts):
     """Over-dispersed counts: mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r`` given ``f``.
 
     ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``; the predictive
@@ -101,10 +100,6 @@ class NegativeBinomial(Likelihood):
         f = jnp.asarray(f)
         return dist.NegativeBinomial2(jnp.exp(f), like("r", self.r, f), validate_args=False)
 
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be counts."""
-        check_counts(y)
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
         return expect(negative_binomial_deviance, latent.mean, latent.variance, y, r) + _largest(y, r)
@@ -115,9 +110,6 @@ class NegativeBinomial(Likelihood):
         width = jnp.sqrt((peak + r) / (peak * r))
         cuts = composite_cuts(jnp.log(peak), width, y)
         return log_expect(negative_binomial_log_prob, latent.mean, latent.variance, y, r, cuts=cuts)
-
-    def _mean(self, latent: Latent) -> Array:
-        return jnp.exp(latent.mean + 0.5 * latent.variance)
 
     def _variance(self, latent: Latent) -> Array:
         mean, r = self._mean(latent), like("r", self.r, latent.mean)

@@ -10,9 +10,9 @@ from jax.scipy.special import log_ndtr, logsumexp, ndtr
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_count, check_floating, fail, when_known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, latent_factor, like
-from numpyro_gp.likelihoods.classes import check_labels
+from numpyro_gp.checks import check_count, check_values, fail
+from numpyro_gp.likelihoods.base import Latent, latent_factor, like
+from numpyro_gp.likelihoods.classes import OfLabels
 from numpyro_gp.likelihoods.expectations import floored_sqrt
 from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
 from numpyro_gp.linalg import small_cholesky
@@ -23,8 +23,17 @@ SOFTMAX_NODES = {2: 64, 3: 32}
 RIVALS = 8
 
 
+class _OneEach(OfLabels):
+    """Labels with a latent function for each class."""
+
+    @property
+    def num_latent(self) -> int:
+        """One latent function for each class."""
+        return self.classes
+
+
 @value_type(static=("classes",))
-class RobustMax(Likelihood):
+class RobustMax(_OneEach):
     """Labels of ``C`` classes, some of them wrong: robust classification.
 
     The class of the largest latent function has probability ``1 - epsilon``, and every other ``epsilon / (C - 1)``.
@@ -52,27 +61,13 @@ class RobustMax(Likelihood):
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, minimum=2)
-
-        def check(epsilon: np.ndarray) -> None:
-            if not np.all((epsilon > 0) & (epsilon < 1)):
-                fail("epsilon", "between 0 and 1", f"{float(epsilon.min()):.6g}", "Pass epsilon=1e-3.")
-
-        when_known(check, check_floating("epsilon", self.epsilon))
-
-    @property
-    def num_latent(self) -> int:
-        """One latent function for each class."""
-        return self.classes
+        check_values("epsilon", self.epsilon, lambda e: (e > 0) & (e < 1), "between 0 and 1", "Pass epsilon=1e-3.")
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Categorical that prefers the largest latent function."""
         f = jnp.asarray(f)
         largest = jax.nn.one_hot(jnp.argmax(f, axis=-1), self.classes, dtype=f.dtype)
         return dist.CategoricalProbs(self._mix(largest), validate_args=False)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be labels ``0 ... C - 1``."""
-        check_labels(y, self.classes)
 
     def probability_largest(self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:
         """``P``: probability that latent function ``y`` is the largest."""
@@ -136,13 +131,9 @@ class RobustMax(Likelihood):
         each = [self._largest(jnp.full(batch, c, latent.mean.dtype), latent) for c in range(self.classes)]
         return self._mix(jnp.stack(each, axis=-1))
 
-    def _variance(self, latent: Latent) -> Array:
-        probabilities = self._mean(latent)
-        return probabilities * (1 - probabilities)
-
 
 @value_type(static=("classes",))
-class Softmax(Likelihood):
+class Softmax(_OneEach):
     """Labels of ``C`` classes, ``p(y = c) = exp(f_c) / sum_j exp(f_j)``: latent functions may be correlated.
 
     Only differences of latent functions matter. For ``C <= 3`` every expectation is a product Gauss-Hermite
@@ -168,18 +159,9 @@ class Softmax(Likelihood):
     def __post_init__(self) -> None:
         check_count("classes", self.classes, minimum=2)
 
-    @property
-    def num_latent(self) -> int:
-        """One latent function for each class."""
-        return self.classes
-
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Categorical with logits ``f``."""
         return dist.CategoricalLogits(jnp.asarray(f), validate_args=False)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be labels ``0 ... C - 1``."""
-        check_labels(y, self.classes)
 
     def expected_log_prob_draws(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, z: ArrayLike, *, covariance: ArrayLike | None = None
@@ -246,7 +228,3 @@ class Softmax(Likelihood):
     def _mean(self, latent: Latent) -> Array:
         log_masses, weights = self._log_masses(latent)
         return jnp.sum(weights[..., None] * jnp.exp(log_masses), axis=0)
-
-    def _variance(self, latent: Latent) -> Array:
-        probabilities = self._mean(latent)
-        return probabilities * (1 - probabilities)

@@ -110,11 +110,6 @@ def _finite(argument: str, values: ArrayLike) -> np.ndarray:
     return draws
 
 
-def _smooth(draws: np.ndarray) -> bool:
-    """Whether there are enough different draws for a density estimate."""
-    return draws.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean()))
-
-
 def _span(rows: list[np.ndarray], truth: float | None) -> tuple[float, float]:
     """Ends of the axis: the draws but for 1/200 in either tail, and the truth."""
     low = min(np.quantile(draws, 0.005) for draws in rows)
@@ -136,7 +131,7 @@ def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
     """One engine: density or ticks, two intervals and the mean."""
-    if _smooth(draws):
+    if draws.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean())):  # enough different draws for a density
         density = _density(draws, grid)
         top = base + density / density.max()
         ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)

@@ -89,7 +89,7 @@ class FunctionDraw:
 def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
     """One function of a `GaussianProcess`; None where a kernel has no features (`numpyro_gp.kernels.features`)."""
     basis, batch = process.basis, () if process.outputs is None else (process.outputs,)
-    found = _of_basis(process.process, basis, key, max(1, num_features // 2), normal, batch)
+    found = _pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
     if found is None:
         return None
     one = first_member(basis)
@@ -101,14 +101,10 @@ def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -
 Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def _of_basis(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
-    """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
-    pieces = _each if isinstance(basis, BatchBasis) else _pieces
-    return pieces(own, basis, key, num, normal, batch)
-
-
 def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
-    """Those of one process."""
+    """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
+    if isinstance(basis, BatchBasis):
+        return _each(own, basis, key, num, normal, batch)
     is_additive = isinstance(basis, AdditiveBasis)
     parts = basis.parts if is_additive else (basis,)
     found = [
@@ -146,7 +142,7 @@ def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, bat
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)
 
-        return _of_basis(own, one, key, num, look, inner)
+        return _pieces(own, one, key, num, look, inner)
 
     def every(noise: dict[str, Array]) -> Any:
         return each_member(pieces, own, basis, keys, noise)

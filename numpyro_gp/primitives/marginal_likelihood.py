@@ -100,10 +100,5 @@ class CollapsedMarginal(Marginal):
         return self.each(one, v, jax.random.normal(key_e, shape, dtype))
 
     @property
-    def data(self) -> GaussianData:
-        """What the data say of the inducing values."""
-        return self.spread
-
-    @property
     def variance(self) -> Array:
         return self.spread.scale**2 * (self.spread.prior + 1)

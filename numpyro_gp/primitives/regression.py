@@ -126,12 +126,8 @@ class _Data(NamedTuple):
         if not all(fits(one, lead) for one in leads):
             cure = "Give each of them one entry for each member of the plates, as sites inside the plates have."
             got = f"leading axes {[one for one in leads if one]}"
-            fail(
-                f"the kernel, X, noise variance and mean of {name!r}",
-                "of the same leading axes, or without",
-                got,
-                cure,
-            )
+            required = "of the same leading axes, or without"
+            fail(f"the kernel, X, noise variance and mean of {name!r}", required, got, cure)
         own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead))
         loc = mean_at(own, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
         full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)

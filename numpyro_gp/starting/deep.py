@@ -135,10 +135,7 @@ def principal_directions(X: ArrayLike, outputs: int) -> Array:
     >>> ngp.deep.principal_directions(jnp.array([[1.0, 0.0], [-2.0, 0.0]]), 1).round(4).tolist()
     [[1.0], [0.0]]
     """
-    array = check_points("X", X)
-    if outputs < array.shape[1]:
-        return linear_projection(array, outputs).weights
-    return jnp.eye(array.shape[1], check_count("outputs", outputs), dtype=array.dtype)
+    return linear_projection(X, outputs).weights
 
 
 def mix(values: ArrayLike, mixing: ArrayLike) -> Array:

@@ -141,17 +141,15 @@ def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple
         return lax.map(score, free) if target.evaluation == "map" else jax.vmap(score)(free)
 
     if sharding is None:
-        return _with_absent(*of_all(free, shared, arrays))
-    own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
-    # A loop over particles is one on each device, which the compiler would not make of a loop over all.
-    placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
-    of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of(sharding)), check_vma=False)
-    return _with_absent(*copied(of_each(free, shared, arrays), sharding))
-
-
-def _with_absent(own: dict, shared: dict, masked: dict) -> Scores:
-    still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in own.items()}
-    return Scores(own, shared, {name: still[name] & jnp.all(masked[name]) for name in own})
+        found, shared_slopes, masked = of_all(free, shared, arrays)
+    else:
+        own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
+        # A loop over particles is one on each device, which the compiler would not make of a loop over all.
+        placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
+        of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of(sharding)), check_vma=False)
+        found, shared_slopes, masked = copied(of_each(free, shared, arrays), sharding)
+    still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in found.items()}
+    return Scores(found, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in found})
 
 
 def copied(tree: Any, sharding: NamedSharding | None) -> Any:
