@@ -1,5 +1,7 @@
 """Functions of every belief have its mean and covariance: exactly, with finite features and over linear noise."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +16,19 @@ Z = jnp.array([[0.05], [0.3], [0.8]])
 OWN = jnp.array([[0.0], [0.2], [0.55], [0.9]])
 X = jnp.array([[0.1], [0.3], [0.65], [1.3]])
 KERNEL = Periodic(1.3, 0.7, 1.7) + Linear(0.4)
-SINGLE = b.Basis.build(KERNEL, Z, 1e-3)
-ADDITIVE = b.AdditiveBasis.build({"a": Periodic(1.3, 0.7, 1.7), "b": Linear(0.4)}, {"a": Z, "b": Z[:2]}, 1e-3)
 rng = np.random.default_rng(0)
+
+
+@functools.cache
+def single():
+    """Not where the file is read: each process of a run reads all files, and these are a second of small programs."""
+    return b.Basis.build(KERNEL, Z, 1e-3)
+
+
+@functools.cache
+def additive():
+    kernels = {"a": Periodic(1.3, 0.7, 1.7), "b": Linear(0.4)}
+    return b.AdditiveBasis.build(kernels, {"a": Z, "b": Z[:2]}, 1e-3)
 
 
 def lower(size, *batch):
@@ -77,7 +89,7 @@ def test_functions_have_the_mean_and_covariance_of_the_belief(name):
     """A forgotten jitter, a sign or a transposed factor moves an entry by more than 1e-3."""
     process = BELIEFS[name]
     size = getattr(process, "v", getattr(process, "whitened_mean", None)).shape[-1]
-    basis = ADDITIVE if size == 5 else SINGLE
+    basis = additive() if size == 5 else single()
     mean, slopes = linear_map(process, basis)
     joint = process.joint(basis, X)
     np.testing.assert_allclose(mean, joint.mean, atol=1e-10)
@@ -101,4 +113,4 @@ def test_kernels_without_features_have_no_prior_draw():
 
 def test_other_processes_are_refused():
     with pytest.raises(TypeError, match="process must be one whose functions are known, but got an int"):
-        corrections(3, SINGLE, (), None)
+        corrections(3, single(), (), None)

@@ -1,5 +1,7 @@
 """What follows from a belief's three methods: the distribution of its whitened values, or that it has none."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +29,18 @@ from tests.oracles.build import Delegate
 
 RNG = np.random.default_rng(3)
 X = jnp.asarray(np.sort(RNG.normal(size=(6, 2)), axis=0))
-SINGLE = Basis.build(Matern32(1.3, 0.8), X[:4])
-SUM = AdditiveBasis.build(
-    {"a": Matern32(1.3, 0.8).on(0), "b": Matern32(0.7, 1.1).on(1)}, {"a": X[:2], "b": X[1:3]}, 1e-6
-)
+
+
+@functools.cache
+def single():
+    """Not where the file is read: each process of a run reads all files, and these are a second of small programs."""
+    return Basis.build(Matern32(1.3, 0.8), X[:4])
+
+
+@functools.cache
+def added():
+    kernels = {"a": Matern32(1.3, 0.8).on(0), "b": Matern32(0.7, 1.1).on(1)}
+    return AdditiveBasis.build(kernels, {"a": X[:2], "b": X[1:3]}, 1e-6)
 
 
 def lower(size, *batch):
@@ -40,16 +50,16 @@ def lower(size, *batch):
 MEAN, MEANS, C, CS = RNG.normal(size=4), RNG.normal(size=(3, 4)), lower(4), lower(4, 3)
 SCALES, W, BLOCKS = RNG.uniform(0.2, 1.2, size=(3, 4)), RNG.normal(size=(4, 2)), (lower(2), lower(2))
 BLOCK = np.block([[BLOCKS[0], np.zeros((2, 2))], [np.zeros((2, 2)), BLOCKS[1]]])
-# Belief, basis, and S by hand.
+# Belief, its basis, and S by hand.
 ABOUT_VALUES = {
-    "coupled": (Coupled(MEAN, C), SINGLE, C @ C.T),
-    "coupled, outputs": (Coupled(MEANS, CS), SINGLE, CS @ np.swapaxes(CS, 1, 2)),
-    "mean field": (MeanField(MEAN, SCALES[0]), SINGLE, np.diag(SCALES[0] ** 2)),
-    "mean field, outputs": (MeanField(MEANS, SCALES), SINGLE, np.stack([np.diag(s**2) for s in SCALES])),
-    "structured": (Structured(MEAN, W), SINGLE, np.linalg.inv(np.eye(4) + W @ W.T)),
-    "coupled, additive": (Coupled(MEAN, C), SUM, C @ C.T),
-    "block diagonal": (BlockDiagonal(MEAN, dict(zip("ab", BLOCKS))), SUM, BLOCK @ BLOCK.T),
-    "block low rank": (BlockLowRank(MEAN, BLOCKS, W), SUM, np.linalg.inv(BLOCK @ BLOCK.T + W @ W.T)),
+    "coupled": (Coupled(MEAN, C), single, C @ C.T),
+    "coupled, outputs": (Coupled(MEANS, CS), single, CS @ np.swapaxes(CS, 1, 2)),
+    "mean field": (MeanField(MEAN, SCALES[0]), single, np.diag(SCALES[0] ** 2)),
+    "mean field, outputs": (MeanField(MEANS, SCALES), single, np.stack([np.diag(s**2) for s in SCALES])),
+    "structured": (Structured(MEAN, W), single, np.linalg.inv(np.eye(4) + W @ W.T)),
+    "coupled, additive": (Coupled(MEAN, C), added, C @ C.T),
+    "block diagonal": (BlockDiagonal(MEAN, dict(zip("ab", BLOCKS))), added, BLOCK @ BLOCK.T),
+    "block low rank": (BlockLowRank(MEAN, BLOCKS, W), added, np.linalg.inv(BLOCK @ BLOCK.T + W @ W.T)),
 }
 POINTS, COEFFICIENTS = X[4:] + 0.3, jnp.asarray([0.7, -0.4])
 ABOUT_MORE = {
@@ -64,7 +74,8 @@ ABOUT_MORE = {
 @pytest.mark.parametrize("name", ABOUT_VALUES)
 def test_three_methods_give_the_distribution_of_the_whitened_values(name):
     """Mean and covariance by hand, for the belief and for one that has its three methods only: zeros are off by > 0.1."""
-    belief, basis, covariance = ABOUT_VALUES[name]
+    belief, build, covariance = ABOUT_VALUES[name]
+    basis = build()
     for own in (belief, Delegate(belief)):
         found = own.whitened(basis)
         np.testing.assert_allclose(found.mean, belief.mean, atol=1e-12)
@@ -84,15 +95,15 @@ def test_three_methods_give_the_distribution_of_the_whitened_values(name):
 def test_beliefs_that_say_more_are_known_by_their_divergence(name):
     """Also where their class says nothing; traced, what is refused is NaN and not a plausible number."""
     for belief in (ABOUT_MORE[name], Delegate(ABOUT_MORE[name])):
-        assert not bool(belief.is_whitened(SINGLE))
+        assert not bool(belief.is_whitened(single()))
         if belief is ABOUT_MORE["orthogonal"]:  # whose m and C are those of v, and that has more besides
             np.testing.assert_array_equal(belief.whitened().mean, MEAN)
             continue
         with pytest.raises(ValueError, match=r"one over the inducing values.*of another KL divergence.*predict"):
-            belief.draw_whitened(jax.random.key(0), (), SINGLE)
+            belief.draw_whitened(jax.random.key(0), (), single())
         with pytest.raises(ValueError, match=r"one over the inducing values.*without it"):
             belief.whitened_moments()
-        assert np.isnan(jax.jit(lambda own: own.whitened(SINGLE).mean)(belief)).all()
+        assert np.isnan(jax.jit(lambda own: own.whitened(single()).mean)(belief)).all()
 
 
 def test_a_belief_alone_says_what_its_whitened_values_are_or_refuses():
@@ -109,7 +120,8 @@ def test_a_belief_alone_says_what_its_whitened_values_are_or_refuses():
 @pytest.mark.long
 def test_components_of_a_belief_that_nobody_knows():
     for name in ("coupled, additive", "block diagonal", "block low rank"):
-        belief, basis, covariance = ABOUT_VALUES[name]
+        belief, build, covariance = ABOUT_VALUES[name]
+        basis = build()
         own = Delegate(belief)
         expected = component_covariance(belief, basis, X)
         np.testing.assert_allclose(component_covariance(own, basis, X), expected, atol=1e-12)

@@ -81,15 +81,15 @@ def test_answers_about_a_hyperparameter_with_a_recipe():
 
 
 @pytest.mark.parametrize(
-    ("fn", "expected"),
+    ("build", "expected"),
     [
-        (dist.Normal(jnp.ones((2, 3)), 2.0).to_event(1), scipy.stats.norm(1.0, 2.0)),
-        (dist.Exponential(3.0).expand([4]), scipy.stats.expon(scale=1 / 3)),
-        (dist.MultivariateNormal(jnp.ones(2), jnp.array([[4.0, 1.0], [1.0, 4.0]])), scipy.stats.norm(1.0, 2.0)),
+        (lambda: dist.Normal(jnp.ones((2, 3)), 2.0).to_event(1), scipy.stats.norm(1.0, 2.0)),
+        (lambda: dist.Exponential(3.0).expand([4]), scipy.stats.expon(scale=1 / 3)),
+        (lambda: dist.MultivariateNormal(jnp.ones(2), jnp.array([[4.0, 1.0], [1.0, 4.0]])), scipy.stats.norm(1.0, 2.0)),
     ],
 )
-def test_quantiles_of_each_entry(fn, expected):
-    levels = np.array([0.1, 0.7])
+def test_quantiles_of_each_entry(build, expected):
+    fn, levels = build(), np.array([0.1, 0.7])
     found = site_quantiles("x", fn, jnp.asarray(levels))
     assert found.shape == levels.shape + fn.shape()
     wanted = expected.ppf(levels).reshape((-1,) + (1,) * len(fn.shape()))

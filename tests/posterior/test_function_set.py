@@ -131,9 +131,9 @@ def many_draws(dtype, thousands):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("dtype", "thousands"), [("float64", 10), ("float32", 3)])
+@pytest.mark.parametrize(("dtype", "thousands"), [("float64", 5), ("float32", 2)])
 def test_thousands_of_draws_of_4096_features_have_the_moments_of_joint(dtype, thousands):
-    """Error rate: 27 numbers at five standard errors each, 2e-5; of 10 000, means are held to 5 % of the deviation."""
+    """Error rate: 27 numbers at five standard errors each, 2e-5; of 5000, means are held to 7 % of the deviation."""
     draws, mean, covariance = optimised("tests.posterior.test_function_set", "many_draws", dtype, thousands)
     assert draws.dtype == dtype
     assert len(draws) == 1000 * thousands
