@@ -278,8 +278,7 @@ def design(
         cure = "Pass one name for each column."
         fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", cure)
     if family not in FAMILIES:
-        cure = "Pass the class: kernels.RBF."
-        fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", cure, TypeError)
+        fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", "Pass kernels.RBF itself.", TypeError)
     chosen = {_column(one, labels) for one in categorical}
     inputs = tuple(_input(labels[d], data[:, d], d in chosen) for d in range(columns))
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
@@ -309,8 +308,7 @@ def _pairs(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
         first, second = sorted(_column(one, labels) for one in pair)
         if first == second or (first, second) in numbers:
-            cure = "Leave it out: main effects are there."
-            fail("pairs", "pairs of two different columns, each once", f"{pair}", cure)
+            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Leave it out: it is there already.")
         numbers.append((first, second))
     return numbers
 

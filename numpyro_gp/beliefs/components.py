@@ -87,8 +87,7 @@ def _(belief: BlockLowRank, basis: AdditiveBasis, features: Float[Array, "M N"])
 def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
     whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
     if whitened.ndim != 1:
-        cure = "Map it with jax.vmap."
-        fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", cure)
+        fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Map with jax.vmap.")
     return _products(basis, whitened[:, None], features)[:, 0]
 
 

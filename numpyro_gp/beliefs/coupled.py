@@ -18,8 +18,7 @@ def check_mean(argument: str, mean: ArrayLike) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""
     array = check_floating(argument, mean)
     if array.ndim == 0:
-        cure = "Pass one row for each output."
-        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", cure)
+        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "Pass a row for each output.")
     return array
 
 

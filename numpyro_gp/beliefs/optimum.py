@@ -219,8 +219,7 @@ def check_components(
             got = f"a {type(value).__name__}"
             fail(argument, "a dictionary by component name", got, 'Pass {"age": ...}.', TypeError)
     if not kernels:
-        cure = 'Pass {"age": RBF(1.0, 1.0).on(0)}.'
-        fail("kernels", "a dictionary with at least one component", "an empty one", cure)
+        fail("kernels", "a dictionary with at least one component", "an empty one", 'Pass {"age": RBF(1.0, 1.0)}.')
     if set(kernels) != set(inducing):
         different = sorted(set(map(str, kernels)) ^ set(map(str, inducing)))
         cure = f"Give both the same names: {different} are in one alone."

@@ -200,8 +200,7 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     wrong = [name for name, value in posteriors.items() if not isinstance(value, Posterior)]
     if wrong:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
-        cure = "Use Posterior.from_svi, .from_mcmc or .from_stein."
-        fail("posteriors", "made of ngp.Posterior", got, cure, TypeError)
+        fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, from_mcmc or from_stein.", TypeError)
     if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
         cure = 'Pass {"SVI": 12.5, ...}.'
         fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)

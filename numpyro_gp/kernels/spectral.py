@@ -49,8 +49,7 @@ class SpectralMixture(Kernel):
                 required = f"of shape ({weights.shape[0]}, D), one row for each weight"
                 fail(argument, required, f"shape {array.shape}", f"For one input dimension pass {argument}[:, None].")
         if means.shape != scales.shape:
-            cure = "Pass jnp.ones_like(means)."
-            fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", cure)
+            fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass jnp.ones_like(means).")
         store(self, weights=weights, means=means, scales=scales)
 
     def _require_columns(self, X: Float[Array, "N D"]) -> None:

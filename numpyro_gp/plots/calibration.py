@@ -118,8 +118,7 @@ def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> 
         pit = vector(f"predictions[{name!r}]", prediction)
         if pit.min() < 0 or pit.max() > 1:
             got = f"values from {pit.min():.3g} to {pit.max():.3g}"
-            cure = "Pass ngp.metrics.pit_samples(samples, y)."
-            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, cure)
+            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, "Pass metrics.pit_samples(samples, y).")
         return pit
     if y is None:
         fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")

@@ -75,8 +75,7 @@ class Prediction:
             cure = "Pass y[:, 0] for a column."
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
-            cure = "Leave out rows that lack a target."
-            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", cure)
+            fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows without targets.")
         if not isinstance(self.likelihood, CallableLikelihood):  # the support of these may be another at each draw
             self.likelihood.check_targets(data)
         return data

@@ -21,8 +21,7 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
     """Write named arrays by group; ``notes`` is anything that JSON can hold. Never leaves half a file."""
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
-        cure = "Create the folder first: os.makedirs(folder)."
-        fail("path", "a file in a folder that exists", repr(str(target)), cure)
+        fail("path", "a file in a folder that exists", repr(str(target)), "Make the folder first: os.makedirs(folder).")
     entries: dict[str, np.ndarray] = {}
     description: list[Any] = []
     sequences: list[Any] = []
@@ -45,8 +44,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
         fail("path", "a file written by Posterior.save", f"{str(path)!r} ({error})", "Check the path.")
     if header.get("format") != FORMAT:
-        cure = "Save it again: posterior.save(path)."
-        fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", cure)
+        fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", "Save it anew: posterior.save(path).")
     groups: dict[str, dict[str, Any]] = {}
     for (keys, dtype), array in zip(header["arrays"], arrays, strict=True):
         at: dict[str, Any] = groups

@@ -178,8 +178,7 @@ def check_distinct(num_inducing: int, distinct: int | Array) -> None:
     """Refuse more inducing points than distinct rows (``distinct`` counts up to the request)."""
     if int(distinct) < num_inducing:
         required = f"at most the number of distinct rows of X, {int(distinct)}, because X has duplicates"
-        cure = f"Pass num_inducing={int(distinct)} or less."
-        fail("num_inducing", required, num_inducing, cure)
+        fail("num_inducing", required, num_inducing, f"Pass num_inducing={int(distinct)} or less.")
 
 
 def squared_distances(X: Array, point: Array) -> Array:

@@ -186,8 +186,7 @@ def split_blocks(
         fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", cure, TypeError)
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
-        cure = "Pass a score for each coordinate."
-        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", cure)
+        fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "Pass one for each coordinate.")
     sizes = {name: jnp.shape(leaf)[:1] for name, leaf in x.items()}
     if len(set(sizes.values())) != 1 or () in sizes.values():
         fail("particles", "arrays with one common first axis", f"{sizes}", "Put the axis of the particles first.")

@@ -84,8 +84,7 @@ def _check_fields(kernel: Radial, *numbers: str) -> None:
 
 def _check_radial(argument: str, kernel: object) -> None:
     if isinstance(kernel, type) or not hasattr(kernel, "profile"):
-        cure = "Call the class: RBF(). Do not nest groups of sites."
-        fail(argument, "RBF or IMQ", f"{kernel!r:.60}", cure, TypeError)
+        fail(argument, "RBF or IMQ", f"{kernel!r:.60}", "Call the class: RBF(). Do not nest site groups.", TypeError)
 
 
 def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) -> None:
