@@ -39,7 +39,7 @@ def propose(kind, engine, key, X, y, count):
     near = X[np.argmax(y[:count])] + 0.1 * jax.random.normal(keys[3], (1000, X.shape[1]))
     x = jnp.concatenate([jax.random.uniform(keys[1], near.shape), jnp.clip(near, 0, 1)])
     if kind == "expected improvement":
-        found = posterior.predict_at(keys[2], x, *data, noise=1e-12)
+        found = posterior.predict_at(keys[2], x, *data, noise_variance=1e-12)
         scale, gain = jnp.sqrt(found.variance), found.mean - scaled[:count].max()
         return x[jnp.argmax(gain * norm.cdf(gain / scale) + scale * norm.pdf(gain / scale))]
     f = posterior.functions(keys[2], 1, *data, num_features=1024)

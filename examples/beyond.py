@@ -131,7 +131,7 @@ def fit_exact(X, y, train, *, kernel, steps, inducing=None):
     result = ngp.fit(jax.random.key(0), svi, steps, X, y, train, kernel=kernel, Z=Z, progress=False)
     noise = guide.median(result.params)["scale"] ** 2
     posterior = ngp.Posterior.from_svi(exact, guide, result.params)
-    known = {"kernel": kernel, "Z": Z, "noise": noise, "num_samples": 1}
+    known = {"kernel": kernel, "Z": Z, "noise_variance": noise, "num_samples": 1}
     found = posterior.predict_at(jax.random.key(1), X, X, y, train, **known)
     far = 0.5 * jnp.sum(~train) * jnp.log(2 * jnp.pi * 1e8)  # what rows that say nothing add to the loss
     return float(result.losses[-1] - far), found

@@ -19,8 +19,8 @@ from tests.shapes import strict_modules
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "numpyro_gp"
 
-# Rooms in the order in which they may know each other: a file imports only from rooms above its own.
-ROOMS = [
+# Parts of the package, in the order in which they may know each other: a file imports only from parts above its own.
+PARTS = [
     ["arrays"],
     ["checks"],
     ["programs"],
@@ -53,8 +53,8 @@ TYPED += [
     "additive",
     "plots",
 ]
-LEVEL = {room: number for number, level in enumerate(ROOMS) for room in level}
-# Names that users find in one room and that live in another, looked up when they are asked for: file, module.
+LEVEL = {part: number for number, level in enumerate(PARTS) for part in level}
+# Names that users find in one part and that live in another, looked up when they are asked for: file, module.
 DOORS = {
     ("posterior/posterior.py", "numpyro_gp.criticism.arviz"),
     ("stein/__init__.py", "numpyro_gp.plots"),
@@ -88,7 +88,7 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text()) for path in SOURCES}
 
 
-def test_rooms_are_those_of_the_package():
+def test_parts_are_those_of_the_package():
     found = {place(path).split("/")[0].removesuffix(".py") for path in SOURCES}
     assert found == set(LEVEL)
     assert len(LEVEL) <= 21
@@ -115,21 +115,21 @@ def test_no_import_cycle():
         graph[name] = {other for other in imports(path, tree) if (place(path), other) not in DOORS and other != name}
     done: set[str] = set()
     while left := [name for name in graph if name not in done]:
-        free = [name for name in left if graph[name] & set(graph) <= done | _rooms_around(name)]
+        free = [name for name in left if graph[name] & set(graph) <= done | _parts_around(name)]
         assert free, f"a cycle among {left}"
         done |= set(free)
 
 
-def _rooms_around(name: str) -> set[str]:
+def _parts_around(name: str) -> set[str]:
     parts = name.split(".")
     return {".".join(parts[:count]) for count in range(1, len(parts))}
 
 
-def test_each_room_says_what_it_is_for():
+def test_each_part_says_what_it_is_for():
     for path in SOURCES:
         if path.name == "__init__.py":
             text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            assert len(text) > 40, f"{place(path)} does not say what the room is for"
+            assert len(text) > 40, f"{place(path)} does not say what the part is for"
 
 
 def test_strictly_typed_files_only_grow():

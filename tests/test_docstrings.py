@@ -25,7 +25,7 @@ LONG = {
         f"additive.sobol.{name}"
         for name in ("Indices", "draws", "each_draw", "expected", "plug_in", "sample", "totals")
     ),
-    "beliefs.additive_optimum.additive_optimum",
+    "beliefs.optimum.additive_optimum",
     "criticism.compare.Comparison",
     "criticism.compare.compare",
     "criticism.conditional_density.latent_posterior",
@@ -80,12 +80,9 @@ EXAMPLES = examples()
 # Written for readers of the file: names of the module are there. All others can be pasted into a session as they are.
 AT_HOME = {
     "arrays.value_type",
-    "guides.auto.AutoGP",
-    "guides.minibatches.keyed_rows",
-    "guides.minibatches.permuted_rows",
+    "likelihoods.expectations.expect",
+    *(f"likelihoods.rules.{name}" for name in ("composite_rule", "gauss_hermite", "graded_rule")),
 }
-AT_HOME |= {"quadrature.expectations.expect", "quadrature.rules.composite_rule", "quadrature.rules.gauss_hermite"}
-AT_HOME |= {"quadrature.rules.graded_rule", "training.fit.fit", "training.sampling.NUTS"}
 
 
 def rows():

@@ -23,7 +23,7 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 
 PACKAGE = str(Path(ngp.__file__).parent)
-# Rooms that know nothing of steps and chunks: where one of their functions is entered the mathematics begins.
+# Parts of the package that know nothing of steps and chunks: where one of their functions is entered the mathematics begins.
 MATHEMATICS = {"kernels", "linalg.py", "means.py", "likelihoods", "beliefs", "sites.py", "primitives", "guides"}
 MATHEMATICS |= {"objectives.py", "stein", "optim.py"}
 DRAWS = "posterior/sources.py"  # draws of guides and chains, which know nothing of chunks either
@@ -34,7 +34,7 @@ Y = jnp.sin(3 * X[:, 0])
 
 
 class Way(NamedTuple):
-    """Stops, the outermost first, and functions of the same rooms that were entered and left before."""
+    """Stops, the outermost first, and functions of the same parts that were entered and left before."""
 
     stops: list[str]
     beside: list[str]
@@ -80,9 +80,9 @@ def walked(call: Callable[[], object], inside: str) -> Way:
         call()
     finally:
         sys.setprofile(None)
-    rooms = ("training", "rows", "programs", "posterior")
+    parts = ("training", "rows", "programs", "posterior")
     way = found[0]
-    return Way(way.stops, [stop for stop in way.beside if stop.startswith(rooms) and "check_" not in stop])
+    return Way(way.stops, [stop for stop in way.beside if stop.startswith(parts) and "check_" not in stop])
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ KINDS = ("gp", "latent", None)
 
 
 class AutoGP(AutoGuide):
-    """Guide with a belief at every GP site and an autoguide over everything else.
+    """The guide of a model for SVI: a belief at every GP site, and an autoguide over everything else.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class AutoGP(AutoGuide):
     ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-    >>> guide = AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    >>> guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
     >>> X = jax.numpy.linspace(0.0, 1.0, 5)[:, None]
     >>> with numpyro.handlers.seed(rng_seed=0):
     ...     guide(X, X[:, 0])["f"].shape
@@ -79,10 +79,16 @@ class AutoGP(AutoGuide):
     ) -> None:
         if not callable(model):
             got = f"a {type(model).__name__}"
-            fail("model", "a NumPyro model function", got, "Pass the function itself.", TypeError)
+            fail(
+                "model",
+                "a NumPyro model function",
+                got,
+                "Pass the model function itself: ngp.AutoGP(model).",
+                TypeError,
+            )
         self.recipes = check_recipes(recipes)
         if not callable(rest):
-            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself, e.g. rest=AutoNormal.", TypeError)
+            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None

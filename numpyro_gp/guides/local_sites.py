@@ -22,7 +22,7 @@ def described(name: str, kind: str | None, value: Any) -> dist.Distribution:
         return Belief(value)
     if not isinstance(value, dist.Distribution):
         required, got = "a function that returns a belief or a NumPyro distribution", type(value).__name__
-        cure = "help(ngp.guides) says what a recipe is."
+        cure = "Return a belief, such as ngp.beliefs.Coupled(mean, scale_tril): help(ngp.guides) says what a recipe is."
         fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
     if kind == "gp" and not isinstance(unwrap(value), (Belief, dist.Delta)):
         # The process would be drawn in training, and stand at the mean of its values in predictions.
@@ -69,7 +69,10 @@ def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
         try:
             return jnp.asarray(inner.icdf(level))
         except (RuntimeError, ImportError):  # NumPyro has none, or none without a package that is not there
-            required, cure = "one whose quantiles are known", "Take them of guide.sample_posterior."
+            required, cure = (
+                "one whose quantiles are known",
+                "Take them from guide.sample_posterior(key, params, *args).",
+            )
             fail(f"the distribution of site {name!r}", required, type(inner).__name__, cure)
 
     return jax.vmap(lambda level: jnp.broadcast_to(at(level), shape))(levels)

@@ -155,7 +155,7 @@ def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
 
 def _check_answers(rest: Any, question: str) -> None:
     if not hasattr(rest, question):
-        cure = f"Take the {question} of sample_posterior(key, params, *args, sample_shape=(1000,))."
+        cure = f"Take the {question} from sample_posterior(key, params, *args, sample_shape=(1000,))."
         fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)
 
 
@@ -165,8 +165,8 @@ def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) ->
     if type(rest).quantiles is not AutoGuide.quantiles:
         return dict(rest.quantiles(params, levels))
     if not isinstance(rest, AutoDelta):
-        name = type(rest).__name__
-        fail("rest", "an autoguide with quantiles, such as AutoNormal", name, "Take them of sample_posterior.")
+        cure = "Take them from sample_posterior(key, params, *args)."
+        fail("rest", "an autoguide with quantiles, such as AutoNormal", type(rest).__name__, cure)
     # A point mass has one value at every level.
     return {
         name: jnp.broadcast_to(value, levels.shape + jnp.shape(value)) for name, value in rest.median(params).items()

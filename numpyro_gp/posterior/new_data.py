@@ -119,15 +119,16 @@ def predict_conditioned(
     X: ArrayLike,
     call: Call,
     gp: str | None,
-    noise: Array | None,
+    noise_variance: ArrayLike | None,
     num_samples: int | None,
     chunk_size: int,
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
     key, size = check_key("key", key), check_count("chunk_size", chunk_size)
     rows = {"X": check_points("X", X, leading=True)}
-    if noise is not None:
-        rows["noise"] = jnp.broadcast_to(check_positive("noise", noise), rows["X"].shape[:-1])
+    if noise_variance is not None:
+        variance = check_positive("noise_variance", noise_variance)
+        rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
     found = look(posterior.fitted_model, call)
     plates = new_data_plates(posterior, call, found.sites)
     check_values(found, call.arrays)

@@ -18,6 +18,7 @@ from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import argument_names, call_of, is_data
 from numpyro_gp.rows.look import look
 
@@ -26,7 +27,7 @@ DEFAULT_DRAWS = 100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of a model: draws of its global sites, as points or beliefs, and predictions from them.
+    """What a fit says, whichever engine made it: predictions, functions, hyper-parameters, ArviZ.
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
@@ -39,9 +40,20 @@ class Posterior:
     kind : str
         The engine: "svi", "mcmc" or "stein".
     source : GuideDraws or StoredDraws
-        Where the draws come from: a guide at its parameters, or draws that are stored.
+        Draws of the global sites, as points or beliefs: those of a guide at its parameters, or draws that are stored.
     num_chains, extra_fields : int, dict
         Number of chains that stored draws come from, one after the other; what the sampler recorded beside them.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 2))})
+    >>> posterior.predict(jax.random.key(0), jnp.zeros((4, 1))).mean.shape
+    (4,)
     """
 
     model: Callable[..., Any]
@@ -110,6 +122,9 @@ class Posterior:
     ) -> Prediction | Iterator[Prediction]:
         """Predict the data of the model called with these arguments and without its observations.
 
+        An iterator of inputs traces the model once, and so does `functions`. Every other call of `predict` traces it
+        again, which takes about 30 ms.
+
         Parameters
         ----------
         key : PRNG key
@@ -121,7 +136,10 @@ class Posterior:
         chunk_size : int
             Rows that are predicted at a time; of data in a plate of groups those of each group.
         rows : sequence of argument names, optional
-            Arguments that have one row for each datum; the first argument of the model by default.
+            Arguments that have one row for each datum; the first argument of the model by default. Data of more than
+            ``chunk_size`` rows are predicted in chunks: arrays as long as the data are cut with them if a plate of the
+            model reads them by its rows; any other must be named here. If you name some, name all of them: only those
+            that are named are then cut.
         site : str, optional
             Site to predict, where the model observes several.
         new : str or sequence of str
@@ -149,9 +167,10 @@ class Posterior:
         /,
         *args: object,
         gp: str | None = None,
-        noise: Array | None = None,
+        noise_variance: ArrayLike | None = None,
         num_samples: int | None = None,
         chunk_size: int = 8192,
+        noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction:
         """Predict new data of a `gp_regression` model at new inputs ``X``.
@@ -166,13 +185,16 @@ class Posterior:
             New inputs of the process.
         gp : str, optional
             Name of the data site, where the model has several.
-        noise : array () or (N,), optional
-            Noise variance of the new data; by default that of the model, where it is one number.
+        noise_variance : array () or (N,), optional
+            Noise variance of the new data, not its standard deviation; by default that of the model, where it is one
+            number.
         num_samples, chunk_size : int
             As for `predict`.
+        noise : array, optional
+            The old name of ``noise_variance``. It works in this release and warns.
         """
-        call = call_of(self.model, args, kwargs)
-        return predict_conditioned(self, key, X, call, gp, noise, num_samples, chunk_size)
+        variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
+        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size)
 
     def holds_data(self, *args: object, **kwargs: object) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
@@ -235,7 +257,7 @@ class Posterior:
             Values along named dimensions, and names of the dimensions of a site or argument where the
             names of plates do not do.
         """
-        # The door to the room that judges: opened at the call, so that nothing here depends on it.
+        # Imported at the call: criticism is built on posteriors, which must not depend on it.
         from numpyro_gp.criticism.arviz import arviz_container, sample_stats
 
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)

@@ -160,9 +160,10 @@ def data_site(trace: Trace, site: str | None) -> str:
         site = latent[0]
     if site not in latent:
         cure = (
-            "Call predict without the data (y=None), and name the site where there are several. A model with "
-            "gp_regression is predicted by predict_at(key, X_new, *arguments_of_the_fit); compare takes at=X_new."
+            "Call predict without the data: y=None. For gp_regression call "
+            "posterior.predict_at(key, X_new, *arguments_of_the_fit), or pass at=X_new to ngp.compare."
         )
+        cure = f"Name one of them: site={latent[0]!r}." if latent else cure
         fail("site", f"one unobserved ngp.observe site of the model: {latent}", repr(site), cure)
     return site
 
@@ -172,15 +173,16 @@ def is_conditioned(process: Any) -> bool:
     return process.noise is not None
 
 
-def conditioned_observation(process: Any, X: Array, noise: Array | None = None) -> Observation:
+def conditioned_observation(process: Any, X: Array, noise_variance: Array | None = None) -> Observation:
     """New data of a process that `gp_regression` conditioned, with its noise variance or the one given."""
     if not is_conditioned(process):
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
-    variance = process.noise if noise is None else noise
-    if noise is None and jnp.ndim(variance) and (not process.plates.names or variance.shape[-1] != 1):
+    variance = process.noise if noise_variance is None else noise_variance
+    if noise_variance is None and jnp.ndim(variance) and (not process.plates.names or variance.shape[-1] != 1):
         got = f"a variance for each of {variance.shape[-1]} training data"
-        fail("noise", "given: the noise variance of the new data", got, "Pass noise=, a number or one for each row.")
+        cure = "Pass noise_variance=0.1, or one variance for each row."
+        fail("noise_variance", "given for the new data", got, cure)
     return Observation(process(X), Gaussian(jnp.sqrt(variance)))
 
 

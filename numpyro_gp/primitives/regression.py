@@ -88,7 +88,10 @@ def gp_regression(
     (1,)
     """
     inputs = check_points("X", X, leading=True)
-    variance = _check_noise(_renamed(noise_variance, noise), inputs.shape[-2])
+    given = renamed("gp_regression", noise_variance, noise)
+    if given is None:
+        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, as_kernel(kernel), inputs, variance, mean)
     points = None if inducing is None else check_points("inducing", inducing, inputs.shape[-1])
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
@@ -143,19 +146,14 @@ def _trimmed(tree: Any, lead: Shape) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(lead[:count] + leaf.shape[len(lead) :]), tree) if lead else tree
 
 
-def _renamed(variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike:
-    """The noise variance under its name, or under the one that it had before."""
+def renamed(function: str, variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike | None:
+    """The noise variance that a function was given, under its name or under the one that it had before."""
     if noise is not None:
-        text = (
-            "The argument noise of gp_regression is now called noise_variance: gp_regression(..., noise_variance=...)."
-        )
+        text = f"The argument noise of {function} is now called noise_variance: {function}(..., noise_variance=...)."
         warnings.warn(text, FutureWarning, stacklevel=3)
     if noise is not None and variance is not None:
         fail("noise", "left out where noise_variance is given", "both", "Keep noise_variance alone.", TypeError)
-    variance = noise if variance is None else variance
-    if variance is None:
-        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
-    return variance
+    return noise if variance is None else variance
 
 
 def _check_noise(noise: ArrayLike, rows: int) -> Array:

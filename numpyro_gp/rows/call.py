@@ -57,8 +57,8 @@ class Call(NamedTuple):
         """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
         names = (next(iter(self.arguments)),) if rows is None else tuple(rows)
         if unknown := [name for name in names if name not in self.owners]:
-            required = f"names of array arguments among {list(self.arguments)}"
-            fail("rows", required, f"{unknown}", "Name them as the model does.")
+            arrays = [name for name in self.arguments if name in self.owners]
+            fail("rows", f"names of array arguments: {arrays}", f"{unknown}", "Name them as the model does.")
         found = frozenset(number for number, owner in enumerate(self.owners) if owner in names)
         sizes = {self.owners[number]: self.arrays[number].shape[:1] for number in found}
         if len({self.arrays[number].shape[:1] for number in found}) != 1 or not {(), (0,)}.isdisjoint(sizes.values()):

@@ -29,11 +29,12 @@ def rows_to_cut(
         required = f"given where {total} rows are predicted {chunk_size} at a time and other arrays are as long"
         certain = sorted({call.owners[number] for number in named | read})
         cure = f"Name all that have one row for each datum: rows={[*certain, *unclear]}, or rows={certain} if "
-        cure += f"{', '.join(unclear)} have none."
+        cure += f"{', '.join(unclear)} have none. Or raise chunk_size."
         fail("rows", required, f"{unclear}, which no plate reads by its rows", cure)
     if any(jnp.shape(array)[:1] == (total,) for array in found.captured):
         got = f"one that closes over an array of {total} rows, which its plate reads"
-        fail("model", "given all arrays with rows as arguments, to be predicted in chunks", got, "Pass the array.")
+        cure = "Pass the array as an argument of the model, or raise chunk_size."
+        fail("model", "given all arrays with rows as arguments, to be predicted in chunks", got, cure)
     return axis, total, {number: places[number] for number in named | (read if rows is None else set())}
 
 

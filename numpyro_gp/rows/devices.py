@@ -38,7 +38,7 @@ class Placement(NamedTuple):
         return sorted({device.process_index for device in self.rows.mesh.devices.flat})
 
     def placed(self, state: Any, steps: int) -> Any:
-        """The state after some steps, as copies on every device; refuse processes that go on from different steps."""
+        """The state after some steps, copied to every device; refuse processes that continue from different steps."""
         # They would wait for one another for ever.
         self.check_same("resume", "from the same step", "steps", steps, "Put the checkpoint where all can read it.")
         return self.copied(state)

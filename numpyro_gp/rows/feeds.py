@@ -113,8 +113,8 @@ def check_guide(engine: Any, feed: Feed) -> None:
 class Stream(Feed):
     """Batches of a source: each checked against the first, filled up to its rows and put on the device.
 
-    ``source`` is an iterable, or a function of the step that returns one. An iterator ends where it ends, any other
-    iterable is gone through again and again. A function is told how many steps were done before, each with a batch.
+    ``source`` is an iterable, or a function of the step that returns one. An iterator ends once, any other
+    iterable is used again from its start. A function gets the number of steps done before, each with a batch.
     """
 
     changes = True
@@ -138,7 +138,7 @@ class Stream(Feed):
             fail("svi_or_stein", "an engine with a model where batches are given", got, cure, TypeError)
         if self.rows > check_count("num_data", num_data):
             required = f"the number of all data, {self.rows} or more"
-            fail("num_data", required, num_data, "Count the rows of all batches.")
+            fail("num_data", required, num_data, "Pass num_data=N, the number of rows of all batches together.")
         self.look = look(self.model, self.call)
         self.part = Part(plate_of(self.look.sites, self.rows, num_data), num_data, self.rows)
 
@@ -168,8 +168,8 @@ class Stream(Feed):
             self.iterator = again
             batch = next(again, END)
         if batch is END:
-            cure = "Pass batches that go on, or fewer steps."
-            fail("batches", "as many as there are steps", f"an end after {self.number} of them", cure)
+            cure = "Pass a list, which is used again from its start, or take fewer steps."
+            fail("batches", "one for each of the steps", f"{self.number}, and then an end", cure)
         name = f"batches[{self.number}]"
         layout = layout_of(name, batch := (batch,) if is_array(batch) else batch, self.first)
         self.first = self.first or layout
@@ -205,7 +205,7 @@ class Stream(Feed):
             cure = "Each process gives its part of a batch: cut it equally."
             self.placement.check_same("the first of the batches", "of as many rows", "rows", rows, cure)
         if rows < self.first.rows and len(self.placement.processes) > 1:
-            cure = "Leave the rest out, or fill it up with other rows."
+            cure = "Leave the last rows out, or fill the batch up with other rows."
             fail(name, f"of {self.first.rows} rows, as the first part of this process", f"{rows} rows", cure)
 
 
@@ -215,7 +215,8 @@ def _passes_of(source: Callable[[int], Any], step: int) -> Any:
     try:
         inspect.signature(source).bind(step)
     except TypeError as error:
-        fail("batches", required, f"one to which that cannot be given ({error})", "Write lambda step: ....", TypeError)
+        cure = "Write batches=lambda step: iter(...)."
+        fail("batches", required, f"one to which that cannot be given ({error})", cure, TypeError)
     except ValueError:  # no signature to be looked at
         pass
     passes = source(step)
@@ -249,7 +250,7 @@ def layout_of(name: str, batch: Any, first: Layout | None) -> Layout:
     arrays = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
     rows = {place: array.shape[:1] for place, array in arrays.items()}
     if len(set(rows.values())) > 1 or () in rows.values():
-        fail(name, "arrays with the same number of rows", f"rows {rows}", "Cut all of them alike.")
+        fail(name, "arrays with the same number of rows", f"rows {rows}", "Cut all arrays of a batch at the same rows.")
     if (0,) in rows.values():
         fail(name, "non-empty", "0 rows", "Leave empty batches out.")
     columns = {place: (jnp.result_type(array), array.shape[1:]) for place, array in arrays.items()}
@@ -316,11 +317,11 @@ def _latent_shapes(trace: Trace) -> dict[str, tuple[int, ...]]:
 
 
 class Drawn(Feed):
-    """Minibatches of data in pieces: at each step every device draws its share of its own rows, without a word.
+    """Minibatches of data in pieces: at each step every device draws its share of its own rows, with no exchange.
 
     Rows come without replacement, each of a piece as likely as another (`ngp.guides.permuted_rows`), so that the terms
     of a batch, counted ``N / B`` times, are an unbiased estimate. Step k has the rows that the key of the fit has for
-    step k: a resumed fit under the same key goes on with them.
+    step k: a resumed fit under the same key continues with them.
     """
 
     changes = True

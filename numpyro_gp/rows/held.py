@@ -114,9 +114,9 @@ def inside_blocks() -> Iterator[None]:
 
 
 def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
-    """The rows that stand at these positions of a random order of ``0 .. size - 1``: the same order for the same key.
+    """Rows of a random order, without writing the order out: those at given positions, the same for the same key.
 
-    No position costs more than another and the order is never written out, so one key serves a whole epoch:
+    The order is one of ``0 .. size - 1``. No position costs more than another, so one key serves a whole epoch:
     positions ``0 .. B - 1`` in its first step, ``B .. 2 B - 1`` in the second, and each row comes once. For up to
     1024 rows every order is equally likely. Beyond, each row is, and sets of rows are as likely as a keyed hash of
     eight rounds makes them.
@@ -134,8 +134,8 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
 
     Examples
     --------
-    >>> import jax, jax.numpy as jnp
-    >>> order = permuted_rows(jax.random.key(0), 5000, jnp.arange(5000))
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
+    >>> order = ngp.guides.permuted_rows(jax.random.key(0), 5000, jnp.arange(5000))
     >>> bool((jnp.sort(order) == jnp.arange(5000)).all())
     True
     """
@@ -204,9 +204,10 @@ class keyed_rows(Messenger):
 
     Examples
     --------
-    >>> import numpyro
-    >>> with numpyro.handlers.seed(rng_seed=0), keyed_rows(), numpyro.plate("data", 1000, subsample_size=4) as rows:
-    ...     rows.shape
+    >>> import numpyro, numpyro_gp as ngp
+    >>> with numpyro.handlers.seed(rng_seed=0), ngp.guides.keyed_rows():
+    ...     with numpyro.plate("data", 1000, subsample_size=4) as rows:
+    ...         rows.shape
     (4,)
     """
 

@@ -155,7 +155,12 @@ def minibatch(sites: Trace, rows: int) -> int | None:
     sizes = [site["args"] for site in sites.values() if site["type"] == "plate"]
     drawn = {held for size, held in sizes if size == rows and held not in (None, size)}
     if len(drawn) > 1:
-        fail("the model", "one with one size of minibatches", f"those of {sorted(drawn)} rows", "Use one data plate.")
+        fail(
+            "the model",
+            "one with one size of minibatches",
+            f"those of {sorted(drawn)} rows",
+            "Put all data into one plate.",
+        )
     return next(iter(drawn), None)
 
 

@@ -16,7 +16,23 @@ from numpyro_gp.checks import fail
 
 
 class FitResult(NamedTuple):
-    """Constrained parameters, the loss of every step ``(steps,)``, and the engine's own state after those steps."""
+    """What `fit` returns: parameters, the loss of every step, and the state to continue from.
+
+    Attributes
+    ----------
+    params : dict
+        Constrained parameters by name: for `Posterior.from_svi`.
+    losses : Array (steps,)
+    state
+        The engine's own state, for ``resume=``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> result = ngp.FitResult({"noise": 0.1}, jnp.zeros(100), None)
+    >>> result.losses.shape
+    (100,)
+    """
 
     params: dict[str, Any]
     losses: Array
@@ -48,10 +64,11 @@ class Position(NamedTuple):
 def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
     """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
     if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
-        cure = "Pass the whole result of fit."
+        cure = "Pass the whole result of ngp.fit, or a path: resume='fit.npz'."
         fail("resume", "True, False, a path or a FitResult", f"{resume!r:.60}", cure, TypeError)
     if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
-        fail("resume", "an existing checkpoint file", repr(str(resume)), "Check the path.")
+        cure = "Check the path, or pass resume=True with checkpoint=."
+        fail("resume", "an existing checkpoint file", repr(str(resume)), cure)
     if checkpoint is None:
         if resume is True:
             fail("checkpoint", "a path when resume=True", "None", "Pass checkpoint='fit.npz'.")
@@ -60,7 +77,7 @@ def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
         fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
     path = Path(checkpoint)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        cure = "Create the folder first."
+        cure = "Create the folder first: os.makedirs(folder)."
         fail("checkpoint", "a file in a folder that exists and can be written", repr(str(path)), cure)
     continued = path if resume is True else resume
     is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()

@@ -49,7 +49,7 @@ def explain(
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"{reason} Its sites could not be examined ({type(error).__name__}: {error}).", ()
     if not faulty and finite_loss:
-        cure = "Take smaller ones: a value overflowed, as that of a parameter is exp of it, or the gradient itself did."
+        cure = "Take smaller steps: the new value, often an exponential, or the gradient itself overflowed."
         return f"the loss is {loss:.6g}, but the step was too long: {names} would not be finite after it. {cure}", ()
     if not faulty:
         return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()

@@ -72,7 +72,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
 
 
 def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) -> None:
-    """Refuse starting values of nothing: NumPyro's ``SVI`` would leave them out without a word."""
+    """Refuse starting values of nothing: NumPyro's ``SVI`` would leave them out silently."""
     if not init_params or not isinstance(engine, SVI):  # what the names of another engine mean is for it to say
         return
     names = [*engine.get_params(state), *(getattr(state, "mutable_state", None) or {})]

@@ -41,10 +41,32 @@ SHARED_CHUNK = 10  # of several processes, which do not adapt it
 
 
 class NonFiniteLoss(ArithmeticError):
-    """A loss was not finite, *or* the loss was finite and its update left a parameter that is not: a bad gradient.
+    """Raised by `fit` when a loss or its gradient is not finite: it says at which step, and at which site.
 
-    ``step`` counts from 0, ``sites`` are the names of the model's sites found at fault, in model
-    order (empty if none stands out), ``result`` is the :class:`FitResult` after the last good step.
+    The loss was not finite, *or* it was finite and its update left a parameter that is not.
+
+    Parameters
+    ----------
+    message : str
+    step : int
+        Counted from 0.
+    sites : tuple of str
+        Names of the model's sites at fault, in model order; empty if none stands out.
+    result : FitResult
+        After the last good step.
+
+    Examples
+    --------
+    >>> import jax, numpyro, optax, numpyro_gp as ngp
+    >>> import numpyro.distributions as dist
+    >>> def model(y):
+    ...     numpyro.sample("y", dist.Normal(numpyro.param("location", 0.0), 1.0).expand(y.shape), obs=y)
+    >>> svi = numpyro.infer.SVI(model, lambda y: None, optax.sgd(1e30), numpyro.infer.Trace_ELBO())
+    >>> try:
+    ...     ngp.fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
+    ... except ngp.NonFiniteLoss as error:
+    ...     error.step < 200, sorted(error.result.params)
+    (True, ['location'])
     """
 
     def __init__(self, message: str, step: int, sites: tuple[str, ...], result: FitResult) -> None:
@@ -53,7 +75,23 @@ class NonFiniteLoss(ArithmeticError):
 
 
 class FitInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a fit; ``result`` is the :class:`FitResult` after the last finished chunk."""
+    """Raised by `fit` at Ctrl-C: a ``KeyboardInterrupt`` with the result so far.
+
+    Parameters
+    ----------
+    message : str
+    result : FitResult
+        After the last finished chunk of steps.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> try:   # ngp.fit(...), and Ctrl-C while it runs
+    ...     raise ngp.FitInterrupted("stopped", ngp.FitResult({"noise": 0.1}, None, None))
+    ... except ngp.FitInterrupted as error:
+    ...     error.result.params
+    {'noise': 0.1}
+    """
 
     def __init__(self, message: str, result: FitResult) -> None:
         super().__init__(message)
@@ -77,7 +115,7 @@ def fit(
     sharding: Any = None,
     **kwargs: Any,
 ) -> FitResult:
-    """Run an inference engine for ``num_steps`` steps on ``model(*args, **kwargs)``.
+    """Fit a model: run SVI or SVGD for ``num_steps`` steps on ``model(*args, **kwargs)``, with a bar and checkpoints.
 
     Arrays among the arguments stay arguments of the compiled program (they are not copied into it
     as constants); everything else in them (ints such as ``batch=1024``, strings, functions) is
@@ -111,26 +149,26 @@ def fit(
         One batch for each step, in place of data that are too large: a tuple of arrays, the model's first arguments,
         or a dictionary of arrays. NumPy arrays (memory maps too) are copied to the device while the step before
         runs. The model is called with the batch, ``plate("data", len(X))``, and each of its terms counts
-        ``num_data / len(X)`` times; later batches may be shorter than the first, and none longer. An iterator
-        is at step k at its k-th batch (one more may have been taken from it when a fit is interrupted). Any other
-        iterable is gone through again when it ends. A callable is told how many steps a resumed fit has done, and
-        returns the batches from there on. Of several processes each gives its own part of every batch, all of the
-        same number of rows, as to `jax.make_array_from_process_local_data`.
+        ``num_data / len(X)`` times; later batches may be shorter than the first, and none longer. The k-th batch
+        of an iterator is that of step k (an interrupted fit may have taken one more). Any other iterable is used again
+        from its start when it ends. A callable gets the number of steps that a resumed fit has done, and returns the
+        batches from there on. Of several processes each gives its own part of every batch, all of the same number of
+        rows, as to `jax.make_array_from_process_local_data`.
     num_data : int
         With ``batches``, the number N of all data; given to a model that has an argument of this name, whose plate may
         then be ``plate("data", num_data, subsample_size=len(X))``.
     sharding : NamedSharding of the first axis, optional
         Devices to share the rows among, ``NamedSharding(mesh, PartitionSpec("data"))`` of a mesh whose axes are Auto:
         the model's first array and all others of its length, or batches, lie in pieces, and all else is a copy on each
-        device. Data that lie so already need no word. Where the data plate draws a minibatch, each device draws its
-        share of its own rows, the same for the same key and number of devices.
+        device. Data that are already placed so need no ``sharding``. Where the data plate draws a minibatch, each
+        device draws its share of its own rows, the same for the same key and number of devices.
     *args, **kwargs
         What the model takes. A model with an argument named like one of those above is refused, but for ``num_data``.
 
     Returns
     -------
     FitResult
-        ``(params, losses, state)``.
+        ``params`` by name, ``losses`` of shape ``(num_steps,)``, and the ``state`` of the engine.
 
     Raises
     ------
@@ -150,13 +188,13 @@ def fit(
 
     Examples
     --------
-    >>> import jax, numpyro, optax
+    >>> import jax, numpyro, optax, numpyro_gp as ngp
     >>> import numpyro.distributions as dist
     >>> from numpyro.infer import SVI, Trace_ELBO
     >>> def model(y):
     ...     numpyro.sample("y", dist.Normal(numpyro.param("location", 0.0), 1.0).expand(y.shape), obs=y)
     >>> svi = SVI(model, lambda y: None, optax.sgd(0.1), Trace_ELBO())
-    >>> result = fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
+    >>> result = ngp.fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
     >>> print(f"{result.params['location']:.3f}", result.losses.shape)
     1.000 (200,)
     """
@@ -261,12 +299,12 @@ def run_chunks(
                 saved_at = time.monotonic()
             length = pace.following(wanted, time.monotonic() - started)
     except KeyboardInterrupt:
-        message = f"Interrupted after {position.steps} of {job.num_steps} steps, kept {job.place}."
+        message = f"The fit was interrupted after {position.steps} of {job.num_steps} steps. They are {job.place}."
         raise FitInterrupted(message, written(job, position)) from None
     except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept
         if position.steps and not hasattr(error, "result"):
             error.result = written(job, position)
-            error.add_note(f"After {position.steps} of {job.num_steps} steps, kept {job.place}.")
+            error.add_note(f"This happened after {position.steps} of {job.num_steps} steps. They are {job.place}.")
         raise
     return position, None
 

@@ -49,7 +49,7 @@ def rounds(padded):
         with counted() as found:
             result = ngp.fit(jax.random.key(n), engine, 100, *data, progress=False)
             posterior = ngp.Posterior.from_svi(model, engine.guide, result.params)
-            predicted = posterior.predict_at(jax.random.key(n), new, *data, noise=1e-2)
+            predicted = posterior.predict_at(jax.random.key(n), new, *data, noise_variance=1e-2)
             jax.block_until_ready((predicted.mean, predicted.variance))
         times.append(time.perf_counter() - begin)
         programs += found.count if n else 0

@@ -166,7 +166,7 @@ ANSWERS: list[Row] = [
     (lambda: conditioned().predict(KEY, X), "site must be one unobserved ngp.observe site"),
     (lambda: conditioned().predict_at(KEY, Y, X, Y), r"X must be an array of shape \(..., N, D\)"),
     (lambda: conditioned().predict_at(KEY, X, X, Y, gp="z"), "gp must be the name of one process"),
-    (lambda: conditioned().predict_at(KEY, X, X, Y, noise=-1.0), "noise must be positive"),
+    (lambda: conditioned().predict_at(KEY, X, X, Y, noise_variance=-1.0), "noise_variance must be positive"),
     (lambda: chain().function_draws(KEY, Y, jnp.asarray(X)), "X must be an array of shape"),
     (lambda: chain().function_draws(KEY, jnp.asarray(X), gp="g"), "gp must be the name of one process"),
     (lambda: chain().draws(KEY, jnp.asarray(X)), "site 'y' must be observed"),

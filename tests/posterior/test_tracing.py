@@ -51,13 +51,27 @@ def test_new_data_of_a_regression_are_those_of_the_dense_process(inducing):
 
 def test_noise_of_new_data_where_each_datum_has_its_own():
     posterior = ngp.Posterior.from_mcmc(model, DRAWS)
-    with pytest.raises(ValueError, match="noise must be given: the noise variance of the new data, but got a variance"):
+    with pytest.raises(ValueError, match="noise_variance must be given for the new data, but got a variance"):
         posterior.predict_at(KEY, NEW, X, Y, count=12)
     own = np.linspace(0.1, 1.0, 12)
-    found = posterior.predict_at(KEY, NEW, X, Y, count=12, noise=own, chunk_size=5)
+    found = posterior.predict_at(KEY, NEW, X, Y, count=12, noise_variance=own, chunk_size=5)
     (first, one), (second, two) = dense(0.1), dense(0.4)
     expected = (one - 0.1 + two - 0.4) / 2 + own + (first - second) ** 2 / 4
     np.testing.assert_allclose(found.variance, expected, rtol=1e-9)
+
+
+def test_the_old_name_of_the_noise_variance_works_and_warns():
+    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
+    wanted = posterior.predict_at(KEY, NEW, X, Y, noise_variance=0.3).variance
+    with pytest.warns(FutureWarning, match=r"noise of predict_at is now called noise_variance: predict_at\(") as said:
+        found = posterior.predict_at(KEY, NEW, X, Y, noise=0.3).variance
+    np.testing.assert_array_equal(found, wanted)
+    assert said[0].filename == __file__
+    with (
+        pytest.warns(FutureWarning, match="noise_variance"),
+        pytest.raises(TypeError, match="noise must be left out where noise_variance is given"),
+    ):
+        posterior.predict_at(KEY, NEW, X, Y, noise=0.3, noise_variance=0.3)
 
 
 def test_each_kind_of_model_points_to_its_own_method():
@@ -66,7 +80,7 @@ def test_each_kind_of_model_points_to_its_own_method():
         with numpyro.plate("data", X.shape[0]):
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
-    with pytest.raises(ValueError, match="A model with gp_regression is predicted by predict_at"):
+    with pytest.raises(ValueError, match=r"For gp_regression call posterior\.predict_at\(key, X_new, "):
         ngp.Posterior.from_mcmc(model, DRAWS).predict(KEY, NEW)
     points = ngp.Posterior.from_mcmc(sparse, {"f": jnp.zeros((2, 12))})
     with pytest.raises(TypeError, match="gp must be the data site of a gp_regression, but got the gp site 'f'"):

@@ -145,7 +145,7 @@ FAULTS = {
     "end": (
         lambda: pieces_that_end(3),
         ValueError,
-        r"batches must be as many as there are steps, but got an end after 3",
+        r"batches must be one for each of the steps, but got 3, and then an end\. Pass a list",
     ),
     "type": (
         lambda: iter(broken((DATA[:4].astype(np.float32),))),
@@ -189,7 +189,7 @@ def test_the_steps_before_a_fault_of_the_source_are_kept(fault, tmp_path):
     path, svi = tmp_path / "run.npz", engine()
     with pytest.raises(kind, match=match) as info:
         simple(7, source(), svi, checkpoint=path)
-    assert info.value.__notes__ == [f"After 3 of 7 steps, kept in .result and in {path}."]
+    assert info.value.__notes__ == [f"This happened after 3 of 7 steps. They are in .result and in {path}."]
     same(info.value.result, simple(3, pieces(), svi))
     same(simple(5, pieces, svi, resume=path), simple(5, pieces, svi, resume=info.value.result))
 
@@ -199,7 +199,7 @@ def test_an_interrupt_while_the_source_is_read_keeps_the_steps():
         yield from pieces_that_end(3)
         raise KeyboardInterrupt
 
-    with pytest.raises(ngp.training.FitInterrupted, match="Interrupted after 2 of 7 steps") as info:
+    with pytest.raises(ngp.training.FitInterrupted, match="The fit was interrupted after 2 of 7 steps") as info:
         simple(7, source())
     same(info.value.result, simple(2, pieces()))
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_streamed_is_refused():
         with pytest.raises(TypeError, match=f"batches must be a function of the number of steps done.*{said}"):
             simple(3, wrong)
     for wrong in ([], iter([])):
-        with pytest.raises(ValueError, match="batches must be as many as there are steps, but got an end after 0"):
+        with pytest.raises(ValueError, match="batches must be one for each of the steps, but got 0, and then an end"):
             simple(3, wrong)
     with pytest.raises(ValueError, match=r"batches\[0\] must be free of arguments that are given beside it.*'y'"):
         simple(3, [{"y": DATA[:4]}], y=DATA)

@@ -204,7 +204,9 @@ def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
         second.kill()
         _, error = first.communicate(timeout=60)  # heartbeats end after 10 s
     assert first.returncode != 0
-    assert re.search(r"After \d+ of 100000 steps, kept in \.result and in .*two\.npz", error), error[-2000:]
+    assert re.search(r"This happened after \d+ of 100000 steps\. They are in \.result and in .*two\.npz\.", error), (
+        error[-2000:]
+    )
     with np.load(path) as file:
         done = file["losses"].size
     with pair(done + 3, path) as both:

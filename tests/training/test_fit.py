@@ -163,7 +163,9 @@ def test_interrupt_keeps_everything(tmp_path, monkeypatch, with_path):
         return third_time_lucky
 
     monkeypatch.setattr(fit_module, "loop_of", interrupted)
-    match = r"Interrupted after 10 of 20 steps, kept in \.result" + (r" and in .*run\.npz" if with_path else r"\.$")
+    match = r"The fit was interrupted after 10 of 20 steps\. They are in \.result" + (
+        r" and in .*run\.npz" if with_path else r"\.$"
+    )
     with pytest.raises(FitInterrupted, match=match) as info:
         fit(KEY, Countdown(), 20, DATA, checkpoint=path if with_path else None, chunk_size=5, progress=False)
     assert isinstance(info.value, KeyboardInterrupt)
