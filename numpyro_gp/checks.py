@@ -145,11 +145,9 @@ def check_points(
     array = check_floating(argument, value)
     axes = "(..., N, D)" if leading else "(N, D)"
     if array.ndim < 2 or (array.ndim > 2 and not leading):
-        cure = (
-            f"For one input dimension pass {argument}[:, None]."
-            if array.ndim == 1
-            else "Put one point in each row of an array (N, D)."
-        )
+        cure = "Put one point in each row of an array (N, D)."
+        if array.ndim == 1:
+            cure = f"For one input dimension pass {argument}[:, None]."
         fail(argument, f"an array of shape {axes}", f"shape {array.shape}", cure)
     if array.size == 0:
         fail(argument, f"a non-empty array of shape {axes}", f"shape {array.shape}", "Pass at least one point.")
@@ -163,10 +161,7 @@ def check_points(
 def check_shape(argument: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: str, cure: str) -> Array:
     """Return ``value`` as floats of the given shape, where None allows any size of that axis."""
     array = check_floating(argument, value)
-    matches = array.ndim == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
-    )
-    if not matches:
+    if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
         text = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ("," * (len(shape) == 1)) + ")"
         fail(argument, f"of shape {text}: {meaning}", f"shape {array.shape}", cure)
     return array

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
 
+Square = Float[Array, "*batch M M"]
 # A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
 SOLVED_SIZE = 64
 # Running sums down the rows of a matrix are products of blocks of so many rows.
@@ -41,9 +42,7 @@ def default_jitter(dtype: jnp.dtype) -> float:
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
 
 
-def jittered(
-    matrix: Float[Array, "*batch M M"], jitter: float | None
-) -> tuple[Float[Array, "*batch M M"], Float[Array, "*batch"]]:
+def jittered(matrix: Square, jitter: float | None) -> tuple[Square, Float[Array, "*batch"]]:
     """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype."""
     if jitter is not None and check_nonnegative("jitter", jitter).ndim:
         fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
@@ -52,16 +51,14 @@ def jittered(
     return add_to_diagonal(matrix, amount[..., None]), amount
 
 
-def add_to_diagonal(
-    matrix: Float[Array, "*batch M M"], values: Float[Array, "*batch #M"]
-) -> Float[Array, "*batch M M"]:
+def add_to_diagonal(matrix: Square, values: Float[Array, "*batch #M"]) -> Square:
     """``A + diag(v)``; its derivative in ``v`` reads the diagonal alone."""
     rows, dtype = jnp.arange(matrix.shape[-1]), jnp.result_type(matrix, values)
     diagonal = matrix.astype(dtype).at[..., rows, rows]
     return diagonal.add(values.astype(dtype), unique_indices=True, indices_are_sorted=True)
 
 
-def cholesky(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
+def cholesky(matrix: Square) -> Square:
     """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired.
 
     LAPACK and cuSOLVER read by columns: given ``A^T = A``, what makes ``A`` and what is made of it stay in rows.
@@ -77,7 +74,7 @@ def solve_lower(
 
 
 @jax.custom_jvp
-def factorise(matrix: Float[Array, "*batch M M"]) -> tuple[Float[Array, "*batch M M"], Float[Array, "*batch M M"]]:
+def factorise(matrix: Square) -> tuple[Square, Square]:
     """Lower factor ``L`` of a positive definite matrix, and ``W = L^-1``.
 
     The derivative is written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
@@ -96,7 +93,7 @@ def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple
     return (factor, inverse), (moved(factor, lower), matmul(-lower, inverse))
 
 
-def inverse_lower(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
+def inverse_lower(factor: Square) -> Square:
     """``L^-1``, by halves: ``[[A, 0], [B, C]]^-1 = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]``.
 
     A solve with the identity does not see that the result is triangular, and on a CPU runs at a third of the speed
@@ -156,24 +153,24 @@ def _product_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) ->
     return matmul(left, right), matmul(tangents[0], right) + moved(left, tangents[1])
 
 
-def congruence(outer: Float[Array, "*batch K M"], inner: Float[Array, "*batch M M"]) -> Float[Array, "*batch K K"]:
+def congruence(outer: Float[Array, "*batch K M"], inner: Square) -> Float[Array, "*batch K K"]:
     """``W (X + X^T)/2 W^T``; the transpose is ``W^T G W`` with both products in their fast form."""
     right = matmul(0.5 * (inner + jnp.swapaxes(inner, -1, -2)), flipped(outer))
     return moved(outer, right)
 
 
-def half_diagonal(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
+def half_diagonal(matrix: Square) -> Square:
     """``Phi``: the lower triangle with its diagonal halved, the derivative of a Cholesky factor at the identity."""
     return jnp.tril(matrix) - 0.5 * matrix * identity_like(matrix)
 
 
-def identity_like(matrix: Float[Array, "*batch M M"]) -> Float[Array, "*batch M M"]:
+def identity_like(matrix: Square) -> Square:
     """``I`` for each matrix of a batch."""
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
 
 
 @jax.custom_jvp
-def outer_square(factor: Float[Array, "*batch M K"]) -> Float[Array, "*batch M M"]:
+def outer_square(factor: Float[Array, "*batch M K"]) -> Square:
     """``C C^T``, with a derivative whose transpose is one product, ``(G + G^T) C``, and not two."""
     return matmul(factor, jnp.swapaxes(factor, -1, -2))
 
@@ -256,7 +253,7 @@ def small_cholesky(matrix: Float[Array, "*batch K K"]) -> Float[Array, "*batch K
     return jnp.stack(columns, axis=-1)
 
 
-def half_log_det(factor: Float[Array, "*batch M M"]) -> Float[Array, "*batch"]:
+def half_log_det(factor: Square) -> Float[Array, "*batch"]:
     """``sum_i log L_ii``: half the log determinant of ``L L^T``."""
     return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
 

@@ -171,10 +171,9 @@ def weighted_samples(
         given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
         trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
         _check_model(trace, proposal, plate)
-        if sharding is not None and (name := _joint_noise(trace)):
-            got = f"one with the noise site {name!r} drawn jointly over the samples"
+        if sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
-            fail("sharding", "None for a model that samples a layer above its latent inputs", got, cure)
+            _refuse_joint_noise(trace, "sharding", "None", "one", cure)
         if doubly_reparametrised:
             _check_separable(trace, proposal, plate)
         return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
@@ -348,18 +347,18 @@ def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
         fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
 
 
-def _joint_noise(trace: Trace) -> str | None:
-    """Name of a noise site of a layer above the latent inputs, which takes all samples of a datum together."""
-    found = (name for name, site in _samples(trace).items() if role(site) == "noise")
-    return next((name for name in found if len(trace[name]["fn"].batch_shape) > 1), None)
+def _refuse_joint_noise(trace: Trace, argument: str, value: str, given: str, cure: str) -> None:
+    """Refuse a noise site of a layer above the latent inputs, which takes all samples of a datum together."""
+    for name, site in _samples(trace).items():
+        if role(site) == "noise" and len(site["fn"].batch_shape) > 1:
+            required = f"{value} for a model that samples a layer above its latent inputs"
+            fail(argument, required, f"{given} with the noise site {name!r} drawn jointly over the samples", cure)
 
 
 def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
     """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
-    if name := _joint_noise(trace):
-        got = f"True with the noise site {name!r} drawn jointly over the samples"
-        cure = "Pass doubly_reparametrised=False: the other gradient would be biased."
-        fail("doubly_reparametrised", "False for a model that samples a layer above its latent inputs", got, cure)
+    cure = "Pass doubly_reparametrised=False: the other gradient would be biased."
+    _refuse_joint_noise(trace, "doubly_reparametrised", "False", "True", cure)
     for name, site in _samples(proposal).items():
         local = in_plate(site, plate) and role(site) != "noise"
         if local and (isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample):

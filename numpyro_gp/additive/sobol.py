@@ -267,12 +267,10 @@ def expected(f: AdditiveGP) -> Indices:
     """
     integrals, means = _squares_of(f), plug_in(f).variance
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
-    return _indices(
-        {
-            name: means[name] + integrals.prior[name] - jnp.trace(gram) + jnp.sum(blocks[name] * gram)
-            for name, gram in integrals.gram.items()
-        }
-    )
+    variance = {}
+    for name, gram in integrals.gram.items():
+        variance[name] = means[name] + integrals.prior[name] - jnp.trace(gram) + jnp.sum(blocks[name] * gram)
+    return _indices(variance)
 
 
 def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:

@@ -149,12 +149,10 @@ class AbstractBelief(abc.ABC):
             agrees = agreement(self.kl(basis), found)
             if known(agrees) is None or known(agrees):
                 return Whitened(*(jnp.where(agrees, values, jnp.nan) for values in found))
-        fail(
-            "a belief that is asked for whitened values",
-            "one over the inducing values, such as Coupled, or one that they follow from, with the site's basis",
-            f"a {type(self).__name__} " + ("without it" if basis is None else "of another KL divergence"),
-            "Draw functions or data with ngp.Posterior(...).predict.",
-        )
+        required = "one over the inducing values, such as Coupled, or one that they follow from, with the site's basis"
+        got = f"a {type(self).__name__} " + ("without it" if basis is None else "of another KL divergence")
+        cure = "Draw functions or data with ngp.Posterior(...).predict."
+        fail("a belief that is asked for whitened values", required, got, cure)
 
     def is_whitened(self, basis: AbstractBasis) -> Bool[Array, ""]:
         """Whether this is no more than a distribution of the whitened values, a draw of which is then a model's point.

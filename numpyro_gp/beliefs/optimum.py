@@ -66,9 +66,8 @@ class GaussianData(NamedTuple):
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
     """Return inputs, targets, and noise variances, one or one for each row."""
     inputs = check_points("X", X)
-    targets = check_shape(
-        "y", y, inputs.shape[:1], "one value for each row of X", "Pass y less the mean function, without a column axis."
-    )
+    cure = "Pass y less the mean function, without a column axis."
+    targets = check_shape("y", y, inputs.shape[:1], "one value for each row of X", cure)
     variance = check_positive("noise", noise)
     if variance.shape not in ((), targets.shape):
         cure = "Pass one noise variance for all rows, or one for each row."

@@ -136,9 +136,8 @@ class BlockDiagonal(AbstractBelief):
 
 
 def _check_columns(W: ArrayLike, mean: Array) -> Array:
-    array = check_shape(
-        "W", W, (*mean.shape, None), "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
-    )
+    meaning, cure = "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
+    array = check_shape("W", W, (*mean.shape, None), meaning, cure)
     if array.shape[-1] < 1:
         fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
     return array

@@ -107,11 +107,8 @@ def importance_weights(
     call = call_of(posterior.model, args, kwargs)
     bound = call.at(call.arrays)
 
-    def first(key: Array) -> dict[str, Array]:
-        draw = key, jnp.zeros((), int)
-        return are_whitened(belief_trace(posterior, draw, bound))
-
-    for name, is_whitened in jax.jit(first)(keys[0]).items():
+    first = jax.jit(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)))
+    for name, is_whitened in first(keys[0]).items():
         if not is_whitened:
             _refuse(name)
 

@@ -123,8 +123,7 @@ def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
     >>> float(ngp.metrics.rmse(jnp.zeros(2), jnp.array([3.0, -3.0])).value)
     3.0
     """
-    mean, y = check_pair("mean", mean, "y", y)
-    return root_mean_score(mean, y)
+    return root_mean_score(*check_pair("mean", mean, "y", y))
 
 
 def mae(mean: ArrayLike, y: ArrayLike) -> Score:

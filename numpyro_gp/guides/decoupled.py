@@ -38,6 +38,7 @@ class MeanPoints(NamedTuple):
     points: Array
     columns: int | None
     train_inputs: bool
+    first: Array | None = None  # coefficients at the start, where not zero
 
     @classmethod
     def checked(cls, label: str, value: ArrayLike, columns: int | None, train_inputs: bool) -> "MeanPoints":
@@ -59,8 +60,10 @@ class MeanPoints(NamedTuple):
         inputs = jnp.asarray(self.points, prior.dtype)
         return numpyro.param(f"{name}/{self.label}", inputs) if self.train_inputs else inputs
 
-    def zeros(self, prior: InducingPrior) -> Array:
-        """A zero mean: coefficients of each output and member of plates."""
+    def start(self, prior: InducingPrior) -> Array:
+        """Coefficients of each output and member of plates at the start."""
+        if self.first is not None:
+            return self.first
         return jnp.zeros((*prior.shape()[:-1], len(self.points)), prior.dtype)
 
     def drawn(self, name: str) -> Array | None:
@@ -116,7 +119,7 @@ def decoupled(
 
 
 def _decoupled(name: str, prior: InducingPrior, *, mean: MeanPoints, scale: float) -> Decoupled:
-    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.zeros(prior))
+    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.start(prior))
     factor = member_param(f"{name}/B_tril", prior, identity_factor(prior.shape(), scale, prior.dtype), 2)
     return Decoupled(inputs, a, jnp.tril(factor), mean.drawn(name))
 
@@ -155,7 +158,7 @@ def hybrid(
 
 
 def _hybrid(name: str, prior: InducingPrior, *, mean: MeanPoints, beta: Recipe) -> Hybrid:
-    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.zeros(prior))
+    inputs, a = mean.inputs(name, prior), member_param(f"{name}/a", prior, mean.start(prior))
     own = beta(name, prior)
     return Hybrid(inputs, a, own.mean, own.scale_tril, mean.drawn(name))
 
@@ -233,27 +236,19 @@ def orthogonal(
         check_nonnegative("eps", eps)
     start_scale(scale)
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
-    beta = coupled(natural=natural, scale=scale) if start is None else partial(_beta_from, start=start, natural=natural)
-    if start is not None and start.a.shape[-1] != (count := len(mean.points)):
-        cure = "Pass the rows of its Z_gamma."
-        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
-    first = None if start is None else start.a
-    return partial(_orthogonal, at=mean, beta=beta, first=first, gamma=gamma, step=gamma_step, eps=eps)
+    beta = coupled(natural=natural, scale=scale)
+    if start is not None:
+        if start.a.shape[-1] != (count := len(mean.points)):
+            cure = "Pass the rows of its Z_gamma."
+            fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+        mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
+    return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
 
 
 def _orthogonal(
-    name: str,
-    prior: InducingPrior,
-    *,
-    at: MeanPoints,
-    beta: Recipe,
-    first: Array | None,
-    gamma: str,
-    step: float,
-    eps: float | None,
+    name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, gamma: str, step: float, eps: float | None
 ) -> Orthogonal:
-    inputs, own, drawn = at.inputs(name, prior), beta(name, prior), at.drawn(name)
-    start = at.zeros(prior) if first is None else first
+    inputs, own, drawn, start = at.inputs(name, prior), beta(name, prior), at.drawn(name), at.start(prior)
     if gamma == "adaptive":  # a = b / (diag(H) + eps), the divisor computed once and kept with the parameters
         points, added = jnp.asarray(at.points, prior.dtype), DIAGONAL_EPS if eps is None else eps
         width = numpyro.param(f"{name}/gamma_scale", lambda _: gamma_scale(cast("Basis", prior.basis), points, added))

@@ -40,13 +40,6 @@ def _flip(matrix: Array) -> Array:
     return matrix[::-1, ::-1]
 
 
-def _factors(shift: Array, precision: Array) -> tuple[Array, Array, Array]:
-    """``m``, lower ``C`` with ``C C^T = S``, and ``C^-1``, by one Cholesky of the index-reversed precision."""
-    factor, inverse = factorise(_flip(precision))
-    root = _flip(inverse.T)
-    return matmul(root, matmul(root.T, shift)), root, _flip(factor.T)
-
-
 class Expectations(NamedTuple):
     """What natural parameters say: mean, lower factor, covariance and ``sum_i log C_ii``."""
 
@@ -56,16 +49,22 @@ class Expectations(NamedTuple):
     half_log_det: Array
 
 
+def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
+    """By one Cholesky of the index-reversed precision; and ``m``, ``C``, ``C^-1`` and the precision itself."""
+    factor, inverse = factorise(_flip(precision))
+    root = _flip(inverse.T)
+    mean = matmul(root, matmul(root.T, shift))
+    found = Expectations(mean, root, outer_square(root), half_log_det(root))
+    return found, (mean, root, _flip(factor.T), precision)
+
+
 @jax.custom_vjp
 def _expectations(shift: Array, precision: Array) -> Expectations:
-    mean, root, _ = _factors(shift, precision)
-    return Expectations(mean, root, outer_square(root), half_log_det(root))
+    return _found(shift, precision)[0]
 
 
 def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
-    mean, root, root_inverse = _factors(shift.value, precision.value)
-    found = Expectations(mean, root, outer_square(root), half_log_det(root))
-    return found, (mean, root, root_inverse, precision.value)
+    return _found(shift.value, precision.value)
 
 
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:

@@ -80,11 +80,11 @@ def _(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) 
     return None if None in parts else Partial(combine, *parts)
 
 
-def _sum(first: Any, second: Any, X: Array) -> Blocks:
+def _sum(first: Features, second: Features, X: Array) -> Blocks:
     return (*first(X), *second(X))
 
 
-def _product(first: Any, second: Any, X: Array) -> Blocks:
+def _product(first: Features, second: Features, X: Array) -> Blocks:
     """Every block with every other: group by group, as groups are independent, or all groups with the exact one."""
     return tuple(_outer(a, b) for a in first(X) for b in second(X))
 
@@ -101,7 +101,7 @@ def _(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Feat
     return None if part is None else Partial(_scaled, part, jnp.sqrt(kernel.factor))
 
 
-def _scaled(part: Any, scale: Array, X: Array) -> Blocks:
+def _scaled(part: Features, scale: Array, X: Array) -> Blocks:
     return tuple(scale * block for block in part(X))
 
 
@@ -111,9 +111,8 @@ def _(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Feat
     return None if part is None else Partial(_active, Active(kernel.kernel, kernel.dims), part)
 
 
-def _active(kernel: Active, part: Any, X: Array) -> Blocks:
-    blocks: Blocks = part(kernel._columns(X))
-    return blocks
+def _active(kernel: Active, part: Features, X: Array) -> Blocks:
+    return part(kernel._columns(X))
 
 
 # ------------------------------------------------------------- waves: kernels with a spectral measure
@@ -129,16 +128,11 @@ def _pair(angles: Array) -> Array:
 @features.register(Matern32)
 @features.register(Matern52)
 @features.register(RationalQuadratic)
+@features.register(Periodic)
 def _(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
-    return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
-
-
-@features.register
-def _(kernel: Periodic, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
-    if points.shape[1] == 1:
-        numbers = jnp.arange(HARMONICS + 1, dtype=points.dtype)
-        return Partial(_harmonics, kernel, numbers)
-    # An RBF kernel of the points on the circles.
+    if isinstance(kernel, Periodic) and points.shape[1] == 1:
+        return Partial(_harmonics, kernel, jnp.arange(HARMONICS + 1, dtype=points.dtype))
+    # In several columns `Periodic` is an RBF kernel of the points on the circles.
     return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
 
 
@@ -223,7 +217,7 @@ def _(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Fe
     return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), own)
 
 
-def _zero_mean(scale: Array, parts: list[Any], X: Array) -> Blocks:
+def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) -> Blocks:
     block = parts[0](X[:, :1])
     for d, part in enumerate(parts[1:], start=1):
         block = _outer(block, part(X[:, d : d + 1]))

@@ -188,10 +188,8 @@ class ZeroMean(Kernel):
         like = jnp.zeros((1, check_count("columns", columns)), self.kernel.lengthscale.dtype)
         for argument, value in self._parameters().items():
             per_input(argument, value, like)  # checks the number of columns
-        family = type(self.kernel)
-        return tuple(
-            ZeroMean(family(1.0, column_of(self.kernel.lengthscale, d)), self.measure.column(d)) for d in range(columns)
-        )
+        family, scale = type(self.kernel), self.kernel.lengthscale
+        return tuple(ZeroMean(family(1.0, column_of(scale, d)), self.measure.column(d)) for d in range(columns))
 
     def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:
         """``variance * prod_d kbar_d(x_d)``: the base kernel integrated over one argument."""

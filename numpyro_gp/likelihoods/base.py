@@ -17,12 +17,12 @@ import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.likelihoods.expectations import floored_sqrt
 from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
-from numpyro_gp.linalg import small_cholesky
+from numpyro_gp.linalg import identity_like, small_cholesky
 
 TENSOR_LIMIT = 3
 CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)
@@ -182,13 +182,15 @@ def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
     A few machine epsilons on the diagonal keep its derivative finite at zero variance and for
     perfectly correlated functions; they change an expectation by no more than its rounding.
     """
-    size = latent.mean.shape[-1]
-    identity = jnp.eye(size, dtype=latent.mean.dtype)
-    identity = jnp.broadcast_to(identity, latent.mean.shape[:-1] + identity.shape)
     if latent.covariance is None:
-        return floored_sqrt(latent.variance)[..., None] * identity
-    floor = 8.0 * jnp.finfo(latent.mean.dtype).eps * (1.0 + jnp.max(latent.variance, axis=-1))
-    return small_cholesky(latent.covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity)
+        return over_axes(jnp.diag, latent.mean.ndim - 1)(floored_sqrt(latent.variance))
+    return floored_factor(latent.covariance, latent.variance)
+
+
+def floored_factor(covariance: Float[Array, "*batch C C"], variance: Float[Array, "*batch K"]) -> Array:
+    """The Cholesky factor of a covariance, raised by the rounding error of the largest variance."""
+    floor = 8.0 * jnp.finfo(covariance.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
+    return small_cholesky(covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity_like(covariance))
 
 
 @value_type(static=("num_latent_functions", "separate"))
@@ -259,15 +261,10 @@ class CallableLikelihood(Likelihood):
         count, mean = self.num_latent, latent.mean
         if count == 1:
             nodes, weights = gauss_hermite(20)
-            column = jnp.expand_dims(jnp.asarray(nodes, mean.dtype), range(1, mean.ndim + 1))
-            return mean[None] + floored_sqrt(latent.variance)[None] * column, self._column(weights, mean, mean.ndim)
+            points = mean[None] + floored_sqrt(latent.variance)[None] * _column(nodes, mean, mean.ndim)
+            return points, _column(weights, mean, mean.ndim)
         nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
-        points = spread_points(mean, latent_factor(latent), nodes)
-        return points, self._column(weights, mean, mean.ndim - 1)
-
-    @staticmethod
-    def _column(weights: np.ndarray, mean: Array, batch_axes: int) -> Array:
-        return jnp.expand_dims(jnp.asarray(weights, mean.dtype), range(1, batch_axes + 1))
+        return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
 
     def _log_probs(self, y: Float[Array, "*batch"], points: Array) -> Float[Array, " K *batch"]:
         """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
@@ -306,6 +303,10 @@ class CallableLikelihood(Likelihood):
         weights, means, variances = self._conditional_moments(latent)
         centred = means - jnp.sum(weights * means, axis=0)[None]
         return jnp.sum(weights * (variances + centred**2), axis=0)
+
+
+def _column(numbers: np.ndarray, like: Array, axes: int) -> Array:
+    return jnp.expand_dims(jnp.asarray(numbers, like.dtype), range(1, axes + 1))
 
 
 def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent: int | None = None) -> Likelihood:

@@ -33,7 +33,8 @@ HERMITE_NODES = 20
 # An elementwise function of latent values and of what else it is given.
 Integrand = Callable[..., Array]
 Batch = Float[Array, "*batch"]
-Cuts = Float[Array, "*batch K"] | None
+Places = Float[Array, "*batch K"]
+Cuts = Places | None
 NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
 HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
@@ -81,9 +82,7 @@ def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False) -> tupl
     return composite_rule((cuts - mean[..., None]) / scale)
 
 
-def _centres(
-    mean: Batch, variance: Batch, cuts: Float[Array, "*batch K"]
-) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
+def _centres(mean: Batch, variance: Batch, cuts: Places) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
     """What `composite_cuts` were made of, in standard deviations from the mean."""
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     number = len(WIDTHS)
@@ -91,7 +90,7 @@ def _centres(
     return (cuts[..., number // 2 :: number] - mean[..., None]) / scale, spans / (scale * (WIDTHS[-1] - WIDTHS[0]))
 
 
-def _is_wide(mean: Batch, variance: Batch, cuts: Float[Array, "*batch K"]) -> Bool[Array, "*batch"]:
+def _is_wide(mean: Batch, variance: Batch, cuts: Places) -> Bool[Array, "*batch"]:
     """Whether a narrow turn of the integrand is where the nodes are: derivatives by slopes would cancel."""
     centres, widths = _centres(mean, variance, cuts)
     return jnp.any((jnp.abs(centres) < REACH) & (widths < 1), axis=-1)
@@ -239,9 +238,7 @@ def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts
     return shift + jnp.log(_expect(shifted, 0, mean, variance, nodes, (*args, shift)))
 
 
-def _tilt(
-    fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Float[Array, "*batch K"]
-) -> tuple[Batch, Float[Array, "*batch K"]]:
+def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Places) -> tuple[Batch, Places]:
     """The ``a`` of `log_expect`, zero where ``fun(f) + log N(f; mean, variance)`` has its mode within `NEAR`, and cuts.
 
     They are those given where ``a`` is zero, and else around that mode, by the curvature there.

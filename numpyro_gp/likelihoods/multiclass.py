@@ -9,13 +9,12 @@ from jax.nn import log_softmax
 from jax.scipy.special import log_ndtr, logsumexp, ndtr
 from jaxtyping import Bool, Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.checks import check_count, check_values, fail
-from numpyro_gp.likelihoods.base import Latent, latent_factor, like
+from numpyro_gp.likelihoods.base import Latent, floored_factor, latent_factor, like
 from numpyro_gp.likelihoods.classes import OfLabels
 from numpyro_gp.likelihoods.expectations import floored_sqrt
 from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
-from numpyro_gp.linalg import small_cholesky
 
 # Nodes for each of the C - 1 differences of latent functions in Softmax.
 SOFTMAX_NODES = {2: 64, 3: 32}
@@ -172,10 +171,7 @@ class Softmax(_OneEach):
         if z.ndim < 2 or z.shape[1:] != latent.mean.shape:
             shape = ", ".join(["K", *map(str, latent.mean.shape)])
             fail("z", f"of shape ({shape})", f"shape {z.shape}", "Draw z of that shape with jax.random.normal.")
-        if latent.covariance is None:
-            f = latent.mean[None] + floored_sqrt(latent.variance)[None] * z
-        else:
-            f = latent.mean[None] + jnp.sum(latent_factor(latent)[None] * z[..., None, :], axis=-1)
+        f = latent.mean[None] + jnp.sum(latent_factor(latent)[None] * z[..., None, :], axis=-1)
         return jnp.mean(self._pick(log_softmax(f, axis=-1), label), axis=0)
 
     @staticmethod
@@ -201,17 +197,13 @@ class Softmax(_OneEach):
         """Mean and covariance factor of ``f_j - f_0`` for ``j >= 1``."""
         mean, variance, covariance = latent
         first, others = variance[..., :1, None], variance[..., 1:]
-        identity = jnp.eye(self.classes - 1, dtype=mean.dtype)
-        identity = jnp.broadcast_to(identity, mean.shape[:-1] + identity.shape)
         if covariance is None:
-            spread = others[..., None] * identity + first
+            spread = over_axes(jnp.diag, mean.ndim - 1)(others) + first
         else:
             with_first = covariance[..., 1:, 0]
             spread = covariance[..., 1:, 1:] + covariance[..., :1, :1]
             spread = spread - with_first[..., :, None] - with_first[..., None, :]
-        floor = 8.0 * jnp.finfo(mean.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
-        factor = small_cholesky(spread + lax.stop_gradient(floor)[..., None, None] * identity)
-        return mean[..., 1:] - mean[..., :1], factor
+        return mean[..., 1:] - mean[..., :1], floored_factor(spread, variance)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         if self.classes not in SOFTMAX_NODES:

@@ -85,12 +85,11 @@ def likelihood_of(f: Any, likelihood: Any) -> Likelihood:
         return likelihood
     if isinstance(f, (tuple, list)):
         return as_likelihood(likelihood, len(f))
-    if isinstance(f, dist.MultivariateNormal):
-        return as_likelihood(likelihood, f.event_shape[0])
     if isinstance(f, dist.Independent):
         alone = as_likelihood(likelihood)
         if alone.num_latent == 1 and alone.conditional(f.mean).batch_shape == f.mean.shape:
             return alone
+    if isinstance(f, (dist.Independent, dist.MultivariateNormal)):
         return as_likelihood(likelihood, f.event_shape[0])
     return as_likelihood(likelihood)
 

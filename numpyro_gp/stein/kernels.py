@@ -196,7 +196,7 @@ class Moments:
     True
     """
 
-    kernel: Any = IMQ()
+    kernel: Kernel = IMQ()
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -209,8 +209,7 @@ class Moments:
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """Those of the kernel; the linear part knows no division."""
-        blocks: list[Block] = self.kernel.blocks(sites)
-        return blocks
+        return self.kernel.blocks(sites)
 
 
 @value_type(static=("groups", "kernels", "rest"))

@@ -20,6 +20,8 @@ from numpyro_gp.checks import check_count, check_finite, fail, when_known
 from numpyro_gp.linalg import matmul
 from numpyro_gp.stein.direction import average, from_rows, of_row, to_rows
 
+Named = Mapping[str, Array]
+
 
 @value_type(static=("every", "memory"))
 class Curvature:
@@ -81,7 +83,7 @@ class Spread:
             got = f"a {type(self.draws).__name__}"
             fail("draws", "a dictionary of site names to draws", got, "Pass mcmc.get_samples().", TypeError)
 
-    def covariance(self, particles: Mapping[str, Array], transforms: Mapping[str, tuple[str, Any]]) -> Array:
+    def covariance(self, particles: Named, transforms: Mapping[str, tuple[str, Any]]) -> Array:
         """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
         sites = sorted(site for site, _ in transforms.values())
         if not set(sites) <= set(self.draws):
@@ -132,9 +134,7 @@ def symmetric_power(matrix: Array, power: float) -> Array:
     return matmul(vectors * size[None, :] ** power, vectors.T)
 
 
-def in_coordinates(
-    root: Array | None, particles: Mapping[str, Array], scores: Mapping[str, Array]
-) -> tuple[dict, dict]:
+def in_coordinates(root: Array | None, particles: Named, scores: Named) -> tuple[dict, dict]:
     """Particles ``z = root^-1 x`` and scores ``root^T s`` by name, from those of ``x``; as they are without a root."""
     if root is None:
         return dict(particles), dict(scores)
@@ -143,9 +143,7 @@ def in_coordinates(
     return from_rows(z, particles), from_rows(slopes, particles)
 
 
-def average_curvature(
-    log_target: Callable[[dict[str, Array]], Array], particles: Mapping[str, Array]
-) -> tuple[Array, Array, Array]:
+def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles: Named) -> tuple[Array, Array, Array]:
     """Mean of ``|-Hessian|`` ``(d, d)`` over the particles where it is finite, and whether it is so anywhere.
 
     Between them which coordinates ``(d,)`` have none, as values outside of a minibatch and those that a mask hides:
