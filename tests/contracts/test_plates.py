@@ -126,11 +126,10 @@ def test_a_batch_is_a_loop_over_its_members(kind):
     close(slopes[1], jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one[1][1] for one in found)), rtol=1e-6)
 
 
-def at_points(model, values, *args):
+def at_points(model):
     """What NUTS and SVGD see: the log density at points, and its gradients in them and in the kernels."""
-    *data, hyper = args
-    density = lambda values, hyper: log_density(model, (*data, hyper), {}, {"f": values})[0]  # noqa: E731
-    return jax.jit(jax.value_and_grad(density, argnums=(0, 1)))(values, hyper)
+    density = lambda values, hyper, *data: log_density(model, (*data, hyper), {}, {"f": values})[0]  # noqa: E731
+    return jax.jit(jax.value_and_grad(density, argnums=(0, 1)))
 
 
 V = jnp.asarray(RNG.normal(size=(G, M)))
@@ -144,17 +143,16 @@ MEMBERS = [{name: value[g] for name, value in HYPER.items()} for g in range(G)]
 def test_points_of_a_batch_are_points_of_its_members(X, likelihood):
     """On both axes that a plate can have, and permuted members permute the gradients."""
     y = Y if isinstance(likelihood, ngp.likelihoods.Gaussian) else (Y > 0).astype(float)
-    model, alone = partial(many, "coupled", likelihood), partial(one, "coupled", likelihood)
-    value, (slope, slopes) = at_points(model, V[:, None], X, y, HYPER)
-    single = [at_points(alone, V[g], X if X.ndim == 2 else X[g], y[g], MEMBERS[g]) for g in range(G)]
+    model = partial(many, "coupled", likelihood)
+    batch, alone = at_points(model), at_points(partial(one, "coupled", likelihood))
+    value, (slope, slopes) = batch(V[:, None], HYPER, X, y)
+    single = [alone(V[g], MEMBERS[g], X if X.ndim == 2 else X[g], y[g]) for g in range(G)]
     close(value, sum(one[0] for one in single))
     close(slope[:, 0], jnp.stack([one[1][0] for one in single]))
     close(slopes, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one[1][1] for one in single)))
-    close(at_points(partial(model, dim=-1), V, X, y, HYPER), (value, (slope[:, 0], slopes)))
+    close(at_points(partial(model, dim=-1))(V, HYPER, X, y), (value, (slope[:, 0], slopes)))
     order = jnp.array([2, 0, 1])
-    turned = at_points(
-        model, V[order][:, None], X if X.ndim == 2 else X[order], y[order], jax.tree.map(lambda x: x[order], HYPER)
-    )
+    turned = batch(V[order][:, None], jax.tree.map(lambda x: x[order], HYPER), X if X.ndim == 2 else X[order], y[order])
     close(turned, (value, (slope[order], jax.tree.map(lambda x: x[order], slopes))))
 
 
