@@ -12,8 +12,9 @@ ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
 SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables", "run_queue", "run_tables"}
 SHARED |= {"beyond_tables", "gam_interactions_tables"}
-# `rebuild` makes tables of rows, and `test_rebuild.py` runs it.
-NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in {*SHARED, "rebuild"})
+# `rebuild` makes tables of rows, `guide_figures` runs the guide: `test_rebuild.py` and `test_guide.py` run them.
+OTHERS = {"rebuild", "guide_figures"}
+NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED | OTHERS)
 
 
 def test_shared_modules_have_no_main():

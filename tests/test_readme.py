@@ -34,7 +34,7 @@ def test_the_page_is_short_and_its_first_program_too():
     assert len(text.splitlines()) <= 130
     assert len(text.split()) <= 1300
     first, second = (block.code.splitlines() for block in blocks(text))
-    assert 16 <= len([line for line in first if line]) <= 22
+    assert 16 <= len([line for line in first if line]) <= 20
     assert len(second) == 3
     assert blocks(text)[0].printed is not None
 
