@@ -218,7 +218,7 @@ def main():
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     if options.smoke:
-        options.sets, options.splits, options.steps, options.particles = ["challenger"], 1, 20, [2, 5]
+        options.sets, options.splits, options.steps, options.particles = ["challenger"], 1, 20, [3]
         options.draws = 10
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)

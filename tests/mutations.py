@@ -333,7 +333,7 @@ FAULTS = [
         "kernels/zero_mean.py",
         "-(2 * a + a * a - b) / (1 + b)",
         "-(2 * a - b) / (1 + b)",
-        "kernels/test_zero_mean.py",
+        "contracts/test_kernels.py::test_gram_is_symmetric_positive_and_agrees_with_cross_and_diagonal",
     ),
     Fault(
         "constant of the arc-cosine kernel of order two at equal inputs",
