@@ -233,8 +233,8 @@ FAULTS = [
     Fault(
         "arguments with rows looked for only where the user has named them",
         "rows/cuts.py",
-        "named | (read if rows is None else set())",
-        "named | (set() if rows is None else read)",
+        "for number in named | read}",
+        "for number in named}",
         "rows/test_cuts.py",
     ),
     Fault(

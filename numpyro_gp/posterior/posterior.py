@@ -138,8 +138,7 @@ class Posterior:
         rows : sequence of argument names, optional
             Arguments that have one row for each datum; the first argument of the model by default. Data of more than
             ``chunk_size`` rows are predicted in chunks: arrays as long as the data are cut with them if a plate of the
-            model reads them by its rows; any other must be named here. If you name some, name all of them: only those
-            that are named are then cut.
+            model reads them by its rows; any other must be named here.
         site : str, optional
             Site to predict, where the model observes several.
         new : str or sequence of str

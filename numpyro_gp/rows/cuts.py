@@ -35,7 +35,7 @@ def rows_to_cut(
         got = f"one that closes over an array of {total} rows, which its plate reads"
         cure = "Pass the array as an argument of the model, or raise chunk_size."
         fail("model", "given all arrays with rows as arguments, to be predicted in chunks", got, cure)
-    return axis, total, {number: places[number] for number in named | (read if rows is None else set())}
+    return axis, total, {number: places[number] for number in named | read}
 
 
 def row_axes(arrays: Sequence[Any], named: frozenset[int], batch: tuple[int, ...]) -> tuple[int, int, dict[int, int]]:

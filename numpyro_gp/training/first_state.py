@@ -43,8 +43,8 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         cure = 'Pass {"name": value}.'
         fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
-    own = engine
-    if isinstance(engine, SVI) and is_used(engine.guide):
+    own, can_be_traced = engine, family(engine).can_be_traced
+    if can_be_traced and is_used(engine.guide):
         own = copy.copy(engine)
         own.guide = unused(engine.guide)
 
@@ -56,7 +56,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         )
 
     try:
-        state = in_one_program(start, own) if family(engine).can_be_traced else start()
+        state = in_one_program(start, own) if can_be_traced else start()
     except (IndexError, TypeError):
         check_batch_sizes(engine, feed)
         raise

@@ -75,7 +75,7 @@ def test_the_mean_over_a_partition_is_the_loss_and_gradient_of_the_whole_data(mo
     results = [run(svi, 1, source)]
     for steps in (2, 3):
         results.append(run(svi, steps, source, resume=results[-1]))
-    whole = ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
+    whole = ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False, init_params=results[-1].params)
     np.testing.assert_allclose(WEIGHTS @ results[-1].losses, whole.losses[0], rtol=1e-12)
     for name, wanted in gradient(whole).items():
         found = sum(weight * gradient(result)[name] for weight, result in zip(WEIGHTS, results, strict=True))
