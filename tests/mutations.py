@@ -231,10 +231,10 @@ FAULTS = [
         "posterior/test_draws.py",
     ),
     Fault(
-        "arguments with rows looked for only where the user has named them",
+        "arrays that a plate reads not cut with the others",
         "rows/cuts.py",
-        "for number in named | read}",
-        "for number in named}",
+        "{number: places[number] for number in named | read}",
+        "{number: places[number] for number in named}",
         "rows/test_cuts.py",
     ),
     Fault(
@@ -261,8 +261,8 @@ FAULTS = [
     Fault(
         "own mean of an orthogonal belief added to its projection in place of less it",
         "beliefs/decoupled.py",
-        "remaining = self.mean - projected(site, self.Z_gamma, self.a)",
-        "remaining = self.mean + projected(site, self.Z_gamma, self.a)",
+        "return self.mean - projected(site, self.Z_gamma, self.a)",
+        "return self.mean + projected(site, self.Z_gamma, self.a)",
         "beliefs/test_decoupled.py::test_marginals_joint_and_kl",
     ),
     Fault(
@@ -345,8 +345,8 @@ FAULTS = [
     Fault(
         "probabilities of categories not squared in the covariance of their effects",
         "kernels/category.py",
-        "p[rows][:, None] * p[columns][None, :] / jnp.sum(p**2)",
-        "p[rows][:, None] * p[columns][None, :] / jnp.sum(p)",
+        "jnp.outer(p, p) / jnp.sum(p**2)",
+        "jnp.outer(p, p) / jnp.sum(p)",
         "kernels/test_category.py",
     ),
     Fault(
