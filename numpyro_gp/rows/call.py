@@ -1,8 +1,8 @@
 """How a model is called: which of its arguments are data, and which of those have one row for each datum."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -60,12 +60,16 @@ class Call(NamedTuple):
             arrays = [name for name in self.arguments if name in self.owners]
             fail("rows", f"names of array arguments: {arrays}", f"{unknown}", "Name them as the model does.")
         found = frozenset(number for number, owner in enumerate(self.owners) if owner in names)
-        sizes = {self.owners[number]: self.arrays[number].shape[:1] for number in found}
-        if len({self.arrays[number].shape[:1] for number in found}) != 1 or not {(), (0,)}.isdisjoint(sizes.values()):
-            fail(
-                "rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each."
-            )
+        shapes = [self.arrays[number].shape for number in found]
+        # In plates of groups the rows of an array may stand behind an axis of members.
+        if (0,) in [shape[:1] for shape in shapes] or not set.intersection(*map(set, shapes)):
+            self.refuse_rows(found)
         return found
+
+    def refuse_rows(self, numbers: Iterable[int]) -> NoReturn:
+        """Say that these arrays have not the same rows."""
+        sizes = {self.owners[number]: self.arrays[number].shape[:1] for number in numbers}
+        fail("rows", "arguments with the same, non-zero number of rows", f"{sizes}", "Check the first axis of each.")
 
 
 def call_of(

@@ -22,6 +22,8 @@ def rows_to_cut(
     """
     named = call.numbers(rows)
     axis, total, places = row_axes(call.arrays, named, batch)
+    if len(batch) < 2 and not named <= places.keys():
+        call.refuse_rows(named)
     if not places or total <= chunk_size:
         return axis, total, {number: place for number, place in places.items() if number in named}
     read = {number for number, size in found.read.items() if size == total and places.get(number) == 0}

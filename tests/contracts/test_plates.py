@@ -290,7 +290,7 @@ def same_in_chunks(predict, y):
 def test_chunks_of_rows_are_the_whole(hierarchy, X):
     """Rows are found on the axis on the right of the groups, those of a mask of all data too."""
     posterior = ngp.Posterior.from_svi(hierarchical, hierarchy[0], hierarchy[3])
-    same_in_chunks(partial(posterior.predict, KEY, X, seen=jnp.ones((G, N), bool)), Y)
+    same_in_chunks(partial(posterior.predict, KEY, X, seen=jnp.ones((G, N), bool), rows=["X", "seen"]), Y)
 
 
 def test_a_stream_of_rows_of_each_group_is_the_whole(hierarchy):
@@ -315,7 +315,7 @@ def exposed(X, offset, y=None, *, Z):
 def test_arrays_with_rows_of_each_group_are_told_from_others_of_that_shape():
     """An offset that is not cut gives every chunk the first rows; inducing inputs that are cut are another model."""
     posterior = ngp.Posterior.from_mcmc(exposed, {"f": jnp.asarray(RNG.normal(size=(2, G, 1, N)))})
-    same_in_chunks(partial(posterior.predict, KEY, SHARED, Y, Z=OWN), Y)
+    same_in_chunks(partial(posterior.predict, KEY, SHARED, Y, Z=OWN, rows=["X", "offset"]), Y)
 
 
 def conditioned(X, y=None):
