@@ -261,21 +261,6 @@ def test_quantiles_of_a_rest_that_has_none_are_refused():
         guide.quantiles(svi.get_params(state), 0.5)
 
 
-@pytest.mark.long
-def test_calls_with_ever_new_numbers_are_forgotten():
-    def weighted(X, y=None, weight=1.0, batch=None):
-        with numpyro.plate("data", X.shape[0], subsample_size=batch):
-            w = ngp.latent_inputs("w", X if batch is None else numpyro.subsample(X, event_dim=1))
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.ones((2, 2)))
-        numpyro.factor("y", weight * jnp.sum(f(w).loc))
-
-    guide = ngp.AutoGP(weighted)
-    with handlers.seed(rng_seed=0):
-        for step in range(40):
-            guide(X[:4], weight=0.1 * step)
-    assert len(guide._plates_by_call) <= 16
-
-
 def test_a_mask_over_latent_inputs_is_refused():
     """The model hid their prior and the guide kept their entropy: scales of hidden rows grew without end."""
 
