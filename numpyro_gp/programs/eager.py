@@ -13,7 +13,6 @@ import numpy as np
 
 from numpyro_gp.arrays import value_type
 from numpyro_gp.checks import waiting_checks, when_known
-from numpyro_gp.programs.trace import is_traced
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
@@ -29,7 +28,7 @@ class _Outcome:
 
 
 def one_program(function: Function) -> Function:
-    """A function of arrays and values of this library as one compiled program; where anything is traced, the function.
+    """A function of arrays and values of this library as one compiled program; where anything is traced, a part of it.
 
     A kernel, belief, mean or likelihood of the user's own may read what changes from call to call: with one among the
     arguments the function runs as it stands.
@@ -43,8 +42,6 @@ def one_program(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        if is_traced():
-            return function(*arguments)
         leaves, structure = jax.tree.flatten(arguments)
         if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
             return function(*arguments)
