@@ -28,7 +28,14 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
-from numpyro_gp.programs.set_up import SITE_FIELDS, Validated, abstract_trace, in_one_program, is_set_up_here
+from numpyro_gp.programs.set_up import (
+    SITE_FIELDS,
+    Validated,
+    abstract_trace,
+    in_one_program,
+    is_set_up_here,
+    without_tracer,
+)
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
@@ -170,7 +177,7 @@ class AutoGP(AutoGuide):
         if is_new:
             own = local_sites.shared_sites(self._mine(), self._data_plates)
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
-            keep = (lambda leaf: leaf) if is_set_up_here() else _without_tracer
+            keep = (lambda leaf: leaf) if is_set_up_here() else without_tracer
             self.prototype_trace = {
                 n: {k: jax.tree.map(keep, site[k]) for k in SITE_FIELDS} for n, site in latent.items()
             }
@@ -314,11 +321,6 @@ class FittedParams(dict[str, Any]):
     def of_site(self, site: Site) -> Any:
         """The value of a ``param`` site, for ``handlers.substitute``."""
         return self[site["name"]] if site["type"] == "param" else None
-
-
-def _without_tracer(leaf: Any) -> Any:
-    """A value, or its shape if it is being traced: a guide that keeps tracers fails after the trace."""
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
 def _of_shape(leaf: Any) -> Any:

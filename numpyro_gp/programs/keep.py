@@ -18,8 +18,8 @@ SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
 _programs: OrderedDict[Any, Any] = OrderedDict()
-# Programs that could not be kept, as a parameter of an operation has no hash.
-without_key: list[Jaxpr] = []
+# Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
+without_key: list[str] = []
 
 
 def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
@@ -33,8 +33,8 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
     try:
         key = (key_of(program), extra)
         found = _programs.pop(key, None)
-    except TypeError:
-        without_key.append(program)
+    except TypeError as error:
+        without_key.append(str(error))
         del without_key[:-SIZE]
         return build()
     _programs[key] = build() if found is None else found

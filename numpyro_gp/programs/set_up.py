@@ -23,7 +23,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import current_trace
-from numpyro_gp.checks import is_known, waiting_checks, when_known
+from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.private import active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
@@ -82,11 +82,15 @@ def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 
 def as_shapes(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Statements of a function that is traced, with shapes in place of what is traced: none of it is left behind."""
-    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.core.Tracer) else x  # noqa: E731
     return {
-        name: {field: jax.tree.map(shape, site[field]) for field in SITE_FIELDS if field in site}
+        name: {field: jax.tree.map(without_tracer, site[field]) for field in SITE_FIELDS if field in site}
         for name, site in trace.items()
     }
+
+
+def without_tracer(leaf: Any) -> Any:
+    """A value, or its shape if it is being traced."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
 def _compiled(function: Callable[[], Any], watched: tuple[object, ...]) -> Any:
@@ -109,8 +113,7 @@ def _compiled(function: Callable[[], Any], watched: tuple[object, ...]) -> Any:
     swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
     result, waiting = left
     for check, own in waiting:
-        if all(map(is_known, own)):  # not so of the rows of another process
-            check(*map(np.asarray, own))
+        when_known(check, *own)  # the rows of another process are not
     return result
 
 

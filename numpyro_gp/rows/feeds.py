@@ -187,11 +187,13 @@ class Stream(Feed):
         """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
         if self.look is None:
             return
-        call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
-        own = set(batch) if isinstance(batch, dict) else {*call.owners[: len(jax.tree.leaves(batch))]}
-        checks = [one for one in self.look.checks if not own.isdisjoint(call.owners[n] for n in one.numbers)]
+        # As they came, not yet on the device; all batches have the structure of the first, and so its owners.
+        arrays = [leaf for leaf in jax.tree.leaves(with_batch(name, batch, *self.fixed)) if is_array(leaf)]
+        owners = self.call.owners
+        own = set(batch) if isinstance(batch, dict) else {*owners[: len(jax.tree.leaves(batch))]}
+        checks = [one for one in self.look.checks if not own.isdisjoint(owners[n] for n in one.numbers)]
         try:
-            check_values(self.look._replace(checks=checks), call.arrays)
+            check_values(self.look._replace(checks=checks), arrays)
         except (ValueError, TypeError) as error:
             error.add_note(f"In {name}.")
             raise

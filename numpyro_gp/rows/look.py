@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from numpyro_gp.checks import fail, is_known, waiting_checks
+from numpyro_gp.checks import fail, waiting_checks, when_known
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, as_shapes
 from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
@@ -113,9 +113,7 @@ def look(model: Callable[..., Any], call: Call) -> Look:
 def check_values(found: Look, arrays: Sequence[Any]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
     for check, numbers in found.checks:
-        own = [arrays[number] for number in numbers]
-        if all(map(is_known, own)):
-            check(*map(np.asarray, own))
+        when_known(check, *[arrays[number] for number in numbers])
 
 
 def check_rows(found: Look, call: Call) -> None:
@@ -207,8 +205,8 @@ class Facts:
 
         for equation in program.eqns:
             inputs = [read(atom) for atom in equation.invars]
-            before, kept = known(inputs), self._kept(equation, inputs, known(inputs))
-            if kept is not None:
+            before = known(inputs)
+            if (kept := self._kept(equation, inputs, before)) is not None:
                 same[equation.outvars[0]] = kept
                 continue
             parameters = _loop_without_gathers(equation, before) if equation.primitive.name == "scan" else {}
