@@ -1,0 +1,96 @@
+"""What data said about a process, as normal pseudo-data at its inducing inputs (mathematics.md section 14.1).
+
+``t(u) = exp(shift . u - u^T precision u / 2)`` over ``u = f(Z) = level + L v``, the mean function included. It stands
+still while hyper-parameters move; the distribution of the whitened values follows from it at each of them.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, over_axes
+from numpyro_gp.linalg import cholesky, identity_like, matmul, solve_lower
+
+Vector = Float[Array, "*#batch M"]
+Square = Float[Array, "*#batch M M"]
+
+
+def whitened_given(
+    shift: Vector, precision: Square, factor: Square, level: Vector | None = None
+) -> tuple[Float[Array, "*batch M"], Float[Array, "*batch M M"]]:
+    """The normal distribution of the whitened values given pseudo-data and the prior of the moment.
+
+    ``R R^T = I + L^T Lambda L``, lower, and ``m = (R R^T)^-1 L^T (shift - Lambda level)``: ``N(m, (R R^T)^-1)``.
+    Leading axes, of outputs and members, broadcast against each other.
+
+    Parameters
+    ----------
+    shift : Array (..., M)
+    precision : Array (..., M, M)
+        ``Lambda``, symmetric and positive semi-definite.
+    factor : Array (..., M, M)
+        ``L`` with ``L L^T = k(Z, Z) + eps I``, at the hyper-parameters of the moment.
+    level : Array (..., M), optional
+        Mean function at ``Z``.
+
+    Returns
+    -------
+    mean : Array (..., M)
+    root : Array (..., M, M)
+        ``R``: the eigenvalues of ``R R^T`` are at least one.
+    """
+    return _each(_whitened, shift, precision, factor, level)
+
+
+def pseudo_data_of(
+    mean: Vector, scale_tril: Square, factor: Square, level: Vector | None = None
+) -> tuple[Float[Array, "*batch M"], Float[Array, "*batch M M"]]:
+    """The pseudo-data that make ``N(mean, C C^T)`` of the whitened values at the factor of their fit: the way back.
+
+    ``Lambda = L^-T (S^-1 - I) L^-1`` and ``shift = L^-T S^-1 mean + Lambda level`` (mathematics.md section 14.2). Where
+    ``S`` is wider than the prior in some direction, as in a fit that has not converged, that direction is left to the
+    prior: negative eigenvalues of ``S^-1 - I`` become zero. The mean is kept.
+
+    Parameters
+    ----------
+    mean, scale_tril : Array (..., M), (..., M, M)
+        Whitened mean and lower factor ``C``.
+    factor, level
+        As in `whitened_given`.
+
+    Returns
+    -------
+    shift : Array (..., M)
+    precision : Array (..., M, M)
+    """
+    return _each(_pseudo_data, mean, scale_tril, factor, level)
+
+
+def _each(
+    function: Callable[..., tuple[Array, Array]], vector: Array, square: Array, factor: Array, level: Array | None
+) -> tuple[Array, Array]:
+    """A function of one member at each of a batch; what all of them share is not repeated."""
+    arrays = [(vector, 1), (square, 2), (factor, 2), *([] if level is None else [(level, 1)])]
+    lead = jnp.broadcast_shapes(*[array.shape[: array.ndim - rank] for array, rank in arrays])
+    axes = tuple(0 if array.ndim > rank else None for array, rank in arrays)
+    whole = [jnp.broadcast_to(a, lead + a.shape[a.ndim - r :]) if a.ndim > r else a for a, r in arrays]
+    return over_axes(function, len(lead), axes)(*whole)
+
+
+def _whitened(shift: Array, precision: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:
+    inner = matmul(factor.T, matmul(precision, factor))
+    root = cholesky(0.5 * (inner + inner.T) + identity_like(inner))
+    pulled = matmul(factor.T, shift - matmul(precision, jnp.broadcast_to(level, shift.shape)))
+    return solve_lower(root, solve_lower(root, pulled), transpose=True), root
+
+
+def _pseudo_data(mean: Array, scale_tril: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:
+    inverse = solve_lower(scale_tril, identity_like(scale_tril))
+    values, vectors = jnp.linalg.eigh(matmul(inverse.T, inverse) - identity_like(inverse))
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[None]
+    pulled = mean + matmul(root, matmul(root.T, mean))  # S^-1 mean
+    found = solve_lower(factor, jnp.concatenate([root, pulled[:, None]], axis=-1), transpose=True)
+    side, shift = found[:, :-1], found[:, -1]
+    precision = matmul(side, side.T)
+    return shift + matmul(precision, jnp.broadcast_to(level, shift.shape)), precision

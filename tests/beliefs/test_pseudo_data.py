@@ -1,0 +1,62 @@
+"""The algebra of pseudo-data against dense NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs.pseudo_data import pseudo_data_of, whitened_given
+
+LEADS = [((), ()), ((3,), ()), ((2, 3), (2, 1)), ((1, 3), (2, 3))]  # of pseudo-data, and of factors
+
+
+def problem(rng, lead, own, size=4):
+    half = rng.normal(size=(*lead, size, size + 2))
+    square = rng.normal(size=(*own, size, size))
+    factor = np.linalg.cholesky(square @ np.swapaxes(square, -1, -2) + 0.5 * np.eye(size))
+    precision = half @ np.swapaxes(half, -1, -2)
+    return rng.normal(size=(*lead, size)), precision, factor, rng.normal(size=(*own, size))
+
+
+@pytest.mark.parametrize(("lead", "own"), LEADS)
+def test_posterior_is_that_of_the_values_themselves(rng, lead, own):
+    shift, precision, factor, level = problem(rng, lead, own)
+    mean, root = whitened_given(*map(jnp.asarray, (shift, precision, factor, level)))
+    # In u itself: precision K^-1 + Lambda, shift K^-1 level + shift. A level that is forgotten is off by 1e-1.
+    prior = np.linalg.inv(factor @ np.swapaxes(factor, -1, -2))
+    covariance = np.linalg.inv(prior + precision)
+    u = (covariance @ (shift[..., None] + prior @ level[..., None]))[..., 0]
+    np.testing.assert_allclose(level + (factor @ np.asarray(mean)[..., None])[..., 0], u, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(root, np.tril(root), atol=0)
+    found = factor @ np.linalg.inv(root @ np.swapaxes(root, -1, -2)) @ np.swapaxes(factor, -1, -2)
+    np.testing.assert_allclose(found, covariance, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("lead", "own"), LEADS)
+def test_pseudo_data_of_a_posterior_give_it_back(rng, lead, own):
+    shift, precision, factor, level = map(jnp.asarray, problem(rng, lead, own))
+    mean, root = whitened_given(shift, precision, factor, level)
+    scale_tril = jnp.linalg.cholesky(jnp.linalg.inv(root @ jnp.swapaxes(root, -1, -2)))
+    found = pseudo_data_of(mean, scale_tril, factor, level)
+    np.testing.assert_allclose(found[0], jnp.broadcast_to(shift, found[0].shape), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found[1], jnp.broadcast_to(precision, found[1].shape), rtol=1e-6, atol=1e-6)
+
+
+def test_directions_wider_than_the_prior_are_left_to_it(rng):
+    factor, mean = np.tril(rng.normal(size=(3, 3))) + 3 * np.eye(3), rng.normal(size=3)
+    scale = np.diag([0.5, 2.0, 1.0])
+    shift, precision = pseudo_data_of(*map(jnp.asarray, (mean, scale, factor)))
+    back = factor.T @ np.asarray(precision) @ factor
+    np.testing.assert_allclose(back, np.diag([3.0, 0.0, 0.0]), atol=1e-12)
+    assert np.linalg.eigvalsh(precision).min() > -1e-12
+    np.testing.assert_allclose(whitened_given(shift, precision, jnp.asarray(factor))[0], mean, atol=1e-12)
+
+
+def test_no_data_is_the_prior_with_finite_gradients():
+    def total(precision, factor):
+        mean, root = whitened_given(jnp.zeros(3), precision, factor)
+        return jnp.sum(mean) + jnp.sum(root)
+
+    value, gradients = jax.value_and_grad(total, (0, 1))(jnp.zeros((3, 3)), jnp.eye(3))
+    assert value == 3
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in gradients)
