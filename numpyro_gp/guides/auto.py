@@ -106,7 +106,6 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
-        sites_at(self.model, args, kwargs)
         self.prototype_trace = self._run_model(args, kwargs)
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())

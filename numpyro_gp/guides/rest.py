@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro import handlers
 from numpyro.infer.autoguide import (
     AutoDAIS,
@@ -18,11 +19,10 @@ from numpyro.infer.autoguide import (
     AutoSemiDAIS,
     AutoSurrogateLikelihoodDAIS,
 )
-from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.programs.private import shared_plates, starts_well
+from numpyro_gp.programs.private import is_density_asked, shared_plates, starts_well
 from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
 from numpyro_gp.rows.held import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
@@ -51,20 +51,22 @@ class Remainder:
     """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
 
     def __init__(self, model: Callable[..., object], sites: set[str]) -> None:
-        self.model, self.sites, self.has_data = model, frozenset(sites), True
+        self.model, self.sites, self.has_density = model, frozenset(sites), True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        with inside_blocks(), nullcontext() if self.has_data else _DataMasked():
+        if not self.has_density and is_density_asked():
+            return numpyro.factor("no_density", 0.0)
+        with inside_blocks():
             return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
 
     @contextmanager
-    def without_data(self) -> Iterator[None]:
-        """Run the model with all data masked inside the block."""
-        self.has_data = False
+    def without_density(self) -> Iterator[None]:
+        """Every start is a good one inside the block: no autoguide then traces a search for one that is."""
+        self.has_density = False
         try:
             yield
         finally:
-            self.has_data = True
+            self.has_density = True
 
     def _zero(self, site: Any) -> Array | None:
         if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
@@ -85,14 +87,6 @@ class NotOfRest:
         return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
-class _DataMasked(Messenger):
-    """Leaves no terms of data: an autoguide in search of a finite start then compiles no gradient of them."""
-
-    def process_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "sample" and msg["is_observed"]:
-            msg["fn"] = msg["fn"].mask(False)
-
-
 def _check_start(is_finite: Any) -> None:
     """Have NumPyro search for a start where the first one is not finite."""
     if not is_finite:
@@ -106,7 +100,7 @@ def call_rest(
     if not isinstance(rest, AutoGuide):
         return _latent_values(rest, args, kwargs)
     is_checked_here = rest.prototype_trace is None and is_set_up_here()
-    with shared_plates(rest, plates), remainder.without_data() if is_checked_here else nullcontext():
+    with shared_plates(rest, plates), remainder.without_density() if is_checked_here else nullcontext():
         result: dict[str, Any] = rest(*args, **kwargs)
     if is_checked_here:
         when_known(_check_start, starts_well(rest))

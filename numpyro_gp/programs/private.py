@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import random
 from numpyro.distributions import TransformedDistribution
-from numpyro.handlers import block, seed, trace
+from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer import RenyiELBO
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+from numpyro.infer.util import _unconstrain_reparam
 from numpyro.optim import _NumPyroOptim
 from numpyro.primitives import _PYRO_STACK
 
@@ -57,6 +58,12 @@ def active_handlers() -> list[Any]:
     """The handlers that stand around whatever runs now, the outermost first."""
     stack: list[Any] = _PYRO_STACK
     return stack
+
+
+def is_density_asked() -> bool:
+    """Whether a model runs for its log density at unconstrained values."""
+    asked = [getattr(one, "substitute_fn", None) for one in active_handlers() if isinstance(one, substitute)]
+    return any(getattr(function, "func", None) is _unconstrain_reparam for function in asked)
 
 
 def list_in_order(names: Iterable[str]) -> None:
