@@ -19,15 +19,7 @@ from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import check_choice, check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
-from numpyro_gp.linalg import (
-    add_to_diagonal,
-    factorise,
-    half_log_det,
-    inverse_factor,
-    jittered,
-    matmul,
-    solve_lower,
-)
+from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, jittered, matmul, solve_lower
 
 
 class GaussianData(NamedTuple):

@@ -197,15 +197,13 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     if not isinstance(posteriors, Mapping) or not posteriors:
         cure = 'Pass {"SVI": posterior, ...}.'
         fail("posteriors", "a dictionary of posteriors by name", f"{posteriors!r:.60}", cure, TypeError)
-    wrong = [name for name, value in posteriors.items() if not isinstance(value, Posterior)]
-    if wrong:
+    if wrong := [name for name, value in posteriors.items() if not isinstance(value, Posterior)]:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
         fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, from_mcmc or from_stein.", TypeError)
     if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
         cure = 'Pass {"SVI": 12.5, ...}.'
         fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)
-    unknown = sorted(set(seconds or {}) - set(posteriors))
-    if unknown:
+    if unknown := sorted(set(seconds or {}) - set(posteriors)):
         fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
 
 
@@ -254,8 +252,7 @@ def in_sample(
         remarks += remark
     parameters = posterior.hyperparameters(key, *args, num_samples=num_samples, **kwargs)
     small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
-    left_out = sorted(set(parameters) - set(small))
-    if left_out:
+    if left_out := sorted(set(parameters) - set(small)):
         remarks.append(f"these hyper-parameters are too large for the table: {left_out}.")
     entries = {label: entry for name, draws in small.items() for label, entry in _entries(name, draws).items()}
     if posterior.kind == "mcmc":

@@ -303,8 +303,7 @@ def _simulator(
     def simulate(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         with handlers.block(), handlers.seed(rng_seed=key):
             trace = handlers.trace(model).get_trace(*args, **kwargs)
-        missing = sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"})
-        if missing:
+        if missing := sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"}):
             fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'Pass data={"y": "y"}.')
         truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
         return truths, {argument: trace[name]["value"] for name, argument in data.items()}

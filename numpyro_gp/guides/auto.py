@@ -85,14 +85,8 @@ class AutoGP(AutoGuide):
         create_plates: Callable[..., object] | None = None,
     ) -> None:
         if not callable(model):
-            got = f"a {type(model).__name__}"
-            fail(
-                "model",
-                "a NumPyro model function",
-                got,
-                "Pass the model function itself: ngp.AutoGP(model).",
-                TypeError,
-            )
+            got, cure = f"a {type(model).__name__}", "Pass the model function itself: ngp.AutoGP(model)."
+            fail("model", "a NumPyro model function", got, cure, TypeError)
         self.recipes = check_recipes(recipes)
         if not callable(rest):
             fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)

@@ -10,15 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from numpyro import handlers
-from numpyro.infer.autoguide import (
-    AutoDAIS,
-    AutoDelta,
-    AutoGuide,
-    AutoGuideList,
-    AutoLaplaceApproximation,
-    AutoSemiDAIS,
-    AutoSurrogateLikelihoodDAIS,
-)
+from numpyro.infer import autoguide
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
@@ -28,7 +20,8 @@ from numpyro_gp.rows.held import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
 
 # What these say depends on the density of the model that they were made for, not on their parameters alone.
-READ_THE_DENSITY = (AutoLaplaceApproximation, AutoDAIS, AutoSurrogateLikelihoodDAIS, AutoSemiDAIS)
+DAIS = (autoguide.AutoDAIS, autoguide.AutoSurrogateLikelihoodDAIS, autoguide.AutoSemiDAIS)
+READ_THE_DENSITY = (autoguide.AutoLaplaceApproximation, *DAIS)
 
 
 def check_rest(rest: Any) -> None:
@@ -37,7 +30,7 @@ def check_rest(rest: Any) -> None:
     A guide that is a list is looked through.
     """
     rest = getattr(rest, "func", rest)  # of a partial
-    for part in rest if isinstance(rest, AutoGuideList) else ():
+    for part in rest if isinstance(rest, autoguide.AutoGuideList) else ():
         check_rest(part)
     kind = rest if isinstance(rest, type) else type(rest)
     if issubclass(kind, READ_THE_DENSITY):
@@ -97,7 +90,7 @@ def call_rest(
     rest: Any, remainder: Remainder, plates: Mapping[str, object], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
-    if not isinstance(rest, AutoGuide):
+    if not isinstance(rest, autoguide.AutoGuide):
         return _latent_values(rest, args, kwargs)
     is_checked_here = rest.prototype_trace is None and is_set_up_here()
     with shared_plates(rest, plates), remainder.without_density() if is_checked_here else nullcontext():
@@ -109,7 +102,7 @@ def call_rest(
 
 def is_point(rest: object) -> bool:
     """Whether all draws of the other sites are one."""
-    return rest is None or isinstance(rest, AutoDelta)
+    return rest is None or isinstance(rest, autoguide.AutoDelta)
 
 
 def _latent_values(rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -156,9 +149,9 @@ def _check_answers(rest: Any, question: str) -> None:
 def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
     """Quantiles of the other sites, levels on the first axis."""
     _check_answers(rest, "quantiles")
-    if type(rest).quantiles is not AutoGuide.quantiles:
+    if type(rest).quantiles is not autoguide.AutoGuide.quantiles:
         return dict(rest.quantiles(params, levels))
-    if not isinstance(rest, AutoDelta):
+    if not isinstance(rest, autoguide.AutoDelta):
         cure = "Take them from sample_posterior(key, params, *args)."
         fail("rest", "an autoguide with quantiles, such as AutoNormal", type(rest).__name__, cure)
     # A point mass has one value at every level.

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import singledispatch
 from itertools import combinations_with_replacement
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,22 +13,12 @@ from jax.tree_util import Partial
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.kernels import stationary
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.measures import Uniform
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.spectral import SpectralMixture
-from numpyro_gp.kernels.stationary import (
-    RBF,
-    Cosine,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-    _centre,
-    _Stationary,
-)
 from numpyro_gp.kernels.zero_mean import ZeroMean
 from numpyro_gp.linalg import matmul
 
@@ -123,38 +112,40 @@ def _pair(angles: Array) -> Array:
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
 
-@features.register(RBF)
-@features.register(Matern12)
-@features.register(Matern32)
-@features.register(Matern52)
-@features.register(RationalQuadratic)
-@features.register(Periodic)
-def _(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
-    if isinstance(kernel, Periodic) and points.shape[1] == 1:
+@features.register(stationary.RBF)
+@features.register(stationary.Matern12)
+@features.register(stationary.Matern32)
+@features.register(stationary.Matern52)
+@features.register(stationary.RationalQuadratic)
+@features.register(stationary.Periodic)
+def _(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+    if isinstance(kernel, stationary.Periodic) and points.shape[1] == 1:
         return Partial(_harmonics, kernel, jnp.arange(HARMONICS + 1, dtype=points.dtype))
     # In several columns `Periodic` is an RBF kernel of the points on the circles.
-    return Partial(_waves, kernel, _centre(points), _frequencies(kernel, key, num, points))
+    return Partial(_waves, kernel, stationary._centre(points), _frequencies(kernel, key, num, points))
 
 
-def _frequencies(kernel: _Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Float[Array, "G E"]:
+def _frequencies(
+    kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]
+) -> Float[Array, "G E"]:
     """Draws from the spectral measure in units of the inverse lengthscale, a scale mixture of normals."""
-    scaled = kernel._scaled(points[:1], _centre(points))
+    scaled = kernel._scaled(points[:1], stationary._centre(points))
     key_normal, key_scale = jax.random.split(key)
     normal = jax.random.normal(key_normal, (num, scaled.shape[1]), scaled.dtype)
-    if isinstance(kernel, (RBF, Periodic)):
+    if isinstance(kernel, (stationary.RBF, stationary.Periodic)):
         return normal
-    alpha: Any = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}.get(type(kernel), getattr(kernel, "alpha", None))
-    shape = jnp.asarray(alpha, scaled.dtype)
+    orders = {stationary.Matern12: 0.5, stationary.Matern32: 1.5, stationary.Matern52: 2.5}
+    shape = jnp.asarray(orders.get(type(kernel), getattr(kernel, "alpha", None)), scaled.dtype)
     gamma = jax.random.gamma(key_scale, shape, (num,), scaled.dtype)
     # Above the smallest numbers: a frequency that overflows has no phase.
     gamma = jnp.maximum(gamma, jnp.finfo(gamma.dtype).eps ** 2)
     # Student's t with 2 nu degrees of freedom has precision Gamma(nu) / nu; RationalQuadratic mixes over that precision
     # of the distance itself.
-    ratio = gamma / shape if isinstance(kernel, RationalQuadratic) else shape / gamma
+    ratio = gamma / shape if isinstance(kernel, stationary.RationalQuadratic) else shape / gamma
     return normal * jnp.sqrt(ratio)[:, None]
 
 
-def _waves(kernel: _Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
+def _waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
     angles = inner_products(kernel._scaled(X, centre), frequencies)
     return (jnp.sqrt(kernel.variance) * _pair(angles),)
 
@@ -163,7 +154,7 @@ def _waves(kernel: _Stationary, centre: Array, frequencies: Float[Array, "G E"],
 HARMONICS = 256
 
 
-def _harmonics(kernel: Periodic, numbers: Float[Array, " C"], X: Float[Array, "N 1"]) -> Blocks:
+def _harmonics(kernel: stationary.Periodic, numbers: Float[Array, " C"], X: Float[Array, "N 1"]) -> Blocks:
     """``exp((cos t - 1) / l^2) = sum_n c_n cos(n t)``; the coefficients by the trapezoid rule, exact to rounding."""
     count = numbers.shape[0] - 1
     precision = jnp.reshape(kernel.lengthscale, ()) ** -2
@@ -180,11 +171,11 @@ def _harmonics(kernel: Periodic, numbers: Float[Array, " C"], X: Float[Array, "N
 
 
 @features.register
-def _(kernel: Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
-    return Partial(_cosine, kernel, _centre(points))
+def _(kernel: stationary.Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+    return Partial(_cosine, kernel, stationary._centre(points))
 
 
-def _cosine(kernel: Cosine, centre: Array, X: Array) -> Blocks:
+def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> Blocks:
     angles = 2 * math.pi * jnp.sum((X - centre) / per_input("lengthscale", kernel.lengthscale, X), axis=1)
     return (jnp.sqrt(kernel.variance) * _pair(angles)[:, None, :],)
 
@@ -197,7 +188,7 @@ def _(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]
     normal = jax.random.normal(key_normal, shape, kernel.means.dtype)
     # The product over the columns of cosines is the mean of plane waves over the signs of their frequencies.
     sign = jax.random.rademacher(key_sign, shape, kernel.means.dtype)
-    return Partial(_mixture, kernel, _centre(points), normal, sign)
+    return Partial(_mixture, kernel, stationary._centre(points), normal, sign)
 
 
 def _mixture(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -11,11 +10,8 @@ from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.criticism.diagnose import Calibration
 from numpyro_gp.criticism.metrics import pit_samples
-from numpyro_gp.plots.style import COLOURS, DRAWS, INK, along, axes_of, band, finish, look, named, vector
+from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_of, band, finish, look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def calibration(

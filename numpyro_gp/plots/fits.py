@@ -1,16 +1,12 @@
 """How a fit went: losses by step, and where Stein particles stand."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, INK, axes_of, bar, finish, look, named, vector
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from numpyro_gp.plots.style import COLOURS, INK, Axes, axes_of, bar, finish, look, named, vector
 
 
 def convergence(

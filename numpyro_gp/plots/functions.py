@@ -1,18 +1,14 @@
 """Functions of one input: with bands and data, and layer by layer through a deep model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.scipy.special import ndtri
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
-from numpyro_gp.plots.style import COLOURS, INK, along, axes_of, band, column, draws_of, finish, look
+from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, band, column, draws_of, finish, look
 from numpyro_gp.posterior.prediction import Prediction
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def function(

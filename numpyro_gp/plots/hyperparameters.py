@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +10,8 @@ import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import DRAWS, INK, MARKERS, axes_of, bar, finish, look, vector
+from numpyro_gp.plots.style import DRAWS, INK, MARKERS, Axes, axes_of, bar, finish, look, vector
 from numpyro_gp.posterior.posterior import Posterior
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def hyperparameters(

@@ -1,17 +1,13 @@
 """Figures of particles: their paths, and their spread beside a reference such as NUTS."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, axes_of, bar, finish
+from numpyro_gp.plots.style import COLOURS, Axes, axes_of, bar, finish
 from numpyro_gp.stein.diagnostics import Paths
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":

@@ -8,8 +8,10 @@ import numpy as np
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_array, fail
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+if TYPE_CHECKING:  # the figures' own library is loaded when the first is drawn
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = "matplotlib.axes.Axes"
 
 Value = TypeVar("Value")
 # Okabe & Ito (2008), in an order in which neighbours also differ in lightness.

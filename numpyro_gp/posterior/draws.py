@@ -16,15 +16,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
-from numpyro_gp.posterior.tracing import (
-    Draw,
-    Values,
-    at_each_draw,
-    check_source,
-    draws_of,
-    is_same,
-    run_model,
-)
+from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, check_source, draws_of, is_same, run_model
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import mask_of
@@ -175,10 +167,7 @@ def _beliefs(trace: Trace) -> dict[str, Any]:
 
 def are_whitened(trace: Trace) -> dict[str, Array]:
     """Whether the belief of each GP site is no more than a distribution of the whitened values."""
-    return {
-        name: site["value"].is_whitened(unwrap(site["fn"]).basis_of(site["value"]))
-        for name, site in _beliefs(trace).items()
-    }
+    return {n: s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"])) for n, s in _beliefs(trace).items()}
 
 
 class PointsAt(Values):

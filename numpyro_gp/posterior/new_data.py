@@ -8,19 +8,9 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, is_array
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
+from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import OfChunks, predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.tracing import (
-    Draw,
-    at_each_draw,
-    conditioned_observation,
-    data_site,
-    draws_of,
-    has_local,
-    new_data_plates,
-    process_at,
-    trace_at,
-)
 from numpyro_gp.rows.call import Call, call_of
 from numpyro_gp.rows.cuts import rows_to_cut
 from numpyro_gp.rows.feeds import layout_of, with_batch
@@ -42,9 +32,9 @@ def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | 
     """Look at the model, called with new data; refuse what it cannot predict."""
     call.numbers(rows)  # refused before the model runs
     found = look(posterior.fitted_model, call)
-    name, plates = data_site(found.sites, site), new_data_plates(posterior, call, found.sites, new)
+    name, plates = tracing.data_site(found.sites, site), tracing.new_data_plates(posterior, call, found.sites, new)
     check_all_rows(found.sites, plates)
-    return Plan(found, name, plates, has_local(found.sites, plates), [])
+    return Plan(found, name, plates, tracing.has_local(found.sites, plates), [])
 
 
 def predict_rows(
@@ -68,10 +58,10 @@ def predict_rows(
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
-    def one_draw(fixed: Any, draw: Draw, part: tuple[dict[int, Array], Array]) -> Observation:
+    def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
         own = call.at([arrays[number] for number in range(len(arrays))])
-        return unwrap(trace_at(posterior.at(fixed[0]), draw, own, plan.plates, part[1])[plan.site]["fn"])
+        return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.plates, part[1])[plan.site]["fn"])
 
     size = chunk_size if places else total  # no array has rows: in one piece
     fixed, draws = (posterior.source, rest), (key, index)
@@ -130,13 +120,13 @@ def predict_conditioned(
         variance = check_positive("noise_variance", noise_variance)
         rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
     found = look(posterior.fitted_model, call)
-    plates = new_data_plates(posterior, call, found.sites)
+    plates = tracing.new_data_plates(posterior, call, found.sites)
     check_values(found, call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random)
 
-    def one_draw(fixed: Any, draw: Draw, part: tuple[dict[str, Array], Any]) -> Observation:
-        process = process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
-        return conditioned_observation(process, **part[0])
+    def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
+        process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
+        return tracing.conditioned_observation(process, **part[0])
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
     axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
@@ -148,12 +138,13 @@ def predict_conditioned(
 
 def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    plates = new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
+    plates = tracing.new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
     index = posterior.spread(num_samples, is_random=True)
 
-    def one(own: Any, draw: Draw, X: Array, arrays: list[Array]) -> Array:
-        process = process_at(own, draw, call.at(arrays), plates, gp)
+    def one(own: Any, draw: tracing.Draw, X: Array, arrays: list[Array]) -> Array:
+        process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
         drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
-    return at_each_draw(one, posterior, draws_of(key, index), check_points("X", X, leading=True), call.arrays)
+    X = check_points("X", X, leading=True)
+    return tracing.at_each_draw(one, posterior, tracing.draws_of(key, index), X, call.arrays)

@@ -152,11 +152,8 @@ class Posterior:
         others = (new,) if isinstance(new, str) else tuple(new)
         if args and isinstance(args[0], Iterator):
             return predict_stream(self, key, args[0], args[1:], kwargs, site, num_samples, chunk_size, others)
-        key, size, call = (
-            check_key("key", key),
-            check_count("chunk_size", chunk_size),
-            call_of(self.model, args, kwargs),
-        )
+        key, size = check_key("key", key), check_count("chunk_size", chunk_size)
+        call = call_of(self.model, args, kwargs)
         return predict_rows(self, key, call, rows, plan_of(self, call, rows, site, others), num_samples, size)
 
     def predict_at(

@@ -56,11 +56,12 @@ class Look(NamedTuple):
     captured: list[Any]
 
 
-class _FirstRows(Messenger):
-    """Plates hold their first rows, 0, 1, 2, ...: these, and the sizes of the plates."""
+class FirstRows(Messenger):
+    """Plates hold their first rows, 0, 1, 2, ...: these, how many, and the sizes of the plates."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.held: dict[str, Any] = {}
         self.indices: list[Any] = []
         self.sizes: list[int] = []
         # Where a batch stands for all data, its rows are all that a minibatch of the plate reads.
@@ -69,7 +70,7 @@ class _FirstRows(Messenger):
     def process_message(self, message: dict[str, Any]) -> None:
         if message["type"] == "plate":
             size, held = message["args"]
-            held = size if held is None else held
+            held = self.held[message["name"]] = size if held is None else held
             if message["value"] is None:  # a minibatch: all others hold theirs already
                 message["value"] = jnp.arange(held)
             self.indices.append(message["value"])
@@ -80,7 +81,7 @@ def look(model: Callable[..., Any], call: Call) -> Look:
     """What ``model`` does with the arguments of a call."""
     sites: dict[str, Any] = {}
     checks: list[Callable[..., None]] = []
-    plates = _FirstRows()
+    plates = FirstRows()
 
     def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), plates:
@@ -153,12 +154,8 @@ def minibatch(sites: Trace, rows: int) -> int | None:
     sizes = [site["args"] for site in sites.values() if site["type"] == "plate"]
     drawn = {held for size, held in sizes if size == rows and held not in (None, size)}
     if len(drawn) > 1:
-        fail(
-            "the model",
-            "one with one size of minibatches",
-            f"those of {sorted(drawn)} rows",
-            "Put all data into one plate.",
-        )
+        cure = "Put all data into one plate."
+        fail("the model", "one with one size of minibatches", f"those of {sorted(drawn)} rows", cure)
     return next(iter(drawn), None)
 
 

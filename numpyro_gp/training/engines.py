@@ -47,8 +47,7 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
         function, bound = getattr(engine, role, None), set(getattr(engine, "static_kwargs", None) or ())
         while isinstance(function, functools.partial):
             bound, function = bound | set(function.keywords), function.func
-        clash = [name for name in reserved if name in argument_names(function) and name not in bound]
-        if clash:
+        if clash := [name for name in reserved if name in argument_names(function) and name not in bound]:
             required = f"free of arguments named like those of fit ({', '.join(reserved)})"
             cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)

@@ -1,7 +1,7 @@
 """The state in which a fit starts: ``init`` of its engine as one program, and what may be wrong with it."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpyro.infer import SVI
-from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
@@ -19,6 +18,7 @@ from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
+from numpyro_gp.rows.look import FirstRows
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite
 
@@ -81,27 +81,14 @@ def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) 
         fail("init_params", f"values of parameters of the model and guide: {names}", f"{unknown}", cure)
 
 
-class Subsampled(Messenger):
-    """Notes the size of each minibatch before its rows are drawn."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.sizes: dict[str, Any] = {}
-        super().__init__(fn)
-
-    def process_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "plate":
-            self.sizes[msg["name"]] = msg["args"][1]
-
-
 def check_batch_sizes(engine: Any, feed: Feed) -> None:
     """Refuse minibatches without rows, once a start has failed: NumPyro's plate would look for the first of them."""
     if not callable(getattr(engine, "model", None)):
         return
-    plates = Subsampled(engine.model)
-    # Whatever it is, the start has raised it already.
-    with suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
-        abstract_trace(plates, args, {**kwargs, **feed.call.static})
-    for name, size in plates.sizes.items():
+    # Whatever the failure is, the start has raised it already.
+    with FirstRows() as plates, suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
+        abstract_trace(engine.model, args, {**kwargs, **feed.call.static})
+    for name, size in plates.held.items():
         if isinstance(size, (int, np.integer)) and size < 1:
             cure = "Correct what the fit gives its model, such as batch=."
             fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
