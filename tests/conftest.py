@@ -5,6 +5,7 @@ import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from zlib import crc32
 
 # Tests compile thousands of small programs that run for microseconds: optimise them as little as possible, by the older
 # code generator (half of the time of the emitters) and in one piece, not in 32. Benchmarks (pytest -m benchmark) time
@@ -41,9 +42,29 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 1000)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Simulations first, which take the longest: at the end no process then waits for one that began late."""
+# Which part of the tests of the second stage is run, "2/5" for instance; all where it is not set.
+PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
+
+
+def pytest_report_header() -> str:
+    """Which part of the second stage it is."""
+    return f"second stage: part {PART}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One part of the second stage, simulations first: at the end no process then waits for one that began late."""
+    number, parts = map(int, PART.split("/"))
+    others = [item for item in items if is_of_second_stage(item) and crc32(item.nodeid.encode()) % parts != number - 1]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.get_closest_marker("statistical") is None)
+
+
+def is_of_second_stage(item: pytest.Item) -> bool:
+    """Whether a test takes seconds, or is one of random algorithms."""
+    return any(item.get_closest_marker(name) for name in ("long", "statistical"))
 
 
 @pytest.fixture

@@ -86,15 +86,16 @@ AT_HOME = {
 
 
 def rows():
-    """Names of docstrings, the long ones marked."""
+    """Names of docstrings with both precisions, the long ones marked, and all of them in single precision."""
     missing = LONG - {name.removeprefix("numpyro_gp.") for name in EXAMPLES}
     assert not missing, missing
     for name in EXAMPLES:
-        yield pytest.param(name, marks=[pytest.mark.long] * (name.removeprefix("numpyro_gp.") in LONG))
+        is_long = name.removeprefix("numpyro_gp.") in LONG
+        yield pytest.param(name, "float64", marks=[pytest.mark.long] * is_long)
+        yield pytest.param(name, "float32", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("name", [*rows()])
+@pytest.mark.parametrize(("name", "precision"), [*rows()])
 def test_examples_print_what_they_say(name, precision):
     said = []
     is_double = precision == "float64"

@@ -67,6 +67,7 @@ def test_factor_and_inverse(rng):
     np.testing.assert_allclose(inverse @ factor, np.broadcast_to(np.eye(7), (3, 7, 7)), atol=1e-12)
 
 
+@pytest.mark.long
 def test_features_by_the_inverse_factor_are_as_accurate_as_a_solve():
     """The product replaces the solve (mathematics.md section 12), so its error is held: a smooth kernel, jitter 1e-6."""
     points = np.linspace(0, 1, 200)
@@ -216,6 +217,7 @@ def test_the_inverse_by_halves_is_that_of_scipy(rng, size, batch):
     assert np.all(np.triu(found, 1) == 0)
 
 
+@pytest.mark.long
 def test_the_inverse_by_halves_loses_no_more_of_float32_than_a_solve():
     """An ill-conditioned Gram matrix with the jitter of float32: the residual |W L - I| is that of one solve."""
     X = jnp.linspace(0.0, 1.0, 200)
@@ -228,6 +230,7 @@ def test_the_inverse_by_halves_loses_no_more_of_float32_than_a_solve():
     assert residual[0] < 4 * residual[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["product", "congruence"])
 def test_products_in_their_fast_form_have_the_derivatives_of_plain_ones(rng, name):
     """First and second derivatives in both operands, batched: a transpose at the wrong place shows in one of them."""

@@ -56,6 +56,7 @@ def closed_form(seen):
     return np.sum(terms[np.asarray(seen)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", [gaussian, function])
 @pytest.mark.parametrize("samples", [1, 3])
 def test_the_best_proposal_gives_the_integral(likelihood, samples):

@@ -87,6 +87,7 @@ def test_bound_with_given_draws(case, samples):
     np.testing.assert_allclose(drawn.log_weights.T, case["log_weights"][:, :samples], atol=TOLERANCE)
 
 
+@pytest.mark.long
 def test_samples_of_a_device_outside_of_a_program():
     """A mesh of one device changes nothing; eight are in tests/rows/test_devices.py."""
     case = cases("iw")[0]
@@ -173,6 +174,7 @@ def deep_guide(case, samples=None):
     return Inject(latent_guide(case, deep_beliefs(case)), {"w": jnp.asarray(case["eps_w"])[:, :samples].T})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("iw_deep"))
 def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
     """Exactly the oracle's bound at its draws; the same draws used independently must give another number."""
@@ -186,6 +188,7 @@ def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
     assert abs(-bug - case["bound_given_eps"]) > 1e-2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("iw_deep"))
 def test_one_sample_of_a_deep_model(case):
     model = handlers.substitute(deep_model(case), {"e": jnp.asarray(case["eps_f"]).T[:1]})
@@ -253,6 +256,7 @@ def test_minibatch_bound_is_unbiased(case):
     assert np.std(bounds) > 1e-3
 
 
+@pytest.mark.long
 def test_natural_step_on_the_last_layer_uses_the_weights():
     """One step of the recipe against mathematics.md section 3.2 with (w g, w lambda) in NumPy; unweighted is > 1e-2 off."""
     case = cases("iw")[0]
@@ -287,6 +291,7 @@ def test_natural_step_on_the_last_layer_uses_the_weights():
     np.testing.assert_allclose(-rho * gradient["f/ngp:natural_shift"], shift, atol=1e-8)
 
 
+@pytest.mark.long
 def test_user_sites_in_the_plate_are_local_too():
     """A positive local site under AutoNormal: its transformed samples and their Jacobian enter the weights.
 

@@ -45,6 +45,7 @@ def test_no_private_words(page):
     assert not [word for word in PRIVATE if re.search(rf"\b{word}\b", text)]
 
 
+@pytest.mark.long
 def test_the_groups_of_the_guide_score_ragged_groups_as_they_score_their_rows_alone():
     """``curves`` of the page on groups, with a mask of the rows that are there."""
     program = next(block.code for block in blocks((GUIDE / "groups.md").read_text()) if "def curves(" in block.code)

@@ -59,8 +59,8 @@ class Look(NamedTuple):
 class FirstRows(Messenger):
     """Plates hold their first rows, 0, 1, 2, ...: these, how many, and the sizes of the plates."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
+        super().__init__(fn)
         self.held: dict[str, Any] = {}
         self.indices: list[Any] = []
         self.sizes: list[int] = []

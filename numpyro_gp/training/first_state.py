@@ -85,9 +85,10 @@ def check_batch_sizes(engine: Any, feed: Feed) -> None:
     """Refuse minibatches without rows, once a start has failed: NumPyro's plate would look for the first of them."""
     if not callable(getattr(engine, "model", None)):
         return
+    plates = FirstRows(engine.model)
     # Whatever the failure is, the start has raised it already.
-    with FirstRows() as plates, suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
-        abstract_trace(engine.model, args, {**kwargs, **feed.call.static})
+    with suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
+        abstract_trace(plates, args, {**kwargs, **feed.call.static})
     for name, size in plates.held.items():
         if isinstance(size, (int, np.integer)) and size < 1:
             cure = "Correct what the fit gives its model, such as batch=."

@@ -137,6 +137,7 @@ def model(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
 
 
+@pytest.mark.long
 def test_each_draw_of_a_posterior(rng):
     """The process of draw s is the model's at that draw's values."""
     X = jnp.asarray(rng.uniform(size=(5, 2)))
@@ -158,6 +159,7 @@ def test_each_draw_of_a_posterior(rng):
     np.testing.assert_allclose(sum(shares.index.values()), 1.0, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_without_variance_there_is_nothing_to_share():
     line, one = np.linspace(0, 1, 3)[:, None], ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
     f = process(jnp.zeros(3), {"a": one}, {"a": line})
@@ -189,6 +191,7 @@ def test_bad_input():
         sobol.each_draw(single, jax.random.key(0), lambda f, key: 0.0, line)
 
 
+@pytest.mark.long
 def test_components_that_are_not_orthogonal_are_refused():
     """A trend and a wiggle of one column: the variances of the two summed to half as much again as that of the sum."""
     points = jnp.linspace(0.1, 0.9, 3)[:, None]

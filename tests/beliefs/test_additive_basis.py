@@ -84,6 +84,7 @@ def test_groups_are_the_components_one_by_one(rng):
         assert part.inducing is inducing[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["diagonal", "low rank"])
 def test_blocks_in_stacks_are_the_dense_belief(form, rng):
     """Components of sizes 2, 3, 2: stacks stand in one another. The same ``N(m, S)`` as `Coupled`, in closed form."""

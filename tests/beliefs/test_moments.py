@@ -48,6 +48,7 @@ def test_values_and_gradients_are_those_of_the_plain_form(batch, lengthscale, ji
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * max(1, np.abs(wanted).max()))
 
 
+@pytest.mark.long
 def test_forward_mode_and_second_derivatives(rng):
     """Laplace's approximation and Newton steps differentiate forward over backward."""
     rest = (jnp.asarray(LINE), jnp.asarray(rng.normal(size=(3, 2))))
@@ -87,6 +88,7 @@ def test_one_product_over_many_rows(many, jitter, batch, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
 
 
+@pytest.mark.long
 def test_one_product_loses_no_more_of_float32_than_two(many):
     exact = at_rows(plain, many, float, 1e-4)
     for number in range(2):

@@ -141,6 +141,7 @@ def test_rounding_does_not_hide_a_belief_about_values(dtype):
     assert not bool(Delegate(slight).is_whitened(basis))
 
 
+@pytest.mark.long
 def test_the_autoguide_asks_with_the_basis_of_the_site():
     def model(y=None):
         f = ngp.gp("f", Matern32(1.3, 0.8), X[:4])

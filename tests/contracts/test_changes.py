@@ -156,6 +156,7 @@ def test_a_module_that_is_loaded_again():
         assert float(run(function, jnp.ones(()))) == value
 
 
+@pytest.mark.long
 def test_an_object_that_holds_its_engine_is_not_kept_by_what_was_compiled_for_it():
     class Trainer:
         def __init__(self):

@@ -214,6 +214,7 @@ def test_memory_of_a_minibatch_does_not_grow_with_beliefs_of_other_groups():
     assert (temporary_bytes(512) - temporary_bytes(64)) / (512 - 64) < 40
 
 
+@pytest.mark.long
 def test_minibatches_of_groups_average_to_the_whole(hierarchy):
     """Their scaled losses, over all pairs of groups; each objective of NumPyro gives the same."""
     guide, _, params, _ = hierarchy
@@ -229,6 +230,7 @@ def test_minibatches_of_groups_average_to_the_whole(hierarchy):
     close(loss(TraceMeanField_ELBO(), [0, 2]), pairs[1])
 
 
+@pytest.mark.long
 def test_masks_leave_ragged_groups():
     """Bound of groups of 4, 2 and 0 rows: that of the rows that are left, and the KL of all."""
     seen = jnp.arange(N)[None] < jnp.array([4, 2, 0])[:, None]
@@ -286,6 +288,7 @@ def same_in_chunks(predict, y):
     assert parts.sample(5).shape == (5, G, N)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("X", [SHARED, OWN], ids=["shared rows", "own rows"])
 def test_chunks_of_rows_are_the_whole(hierarchy, X):
     """Rows are found on the axis on the right of the groups, those of a mask of all data too."""
@@ -312,6 +315,7 @@ def exposed(X, offset, y=None, *, Z):
             ngp.observe("y", dist.Normal(at.loc + offset[:, rows], at.scale), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_arrays_with_rows_of_each_group_are_told_from_others_of_that_shape():
     """An offset that is not cut gives every chunk the first rows; inducing inputs that are cut are another model."""
     posterior = ngp.Posterior.from_mcmc(exposed, {"f": jnp.asarray(RNG.normal(size=(2, G, 1, N)))})
@@ -331,6 +335,7 @@ def test_chunks_of_rows_of_conditioned_processes_are_the_whole(X):
     same_in_chunks(lambda chunk_size: posterior.predict_at(KEY, X, SHARED, Y, chunk_size=chunk_size), Y)
 
 
+@pytest.mark.long
 def test_draws_of_a_chain_answer_alike():
     """Points: the mean of a prediction is that of the processes at the draws."""
     draws = {

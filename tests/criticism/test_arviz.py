@@ -149,6 +149,7 @@ def test_plots_draw(containers, engine, plot):
     plt.close("all")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_energy_and_comparison(containers):
     az = arviz()

@@ -88,6 +88,7 @@ def test_scores_are_those_of_the_prediction(posteriors, table):
     assert 0 <= row["coverage of 90%"].value <= 1
 
 
+@pytest.mark.long
 def test_the_second_comparison_compiles_nothing(posteriors):
     """Three engines, LOO and hyper-parameters with another key: more than a hundred programs the first time."""
     with warnings.catch_warnings():
@@ -99,6 +100,7 @@ def test_the_second_comparison_compiles_nothing(posteriors):
     assert str(tables[0]) != str(tables[1])
 
 
+@pytest.mark.long
 def test_hyper_parameters_time_and_chains(table):
     draws = mcmc_like()
     row = table["NUTS"]

@@ -97,6 +97,7 @@ def test_bound_equals_the_formula_at_the_same_parameters():
     np.testing.assert_allclose(-svi.evaluate(state, X, Y), bound, rtol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rest", [AutoDelta, AutoNormal, AutoMultivariateNormal])
 def test_any_autoguide_takes_the_rest(rest):
     svi, state = started(ngp.AutoGP(model, rest=rest))
@@ -122,6 +123,7 @@ def test_answers_of_an_autoguide():
     np.testing.assert_allclose(draws["f"].std(0), 0.5, rtol=0.06)
 
 
+@pytest.mark.long
 def test_predictive_of_numpyro_works_with_the_guide_and_new_inputs():
     svi, state = started(ngp.AutoGP(model))
     params, new = svi.get_params(state), jnp.linspace(-1.0, 1.0, 7)[:, None]
@@ -182,6 +184,7 @@ def test_a_hand_written_guide():
     assert loss < first
 
 
+@pytest.mark.long
 def test_pickled_guide_gives_the_same_answers():
     svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal))
     params = svi.get_params(state)

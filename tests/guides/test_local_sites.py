@@ -15,6 +15,7 @@ from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import recipe_engine
 
 
+@pytest.mark.long
 def test_a_distribution_with_a_spread_is_no_recipe_of_a_process():
     """Predictions dropped its variance: 1e-6 for 0.81. A point stays one."""
 
@@ -62,6 +63,7 @@ def test_a_hyperparameter_with_a_recipe_is_drawn_from_it():
     np.testing.assert_allclose(found.variance, 1.0 + np.exp(2 * CENTRE + 2 * WIDTH**2), rtol=0.04)
 
 
+@pytest.mark.long
 def test_answers_about_a_hyperparameter_with_a_recipe():
     """Its median and quantiles were those of a Normal with the same moments: a median of the mean, and below zero."""
     posterior = posterior_of({"noise": lognormal})

@@ -41,6 +41,7 @@ def test_sums_and_products_commute_and_a_factor_distributes(k1, k2, c):
     agree(c * (k1 * k2), (c * k1) * k2)
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(part, part, part)
 def test_products_distribute_over_sums(k1, k2, k3):

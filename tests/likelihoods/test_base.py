@@ -99,6 +99,7 @@ def test_callable_with_one_parameter_for_each_datum():
     assert_allclose(found, Gaussian(scale).expected_log_prob(y, 0.0, 0.4), atol=1e-12)
 
 
+@pytest.mark.long
 def test_derivatives_of_callables_at_zero_variance():
     for wrapped, zero in (
         (as_likelihood(lambda f: dist.Poisson(jnp.exp(f))), jnp.array(0.0)),

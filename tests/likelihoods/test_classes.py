@@ -42,6 +42,7 @@ def test_bernoulli_far_in_the_tail(link):
     assert_allclose(Bernoulli(link).conditional(jnp.array(-40.0)).log_prob(1), found, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_bernoulli_logit_predictive_of_a_wide_latent_marginal():
     exact = integrate.quad(lambda z: special.expit(1 + 30 * z) * stats.norm.pdf(z), -9, 9, points=[-0.1, 0, 0.1])[0]
     assert_allclose(Bernoulli().predictive_mean(1.0, 900.0), exact, atol=1e-8)

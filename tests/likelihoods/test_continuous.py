@@ -101,6 +101,7 @@ def test_heteroscedastic_oracle():
             assert np.abs(rival - case["expected_logp"]).max() > 1e-3
 
 
+@pytest.mark.long
 def test_heteroscedastic_predictive_with_almost_collinear_functions():
     """``rho = 0.999`` and little noise: a peak in ``g`` much narrower than its marginal, and one far outlier."""
     mean, deviation, rho = np.array([0.3, -8.0]), np.array([1.0, 0.8]), 0.999
@@ -145,6 +146,7 @@ def test_heteroscedastic_moments():
     assert_allclose(likelihood.predictive_variance(mean, variance), 0.3 + np.exp(-0.4 + 0.25), rtol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_beta_against_scipy(link):
     cdf, k = (special.expit if link == "logit" else special.ndtr), 7.0

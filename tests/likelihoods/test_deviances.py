@@ -50,6 +50,7 @@ CASES += [
 CASES += [("gamma", a, a, t) for a in (0.1, 3.0, 1e4, 1e5, 1e6) for t in (0.0, 0.003, -0.4)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BUILD)
 def test_float32_against_scipy(name):
     """At variance 0 both quantities are ``log p(y | f)``; derivatives in the parameter are digammas."""
@@ -76,6 +77,7 @@ def test_float32_poisson_against_scipy():
     assert_allclose(found / np.maximum(1, abs(expected)), expected / np.maximum(1, abs(expected)), rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_part_of_log_gamma_beyond_its_growth():
     x = np.concatenate([[0.0, 1e-12], np.logspace(-3, 4, 200)])
     expected = special.gammaln(1 + x) - special.xlogy(x, x) + x
@@ -114,6 +116,7 @@ def plain_negative_binomial(f, count, size):
 GRID = [part.ravel() for part in np.meshgrid(np.linspace(-3.0, 4.0, 15), [0.5, 1.0, 20.0], [0.3, 2.0, 500.0])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ours", "plain", "given"),
     [

@@ -68,6 +68,7 @@ def test_derivatives_in_arguments_and_all_mixed_ones():
         assert_allclose(np.array(got), np.array(want), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_log_expect_gradients_match_the_closed_form():
     def ours(m, s, a):
         return log_expect(lambda f, a: a * f, m, s, a, cuts=composite_cuts(0.0, 1.0, m))
@@ -92,6 +93,7 @@ def test_expect_against_adaptive_integration():
     assert_allclose(found, exact, atol=1e-9)
 
 
+@pytest.mark.long
 def test_float32_and_batches_under_jit_and_vmap():
     mean, variance = jnp.linspace(-1, 1, 6).reshape(2, 3).astype(jnp.float32), jnp.full((2, 3), 0.5, jnp.float32)
     cuts = composite_cuts(0.2, 0.5, mean)

@@ -60,6 +60,7 @@ def test_noise_that_explains_an_outlier_is_far_from_its_mean():
         np.testing.assert_allclose(found, logsumexp(terms + LOG_WEIGHTS), atol=5e-6)
 
 
+@pytest.mark.long
 def test_outliers_in_single_precision():
     """Where the normal density itself underflows: 1e-147 at 26 deviations."""
     found = Poisson().predictive_log_prob(*map(jnp.float32, (457.0, 0.35, 0.0275)))

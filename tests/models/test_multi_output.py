@@ -46,6 +46,7 @@ def joint(model, values, hyper, X, output, y):
     return found - sum(jnp.sum(trace[name]["fn"].log_prob(value)) for name, value in hyper.items())
 
 
+@pytest.mark.long
 def test_the_evidence_is_that_of_the_covariance_typed_out():
     """With inducing inputs at all inputs the density is Gaussian in the whitened values, which leave by its curvature.
 
@@ -100,6 +101,7 @@ def test_outputs_of_different_likelihoods_have_their_own_terms():
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_each_likelihood_is_predicted():
     """The engine of the gallery's recipe holds both, and each site has its prediction: a count has the mean of one."""
     draws = {name: jnp.asarray(value)[None] for name, value in {**HYPER, "noise": np.array(0.4)}.items()}

@@ -131,6 +131,7 @@ def held(name, belief):
     return ngp.Posterior.from_svi(fn, guide, {}), y
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["coupled", *(pytest.param(n, marks=pytest.mark.long) for n in FORMS if n != "coupled")]
 )

@@ -33,6 +33,7 @@ def scoped(X, y=None, z=None):
         assert f.name == f"{prefix}/y"
 
 
+@pytest.mark.long
 def test_processes_are_found_by_the_names_of_their_sites():
     """Both were recorded as "y", and predictions were those of the last. Unscoped models say what is right."""
 
@@ -87,6 +88,7 @@ def compiled_by(call):
     return programs.count
 
 
+@pytest.mark.long
 def test_a_prediction_is_compiled_once():
     """Ten programs before, and three at each repetition."""
 

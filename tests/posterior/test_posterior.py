@@ -98,6 +98,7 @@ def test_random_hyper_parameters_make_a_mixture():
     assert prediction.num_draws == 9
 
 
+@pytest.mark.long
 def test_hand_written_guides_are_traced():
     guide, params = fitted()
 

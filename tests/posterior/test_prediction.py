@@ -78,6 +78,7 @@ def test_bad_input(call, message):
         call(prediction())
 
 
+@pytest.mark.long
 def test_chunks_that_are_computed_again_give_the_same_mixture(monkeypatch):
     """Nothing is kept between passes, and nothing but memory changes."""
     from numpyro_gp.posterior import chunks

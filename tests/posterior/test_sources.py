@@ -177,6 +177,7 @@ def test_draws_of_the_guides_of_numpyro_are_those_of_the_guide():
         assert abs(np.corrcoef(again["a"], again["b"])[0, 1]) < 4 / count**0.5
 
 
+@pytest.mark.long
 def test_laplace_in_a_list_is_refused():
     """It reads the density of its part of the model, which mostly has no data: a deviation like the prior's."""
     with pytest.raises(ValueError, match="guide must be a list of guides that their parameters alone describe"):

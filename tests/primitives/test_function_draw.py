@@ -80,6 +80,7 @@ def test_gradient_is_the_derivative_in_the_inputs(outputs):
     np.testing.assert_allclose(g.gradient(NEW), wanted, atol=1e-7)
 
 
+@pytest.mark.long
 def test_components_add_up():
     kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Matern52(0.7, 1.0)}
     with handlers.seed(rng_seed=0):

@@ -209,6 +209,7 @@ def test_outputs_in_a_plate(lead):
             )
 
 
+@pytest.mark.long
 def test_draws_in_a_plate_are_draws_of_the_members():
     """Two sets of rows for each member share a function; members have their own."""
     X, noise = jnp.stack([ROWS, ROWS + 0.3])[:, None] + jnp.array([0.0, 0.1])[None, :, None, None], jnp.ones((2, 2, 3))

@@ -60,6 +60,7 @@ def test_a_batch_of_regressions_is_a_loop_over_them(own, sparse):
             np.testing.assert_allclose(f(NEW).variance[g], single(NEW).variance, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_draws_and_leave_one_out_of_members():
     with handlers.seed(rng_seed=0), handlers.trace() as trace:
         batched(OWN, -2, False, y=None)(LENGTHSCALE)
@@ -71,6 +72,7 @@ def test_draws_and_leave_one_out_of_members():
         np.testing.assert_allclose(found[0][g], leave_one_out(loc, covariance, Y[g])[0], rtol=1e-10)
 
 
+@pytest.mark.long
 def test_posterior_of_a_batch():
     """``predict_at`` has an axis for groups, and so has the container of ArviZ."""
 

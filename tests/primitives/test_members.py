@@ -80,6 +80,7 @@ def test_rows_that_name_their_member(kind, shared, monkeypatch):
     assert_chosen_rows_are_those_of_all(moments, kernels)
 
 
+@pytest.mark.long
 def test_rows_name_a_member_of_each_plate():
     values = jnp.arange(24.0).reshape(2, 3, 4)
     with numpyro.plate("a", 2, dim=-2), numpyro.plate("b", 3, dim=-1):

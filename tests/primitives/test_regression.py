@@ -109,6 +109,7 @@ def test_draws_are_consistent_functions(rng):
     np.testing.assert_allclose(values[0], values[1], atol=1e-2)
 
 
+@pytest.mark.long
 def test_gradient_in_the_hyper_parameters_matches_finite_differences():
     case = cases("collapsed")[2]
 
@@ -167,6 +168,7 @@ def test_a_factorisation_that_fails_is_named():
     ngp.gp_regression("y", kernel, X, 1e-9, inducing=X, obs=jnp.ones(4))
 
 
+@pytest.mark.long
 def test_noise_that_members_and_rows_could_both_claim_is_refused():
     """Five members of five rows: the variances of members were taken for those of rows."""
     X, y = jnp.linspace(-1.0, 1.0, 5)[:, None], jnp.ones((5, 5))

@@ -19,6 +19,7 @@ def gram(kernel, X):
     return kernel.matrix(X)
 
 
+@pytest.mark.long
 def test_values_gradients_and_batches_are_those_of_the_function():
     single = one_program(gram)
     for transform in (lambda f: f, jax.jit, lambda f: jax.grad(lambda k, X: f(k, X).sum())):

@@ -185,6 +185,7 @@ def test_autogp_and_svgd_draw_their_minibatches_so(monkeypatch, rng):
     assert seen
 
 
+@pytest.mark.long
 def test_model_and_guide_see_the_same_rows_and_the_data_term_is_scaled(rng):
     """The bound of a minibatch, by hand: N / B times the sum over the rows that the guide drew, minus the KL."""
     X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))

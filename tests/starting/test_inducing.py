@@ -154,6 +154,7 @@ def test_kmeans_is_two_programs(rng):
     assert programs.count == 2
 
 
+@pytest.mark.long
 def test_duplicates_far_from_zero_are_seen_as_users_compile():
     """With all optimisations: a subtraction that was fused into distances told 7 of 30 such sets apart."""
     assert optimised("tests.starting.test_inducing", "sets_of_duplicates_taken_for_more", 30) == 0

@@ -39,6 +39,7 @@ def test_discrepancy_by_definition(kernel, k, rng):
     np.testing.assert_allclose(ksd(x + 1e4, s, kernel), ksd(x, s, kernel), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_discrepancy_of_blocks_adds_squares(rng):
     x = {"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(5, 2)))}
     s = {"a": -x["a"], "b": -x["b"]}
@@ -68,6 +69,7 @@ def test_a_divided_discrepancy_does_not_see_wrong_correlations(rng):
     assert divided_ratio < 3
 
 
+@pytest.mark.long
 def test_discrepancy_falls_for_exact_draws_and_not_for_shifted_ones(rng):
     draws = rng.normal(size=(800, 2))
     few, many = ksd(draws[:50], -draws[:50]), ksd(draws, -draws)

@@ -88,6 +88,7 @@ def test_moments_add_the_affine_direction(inner, rng):
     np.testing.assert_allclose(added, 0.4 * expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_moments_stand_still_at_the_covariance_of_a_normal(rng):
     """Any set with the target's mean and covariance: the affine part is zero there, and nowhere near."""
     factor = np.array([[2.0, 0.0], [0.7, 0.3]])
@@ -257,6 +258,7 @@ def test_no_gradient_flows_through_the_bandwidth(rng):
     np.testing.assert_allclose(total(RBF()), total(fixed), atol=1e-12)
 
 
+@pytest.mark.long
 def test_eager_equals_compiled(rng):
     x, s = rng.normal(size=(2, 4, 2))
     kernel = Groups(["particles"], IMQ())

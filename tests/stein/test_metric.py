@@ -44,6 +44,7 @@ def after(model, args, metric, start, steps=3, optimiser=None):
     return svgd, state
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["curvature", "spread"])
 def test_a_linear_change_of_coordinates_changes_nothing(kind, rng):
     """Of the result, to rounding. Without a metric, or with scores or steps that are not turned, it is another."""
@@ -94,6 +95,7 @@ def test_without_steps_the_particles_stay_while_coordinates_change():
     np.testing.assert_allclose(svgd.unconstrained(last)["x"], start, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_minibatches_and_what_is_shared_and_single_precision():
     """Curvature of a mean: 1 of its prior and 8 of eight data, on any two of them; a shared parameter has none."""
 
@@ -168,6 +170,7 @@ def test_a_run_goes_on_where_it_stopped():
         np.testing.assert_allclose(rest.params[name], value, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
     draws = {"rate": np.exp(3 * rng.normal(size=200)), "w": rng.normal(size=(200, 2))}
 
@@ -181,6 +184,7 @@ def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
     np.testing.assert_allclose(root @ root, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_messages():
     def init(draws):
         SVGD(correlated, optax.sgd(0.1), IMQ(), 3, metric=Spread(draws)).init(KEY, np.eye(3))

@@ -36,6 +36,7 @@ def test_scores_are_evaluated_as_is_quicker_on_the_backend():
     assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
 
 
+@pytest.mark.long
 def test_one_particle_finds_the_map_of_the_unconstrained_density():
     svgd = SVGD(lambda: numpyro.sample("rate", dist.Gamma(4.0, 1.0)), optax.adam(0.1), num_stein_particles=1)
     result = svgd.run(KEY, 300, progress_bar=False)
@@ -310,6 +311,7 @@ def test_messages():
         svgd.run(KEY, 1, init_state={}, progress_bar=False)
 
 
+@pytest.mark.long
 def test_data_that_are_short_are_refused_after_the_start_too():
     """JAX would repeat the last label for the rows that have none."""
     svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=2)
@@ -323,6 +325,7 @@ def test_data_that_are_short_are_refused_after_the_start_too():
         svgd.init(0, X, LABELS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_state_of_another_engine_is_refused(is_new):
     """Three particles went on as three where four were asked for; a state without a metric was a raw error."""
@@ -343,6 +346,7 @@ def test_a_state_of_another_engine_is_refused(is_new):
     engine().run(KEY, 1, init_state=state, progress_bar=False)
 
 
+@pytest.mark.long
 def test_numpy_arrays_are_cut_into_minibatches():
     def model(y, batch):
         x = numpyro.sample("x", dist.Normal(0.0, 1.0))

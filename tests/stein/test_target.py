@@ -75,6 +75,7 @@ def masked_sites(y, batch=None):
         numpyro.sample("share", dist.Dirichlet(jnp.array([2.0, 3.0])))
 
 
+@pytest.mark.long
 def test_what_a_mask_hides_has_no_jacobian():
     """With it the score of a hidden positive entry was one, for ever: particles went to infinity there."""
     y = jnp.array([1.0, 2.0, 3.0])
@@ -111,6 +112,7 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
     np.testing.assert_allclose(rows.mean(axis=0), wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [0.2, jnp.array([1.0, 2.0, 1.0])])
 def test_a_mask_that_hides_nothing_changes_nothing(scale):
     """A user's scale is of densities, and not of Jacobians."""
@@ -132,6 +134,7 @@ def test_a_mask_that_hides_nothing_changes_nothing(scale):
         np.testing.assert_allclose(found[1][name], wanted, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
     """Their guide goes on to draw four rows: a score on "all" data was that of a minibatch, without a word."""
 

@@ -56,6 +56,7 @@ def test_each_engine_says_what_its_loss_is_and_how_many_particles_a_step_has(nam
             assert float(particle.free["shift"]) == 0.5
 
 
+@pytest.mark.long
 def test_annealed_particles_lie_in_the_state_within():
     asvgd = einstein.ASVGD(shared_model, numpyro.optim.SGD(0.1), einstein.RBFKernel(), 2)
     state = asvgd.init(KEY, 10, DATA)

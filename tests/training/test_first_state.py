@@ -73,6 +73,7 @@ def test_a_second_fit_starts_from_its_own_key_and_data():
         np.testing.assert_allclose(start["level"], jnp.mean(data), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_data_that_a_second_fit_must_refuse_are_refused():
     svi = belief_engine()
     ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)
@@ -114,6 +115,7 @@ def named(y, batch=None):
         numpyro.sample("y", dist.Normal(location + level, 1.0), obs=y[rows])
 
 
+@pytest.mark.long
 def test_starting_values_of_nothing_are_refused():
     """NumPyro leaves them out without a word; parameters of model and guide and mutable state are something."""
 

@@ -23,6 +23,7 @@ KEY, DATA = key(), data()
 # --- the same steps as NumPyro
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_steps_equal_those_of_svi_run(chunk_size):
     expected = engine().run(KEY, 60, DATA, batch=2, progress_bar=False)
@@ -47,6 +48,7 @@ def test_stein_engine_equals_its_own_run():
     assert np.all(np.asarray(result.losses) > 0)  # norms of the Stein force
 
 
+@pytest.mark.long
 def test_annealed_svgd_is_told_its_horizon():
     asvgd = ASVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2, num_cycles=2)
     result = fit(KEY, asvgd, 6, DATA, progress=False)

@@ -83,6 +83,7 @@ def test_a_value_that_changed_is_not_stale(monkeypatch):
         np.testing.assert_allclose(level(svi), 8 / 12, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_arguments_that_are_no_arrays_and_handlers_are_part_of_the_program():
     svi = engine_of(plain)
     np.testing.assert_allclose(level(svi, scale=1.0), 8 / 9, rtol=1e-6)
@@ -104,6 +105,7 @@ def test_precision_switched_between_fits():
         )
 
 
+@pytest.mark.long
 def test_an_engine_that_is_gone_leaves_no_program():
     svi = engine_of(plain)
     ngp.fit(jax.random.key(0), svi, 3, X, Y, progress=False)

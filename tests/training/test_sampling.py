@@ -81,6 +81,7 @@ def test_a_chain_starts_in_one_program():
 
 
 # Paths of NumPyro's default length, 2 pi, come back to where they began in a normal target.
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [ngp.NUTS, functools.partial(ngp.HMC, trajectory_length=1.5)])
 def test_draws_are_those_of_the_posterior(kernel):
     """``N(m, s^2)`` with ``1 / s^2 = 1/4 + 9``: a start that kept its place, or a prior, would be far away."""
@@ -90,6 +91,7 @@ def test_draws_are_those_of_the_posterior(kernel):
     np.testing.assert_allclose(draws.std(), np.sqrt(variance), rtol=0.15)
 
 
+@pytest.mark.long
 def test_several_chains_and_a_chain_that_goes_on():
     mcmc = ran(ngp.NUTS(conjugate), Y, num_chains=3, chain_method="vectorized")
     draws = mcmc.get_samples(group_by_chain=True)["mean"]
@@ -100,12 +102,14 @@ def test_several_chains_and_a_chain_that_goes_on():
     assert len(np.setdiff1d(mcmc.get_samples()["mean"], draws)) > 10
 
 
+@pytest.mark.long
 def test_a_start_without_a_finite_density_is_refused_by_numpyro():
     for kernel in (NumPyroNUTS, ngp.NUTS, ngp.HMC):
         with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
             ran(kernel(never), Y)
 
 
+@pytest.mark.long
 def test_a_given_start_is_kept_and_bounds_that_are_arrays_leave_no_tracer():
     def bounded(y):
         low = jnp.min(y)
@@ -121,6 +125,7 @@ def test_a_given_start_is_kept_and_bounds_that_are_arrays_leave_no_tracer():
     assert np.all(draws > float(Y.min()))
 
 
+@pytest.mark.long
 def test_a_sampler_pickles_and_may_stand_inside_a_trace():
     again = pickle.loads(pickle.dumps(ngp.NUTS(conjugate)))
     one, other = (np.asarray(ran(kernel, Y).get_samples()["mean"]) for kernel in (again, ngp.NUTS(conjugate)))
