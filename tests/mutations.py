@@ -219,8 +219,8 @@ FAULTS = [
     Fault(
         "whitened beliefs known by the module of their class",
         "posterior/draws.py",
-        'site["value"].is_whitened(unwrap(site["fn"]).basis_of(site["value"]))',
-        'type(site["value"]).__module__.endswith("coupled")',
+        's["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"]))',
+        'type(s["value"]).__module__.endswith("coupled")',
         "posterior/test_draws.py",
     ),
     Fault(
