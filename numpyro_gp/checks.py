@@ -190,6 +190,20 @@ def check_triangle(argument: str, value: ArrayLike, shape: tuple[int | None, ...
     return array
 
 
+def check_symmetric(argument: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """Return symmetric matrices ``(..., M, M)`` for vectors of ``shape`` ``(..., M)``."""
+    cure = f"Pass ({argument} + {argument}.T) / 2, one for each output."
+    array = check_shape(argument, check_floating(argument, value), (*shape, shape[-1]), "a square matrix each", cure)
+
+    def check(matrix: np.ndarray) -> None:
+        gap = np.abs(matrix - np.swapaxes(matrix, -1, -2)).max(initial=0)
+        if gap > np.sqrt(np.finfo(matrix.dtype).eps) * np.abs(matrix).max(initial=0):
+            fail(argument, "symmetric", f"entries that differ by {gap:.3g} from those across the diagonal", cure)
+
+    when_known(check, array)
+    return array
+
+
 def check_level(level: float) -> float:
     """Return the probability of a credible interval, between 0 and 1."""
     check_positive("level", level)

@@ -169,6 +169,11 @@ def identity_like(matrix: Square) -> Square:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
 
 
+def nothing(matrix: Square) -> Square:
+    """Zeros that ``vmap`` knows to be of each member: those of `jnp.zeros_like` are one for all."""
+    return jnp.where(False, matrix, 0)
+
+
 @jax.custom_jvp
 def outer_square(factor: Float[Array, "*batch M K"]) -> Square:
     """``C C^T``, with a derivative whose transpose is one product, ``(G + G^T) C``, and not two."""
@@ -232,10 +237,21 @@ def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:
     return jnp.block([[first, beside.T], [beside, second]])
 
 
+def inverse_factors(precision: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Float[Array, "M M"]]:
+    """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix, and ``C^-1``."""
+    factor, inverse = factorise(precision[::-1, ::-1])
+    return inverse.T[::-1, ::-1], factor.T[::-1, ::-1]
+
+
 def inverse_factor(precision: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """Lower ``C`` with ``C C^T = precision^-1``, by one Cholesky of the index-reversed matrix."""
-    _, inverse = factorise(precision[::-1, ::-1])
-    return inverse.T[::-1, ::-1]
+    """Lower ``C`` with ``C C^T = precision^-1``."""
+    return inverse_factors(precision)[0]
+
+
+def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
+    """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
+    lower = half_diagonal(matmul(flipped(root), cotangent))
+    return matmul(matmul(flipped(root_inverse), 0.5 * (lower + lower.T)), root_inverse)
 
 
 def small_cholesky(matrix: Float[Array, "*batch K K"]) -> Float[Array, "*batch K K"]:

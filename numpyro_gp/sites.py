@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape
+from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
 from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.masked import MaskedPrior
@@ -47,6 +47,11 @@ def _standard_log_density(whitened: Array) -> Array:
 
 
 @one_program
+def _on_basis(belief: AbstractBelief, basis: AbstractBasis) -> AbstractBelief:
+    return belief.at(basis)
+
+
+@one_program
 def _divergence(belief: AbstractBelief, basis: AbstractBasis) -> Array:
     return belief.kl(basis)
 
@@ -66,9 +71,13 @@ class InducingPrior(dist.Distribution):
     kernels and inducing inputs brought: `basis_of` gives the basis that a value stands on.
     """
 
-    pytree_data_fields = ("basis",)
+    pytree_data_fields = ("basis", "level")
     pytree_aux_fields = ("name", "own_dim")
     has_rsample = True
+    # Mean function at the inducing inputs, with the axes of plates, where the belief at the site reads it.
+    level: Array | None = None
+    # A value with the process that was made of it, and what traced then: a belief is solved for once.
+    _known: tuple[object, object, Any] | None = None
 
     def __init__(
         self, name: str, basis: AbstractBasis, shape: Shape, batch: Shape = (), *, validate_args: bool | None = None
@@ -120,8 +129,12 @@ class InducingPrior(dist.Distribution):
     def process(self, value: AbstractBelief | ArrayLike) -> AbstractBelief | Point:
         """The process given a value of this site: a belief, or a point, which may have batch axes on its left."""
         if isinstance(value, AbstractBelief):
-            check_belief(self.name, value, self.event_shape)
-            return value
+            if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
+                check_belief(self.name, value, self.event_shape)
+                found = _on_basis(value, self.basis_of(value)) if value.reads_basis else value
+                self._known = value, current_trace(), found
+            process: AbstractBelief = self._known[2]
+            return process
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
             required = f"whitened inducing values of shape {self.event_shape}"
@@ -132,7 +145,8 @@ class InducingPrior(dist.Distribution):
     def basis_of(self, value: AbstractBelief | ArrayLike) -> AbstractBasis:
         """The basis under a value of this site, whose axes on the left are those of the plates around it."""
         shape = jnp.shape(value)
-        return placed(self.basis, shape[: len(shape) - self.event_dim], self.name)
+        basis = placed(self.basis, shape[: len(shape) - self.event_dim], self.name)
+        return basis if self.level is None else basis.at_level(self.level)
 
     def of_one(self, batch: Shape) -> "InducingPrior":
         """What a recipe is told: the shape over whole plates, and the basis of one member."""

@@ -8,6 +8,7 @@ Gaussian data, `coupled_optimum` and its like, need no training.
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
@@ -32,6 +33,7 @@ __all__ = [
     "AbstractBasis",
     "AbstractBelief",
     "Basis",
+    "Conditional",
     "Coupled",
     "Joint",
     "Marginals",

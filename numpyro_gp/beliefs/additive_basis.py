@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, over_batch, spread
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Frame, batch_of_bases, over_batch, spread
 from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail
@@ -211,6 +212,10 @@ class AdditiveBasis(AbstractBasis):
 
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         return self.stacks.together(self._each(Basis.features, X))
+
+    def frame(self) -> Frame:
+        """Those of the components as blocks. The mean function of the sum is of no component: ``level`` is zero."""
+        return Frame(*(block_diag(*blocks) for blocks in zip(*[part.frame() for part in self.parts], strict=True)))
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(jnp.concatenate(self._each(Basis.diagonal, X)), axis=0)

@@ -101,7 +101,7 @@ class AbstractBelief(abc.ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in ("marginals", "joint", "kl", "whitened"):
+        for name in ("marginals", "joint", "kl", "whitened", "at"):
             if name in vars(cls):
                 setattr(cls, name, over_members(vars(cls)[name]))
 
@@ -128,6 +128,18 @@ class AbstractBelief(abc.ABC):
     @abc.abstractmethod
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``KL[q || p]``, a scalar, summed over outputs; never negative up to rounding."""
+
+    # Whether the whitened values follow from the basis of the moment: `at` then says what they are.
+    reads_basis = False
+
+    @property
+    def holds_whitened(self) -> bool:
+        """Whether `whitened` does without a basis."""
+        return not self.reads_basis and type(self).whitened is not AbstractBelief.whitened
+
+    def at(self, basis: AbstractBasis) -> "AbstractBelief":  # noqa: ARG002
+        """What it is on a basis, in whitened values: itself, but for beliefs that follow from their basis."""
+        return self
 
     @over_members
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:

@@ -1,8 +1,9 @@
 """What a belief stands on: the inducing points of one Gaussian process, or of several side by side, factorised."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.linalg import factorise, jittered, product
+from numpyro_gp.linalg import congruence, factorise, jittered, nothing, product
 
 Tree = TypeVar("Tree")
 
@@ -25,6 +26,29 @@ class Cross(NamedTuple):
     inverse: Float[Array, "M M"]
     gram: Float[Array, "M M"]
     values: Float[Array, "M N"]
+
+
+class Frame(NamedTuple):
+    """What the whitened values are in: ``u = level + L v``.
+
+    ``turn`` is zero and has the derivative ``W dK W^T``, so that ``dL = L Phi(d turn)``: for rules that are written in
+    it and pass ``L`` and ``W`` by.
+    """
+
+    factor: Float[Array, "M M"]
+    inverse: Float[Array, "M M"]
+    turn: Float[Array, "M M"]
+
+
+@jax.custom_jvp
+def turn_of(gram: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:  # noqa: ARG001
+    """Zero, whose derivative is ``W dK W^T`` (`Frame`)."""
+    return nothing(gram)
+
+
+@turn_of.defjvp
+def _turn_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return turn_of(*primals), congruence(primals[1], tangents[0])
 
 
 class AbstractBasis(abc.ABC):
@@ -40,6 +64,8 @@ class AbstractBasis(abc.ABC):
     >>> isinstance(basis, ngp.beliefs.AbstractBasis), basis.size
     (True, 2)
     """
+
+    level: Array | None = None  # mean function at the inducing inputs, ``(M,)`` or ``(P, M)``; None is zero
 
     @property
     @abc.abstractmethod
@@ -58,6 +84,17 @@ class AbstractBasis(abc.ABC):
     def cross(self, X: Float[Array, "N D"]) -> Cross | None:  # noqa: ARG002
         """The two parts of `features`, for forms that never make them; None where they have no such parts."""
         return None
+
+    def at_level(self, level: Array) -> "AbstractBasis":
+        """The same basis with a mean function at its inducing inputs, for beliefs that read it."""
+        own: Any = self
+        found: AbstractBasis = dataclasses.replace(own, level=level)
+        return found
+
+    def frame(self) -> Frame:
+        """Where the whitened values of a single process stand, for beliefs about its values themselves."""
+        cure = "Write out frame(), as numpyro_gp.beliefs.Basis has it."
+        fail("the basis of a conditional belief", "one with a factor", f"a {type(self).__name__}", cure, TypeError)
 
     @abc.abstractmethod
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -89,6 +126,8 @@ class Basis(AbstractBasis):
         `gp_regression` at its data it is the variance of their noise.
     gram : Array (M, M)
         ``k(Z, Z) + eps I`` itself, which derivatives of `whitened_marginals` are taken in.
+    level : Array (M,) or (P, M), optional
+        Mean function at ``Z``, where a belief reads it (`AbstractBelief.reads_basis`).
     at_inducing : bool
         Whether `features` of ``inducing`` itself are read off the factor.
     is_noisy : bool
@@ -111,6 +150,7 @@ class Basis(AbstractBasis):
     gram: Array
     at_inducing: bool = False
     is_noisy: bool = False
+    level: Array | None = None
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
@@ -138,6 +178,9 @@ class Basis(AbstractBasis):
         if self.at_inducing and X is self.inducing:
             return None
         return Cross(self.inverse, self.gram, self.kernel.matrix(self.inducing, X))
+
+    def frame(self) -> Frame:
+        return Frame(self.factor, self.inverse, turn_of(self.gram, self.inverse))
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         variance = self.kernel.diagonal(X)
@@ -168,11 +211,14 @@ class BatchBasis(AbstractBasis):
         Shape of the plates around the site. None: the members are the P outputs of one site, with kernels or inducing
         inputs of their own. KL divergences of outputs are summed, those of plates are not.
     own : bool
+    level : Array (*batch, M) or (*batch, P, M), optional
+        As of `Basis`: it is of each member, whether the rest is or not.
     """
 
     members: AbstractBasis
     batch: Shape | None = None
     own: bool = True
+    level: Array | None = None
 
     @property
     def axes(self) -> int:

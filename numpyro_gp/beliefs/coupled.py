@@ -32,10 +32,10 @@ def joint_covariance(
 
 
 class Moments(NamedTuple):
-    """``S = C C^T`` and ``sum_i log C_ii``, where they are not made of ``C``: derivatives then pass it by."""
+    """``S = C C^T`` and the KL divergence, where they are not made of ``C``: derivatives then pass it by."""
 
     covariance: Float[Array, "*batch M M"]
-    half_log_det: Float[Array, "*batch"]
+    divergence: Float[Array, "*batch"]
 
 
 @value_type()
@@ -82,10 +82,7 @@ class Coupled(AbstractBelief):
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
-        if self.moments is None:
-            return self.whitened().kl()
-        spread = jnp.sum(jnp.trace(self.moments.covariance, axis1=-2, axis2=-1)) - self.mean.size
-        return 0.5 * (jnp.sum(self.mean**2) + spread) - jnp.sum(self.moments.half_log_det)
+        return self.whitened().kl() if self.moments is None else jnp.sum(self.moments.divergence)
 
 
 @value_type()

@@ -35,7 +35,13 @@ def each_member(function: Callable[..., Result], process: Any, basis: BatchBasis
     Arrays of the process and of ``own`` have these axes on their left.
     """
     axes = (member_axes(process), 0 if basis.own else None, *[0] * len(own))
-    return over_axes(function, basis.axes, axes)(process, basis.members, *own)
+    if basis.level is None:
+        return over_axes(function, basis.axes, axes)(process, basis.members, *own)
+
+    def at_level(one: Any, members: Any, level: Array, *rest: Any) -> Result:
+        return function(one, members.at_level(level), *rest)
+
+    return over_axes(at_level, basis.axes, (*axes[:2], 0, *axes[2:]))(process, basis.members, basis.level, *own)
 
 
 def over_members(method: Method) -> Method:

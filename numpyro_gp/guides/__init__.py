@@ -4,8 +4,8 @@ A recipe says how a guide describes one sample site: which parameters it declare
 holds. `AutoGP` takes one for each Gaussian process, ``AutoGP(model, {"f": orthogonal(Z_gamma, natural=True)})``, and
 gives the sites that are not named to NumPyro's own autoguides. The functions here make recipes:
 
-- one process (`gp`): `coupled`, `mean_field`, `decoupled`, `hybrid`, `orthogonal`, `decoupled_layer`;
-- a sum of processes (`additive_gp`): `coupled`, `block_diagonal`, `structured`, `block_low_rank`;
+- one process (`gp`): `coupled`, `conditional`, `mean_field`, `decoupled`, `hybrid`, `orthogonal`, `decoupled_layer`;
+- a sum of processes (`additive_gp`): `coupled`, `conditional`, `block_diagonal`, `structured`, `block_low_rank`;
 - latent inputs of each datum (`latent_inputs`): `free_latent`, `amortised` by a network (`encoder`, `flax_network`,
   `equinox_network`).
 
@@ -25,7 +25,7 @@ from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, fla
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.layer import decoupled_layer
-from numpyro_gp.guides.recipes import coupled, free_latent, mean_field
+from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_field
 from numpyro_gp.guides.structured import block_diagonal, block_low_rank, structured
 from numpyro_gp.rows.held import keyed_rows, permuted_rows
 
@@ -41,6 +41,7 @@ __all__ = [
     "decoupled_layer",
     "block_diagonal",
     "block_low_rank",
+    "conditional",
     "coupled",
     "free_latent",
     "keyed_rows",

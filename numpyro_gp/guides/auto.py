@@ -27,6 +27,7 @@ from numpyro_gp.guides.rest import (
     median_of_rest,
     quantiles_of_rest,
 )
+from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
@@ -256,52 +257,70 @@ class AutoGP(AutoGuide):
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
     ) -> dict[str, Any]:
-        """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``."""
+        """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``.
+
+        A belief that reads its basis, as `Conditional`, needs the arguments of the model: its
+        values are those at each draw of the hyper-parameters.
+        """
         params = self._fitted(params)
         key_rest, key = jax.random.split(rng_key)
         result: dict[str, Any] = {}
+        following: dict[str, AbstractBelief] = {}
         if self.rest is not None:
             result.update(draws_of_rest(self.rest, key_rest, params, args, kwargs, sample_shape))
         for name, fn in self._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
-            if isinstance(fn, Belief):
-                result[name] = fn.value.draw_whitened(key_site, sample_shape, self._basis(name, fn.value))
+            if isinstance(fn, Belief) and not fn.value.holds_whitened:
+                following[name] = fn.value
+            elif isinstance(fn, Belief):
+                result[name] = fn.value.draw_whitened(key_site, sample_shape)
             else:
                 result[name] = fn.sample(key_site, sample_shape)
+        if following:
+            at = OnBases(self.model, following, params, args, kwargs)
+            result.update(at.draws(key, result, sample_shape, self.is_random))
         return result
 
     def median(self, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
-        """Medians of all latent sites, in constrained space; whitened means at GP sites."""
+        """Medians of all latent sites, in constrained space; whitened means at GP sites.
+
+        A belief that reads its basis needs the arguments of the model; its values are at the medians of the others.
+        """
         params = self._fitted(params)
-        result = median_of_rest(self.rest, params) if self.rest is not None else {}
-        for name, fn in self._distributions(params, args, kwargs).items():
-            result[name] = self._site_quantiles(name, fn, jnp.asarray([0.5]))[0]
-        return result
+        rest = median_of_rest(self.rest, params) if self.rest is not None else {}
+        found = self._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
+        return {**rest, **{name: value[0] for name, value in found.items()}}
 
     def quantiles(
         self, params: Mapping[str, object], quantiles: object, *args: object, **kwargs: object
     ) -> dict[str, Any]:
-        """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites."""
+        """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites, as `median`."""
         params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
-        result = {} if self.rest is None else quantiles_of_rest(self.rest, params, levels)
-        for name, fn in self._distributions(params, args, kwargs).items():
-            result[name] = self._site_quantiles(name, fn, levels)
-        return result
+        rest = {} if self.rest is None else quantiles_of_rest(self.rest, params, levels)
+        middle = {} if self.rest is None else median_of_rest(self.rest, params)
+        return {**rest, **self._own_quantiles(params, levels, middle, args, kwargs)}
 
-    def _site_quantiles(self, name: str, fn: Any, levels: Array) -> Array:
-        """Quantiles of a site's value; of the whitened values for a belief."""
-        if not isinstance(fn, Belief):
-            return local_sites.site_quantiles(name, fn, levels)
-        mean, scale = fn.value.whitened_moments(self._basis(name, fn.value))
-        steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
-        return mean[None] + steps * scale[None]
+    def _own_quantiles(
+        self, params: "FittedParams", levels: Array, rest: Mapping[str, Any], args: Any, kwargs: Any
+    ) -> dict[str, Any]:
+        """Quantiles of the values of this guide's own sites; of the whitened values for beliefs."""
+        found = self._distributions(params, args, kwargs)
+        beliefs = {name: fn.value for name, fn in found.items() if isinstance(fn, Belief)}
+        moments = {name: belief.whitened_moments() for name, belief in beliefs.items() if belief.holds_whitened}
+        if following := {name: belief for name, belief in beliefs.items() if name not in moments}:
+            others = {n: fn for n, fn in found.items() if n not in beliefs}
+            middle = {n: local_sites.site_quantiles(n, fn, jnp.asarray([0.5]))[0] for n, fn in others.items()}
+            moments |= OnBases(self.model, following, params, args, kwargs).moments({**rest, **middle})
 
-    def _basis(self, name: str, belief: AbstractBelief) -> Any:
-        """The basis of a site as it was when the guide was set up, if that was on whole plates."""
-        site = self.prototype_trace[name]
-        prior, is_whole = unwrap(site["fn"]), self._whole_shape(site) == jnp.shape(site["value"])
-        return prior.basis_of(belief) if is_whole and not _is_shapes(prior.basis) else None
+        def of_belief(mean: Array, scale: Array) -> Array:
+            steps = ndtri(levels).reshape((-1,) + (1,) * mean.ndim).astype(mean.dtype)
+            return mean[None] + steps * scale[None]
+
+        return {
+            name: of_belief(*moments[name]) if name in moments else local_sites.site_quantiles(name, fn, levels)
+            for name, fn in found.items()
+        }
 
 
 class FittedParams(dict[str, Any]):

@@ -16,7 +16,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
-from numpyro_gp.linalg import factorise, flipped, half_diagonal, half_log_det, matmul, outer_square
+from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, outer_square, symmetric_gradient
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -36,10 +36,6 @@ def is_natural(name: str) -> bool:
     return NATURAL_MARK in name
 
 
-def _flip(matrix: Array) -> Array:
-    return matrix[::-1, ::-1]
-
-
 class Expectations(NamedTuple):
     """What natural parameters say: mean, lower factor, covariance and ``sum_i log C_ii``."""
 
@@ -48,14 +44,19 @@ class Expectations(NamedTuple):
     covariance: Array
     half_log_det: Array
 
+    @property
+    def divergence(self) -> Array:
+        """``(|m|^2 + tr S - M)/2 - sum_i log C_ii`` of each, the KL divergence from ``N(0, I)``."""
+        spread = jnp.trace(self.covariance, axis1=-2, axis2=-1) - self.mean.shape[-1]
+        return 0.5 * (jnp.sum(self.mean**2, axis=-1) + spread) - self.half_log_det
+
 
 def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
     """By one Cholesky of the index-reversed precision; and ``m``, ``C``, ``C^-1`` and the precision itself."""
-    factor, inverse = factorise(_flip(precision))
-    root = _flip(inverse.T)
+    root, root_inverse = inverse_factors(precision)
     mean = matmul(root, matmul(root.T, shift))
     found = Expectations(mean, root, outer_square(root), half_log_det(root))
-    return found, (mean, root, _flip(factor.T), precision)
+    return found, (mean, root, root_inverse, precision)
 
 
 @jax.custom_vjp
@@ -65,12 +66,6 @@ def _expectations(shift: Array, precision: Array) -> Expectations:
 
 def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
     return _found(shift.value, precision.value)
-
-
-def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
-    """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
-    lower = half_diagonal(matmul(flipped(root), cotangent))
-    return matmul(matmul(flipped(root_inverse), 0.5 * (lower + lower.T)), root_inverse)
 
 
 def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs import Coupled, MeanField
+from numpyro_gp.beliefs import Conditional, Coupled, MeanField
 from numpyro_gp.beliefs.coupled import Moments
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
@@ -112,7 +112,46 @@ def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: Arr
     shift = natural_param(name, "shift", start_mean(name, prior, mean) / scale**2, axes)
     start = identity_factor(prior.shape(), scale**-2, prior.dtype)
     found = natural_expectations(shift, natural_param(name, "precision", start, axes + 1))
-    return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.half_log_det))
+    return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
+
+
+def conditional(*, natural: bool = True) -> Recipe:
+    """A belief that follows the hyper-parameters, `Conditional`: use it where they are uncertain, or move far.
+
+    It stores pseudo-data, what the data said at the inducing inputs, and starts at the prior, where nothing was said.
+    Beside it ``rest=AutoMultivariateNormal`` lets hyper-parameters vary together. A step costs one more factorisation
+    of ``M x M`` than that of ``coupled(natural=True)``. With a likelihood that is not log-concave, as Student's t, data
+    can say less than nothing, and a long step may leave the positive definite matrices: the bound is then NaN, and
+    `fit` stops. Take a smaller ``step``, or `ngp.optim.ramp`.
+
+    Parameters
+    ----------
+    natural : bool
+        Natural steps by `ngp.optim.natural_gradient` (mathematics.md section 14.3). There are no others: plain steps
+        on pseudo-data, by Adam alone, do not arrive.
+
+    Returns
+    -------
+    recipe
+        For `numpyro_gp.AutoGP`, at a `gp` or an `additive_gp`.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> from numpyro.infer.autoguide import AutoMultivariateNormal
+    >>> recipes = {"f": ngp.guides.conditional()}   # for ngp.AutoGP(model, recipes, rest=AutoMultivariateNormal)
+    """
+    if natural is not True:
+        cure = "Train it with ngp.optim.natural_gradient, or take ngp.guides.coupled() for other optimisers."
+        fail("natural", "True, as plain steps on pseudo-data do not arrive", natural, cure)
+    return _conditional
+
+
+def _conditional(name: str, prior: InducingPrior) -> Conditional:
+    start, axes = start_mean(name, prior, None), prior.event_dim
+    shift = natural_param(name, "shift", start, axes)
+    precision = natural_param(name, "precision", jnp.zeros((*start.shape, start.shape[-1]), prior.dtype), axes + 1)
+    return Conditional(shift, precision, is_natural=True)
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits, in_plates
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.members import Levels
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.plates import Plates
@@ -58,6 +59,23 @@ def mean_of_members(mean: MeanLike, plates: Plates) -> Mean:
         cure = "Sample it in the same plates, or pass a function of the inputs."
         fail("mean", f"one level for each member of {plates}", f"shape {levels.shape}", cure)
     return Levels(jnp.broadcast_to(levels, target).reshape(plates.lead))
+
+
+def _level(name: str, mean: MeanLike, points: Array, outputs: int | None, plates: Plates) -> Array | None:
+    """The mean function at the inducing inputs, ``(*batch, [P,] M)``; None where there is none."""
+    if mean is None:
+        return None
+    own, size, sets = mean_of_members(mean, plates), points.shape[-2], None
+    if outputs is not None and points.ndim > 2:  # inducing inputs of each output, one set after the other
+        sets = (*points.shape[:-3], outputs, *points.shape[-2:])
+        points = jnp.broadcast_to(points, sets).reshape(*sets[:-3], -1, sets[-1])
+    if points.ndim > 2:
+        points = in_plates(points, points.shape[:-2], plates.batch, name).reshape(*plates.lead, *points.shape[-2:])
+    values = mean_at(own, points, (*plates.lead, points.shape[-2]), outputs, points.dtype)
+    if outputs is not None and sets is not None:
+        values = jnp.diagonal(values.reshape(*plates.lead, outputs, size, outputs), axis1=-3, axis2=-1)
+    values = values if outputs is None else jnp.swapaxes(values, -1, -2)
+    return values.reshape(*plates.batch, *values.shape[len(plates.lead) :])
 
 
 def gp(
@@ -118,7 +136,8 @@ def gp(
     if outputs is not None:
         outputs = check_count("outputs", outputs)
     basis = _bases(as_kernel(kernel), points, outputs, jitter)
-    found = open_process(name, basis, (basis.size,) if outputs is None else (outputs, basis.size))
+    shape = (basis.size,) if outputs is None else (outputs, basis.size)
+    found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, outputs, plates))
     own, columns = mean_of_members(mean, found.plates), points.shape[-1]
     return record(
         GaussianProcess(found.name, found.process, found.basis, own, outputs, columns, jitter, plates=found.plates)

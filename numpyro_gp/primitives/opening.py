@@ -1,6 +1,6 @@
 """How a process opens its site: the name and the plates that handlers give it, and who hears of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
+from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.masked import MaskedPrior
@@ -82,10 +83,20 @@ class Opened(NamedTuple):
     basis: AbstractBasis
 
 
-def open_process(name: str, basis: AbstractBasis, shape: tuple[int, ...]) -> Opened:
-    """Sample the whitened inducing values of a basis, of ``shape`` for each member of the plates around."""
+def open_process(
+    name: str,
+    basis: AbstractBasis,
+    shape: tuple[int, ...],
+    level: Callable[[Plates], Array | None] | None = None,
+) -> Opened:
+    """Sample the whitened inducing values of a basis, of ``shape`` for each member of the plates around.
+
+    ``level`` is the mean function at the inducing inputs, with the axes of plates, for beliefs that read it.
+    """
     prior = InducingPrior(check_name("name", name), basis, shape)
     site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
+    if level is not None and isinstance(value, AbstractBelief) and value.reads_basis:
+        prior.level = level(plates)
     process = prior.process(value)
     if jnp.shape(value) != plates.batch + shape:
         required = f"over whitened values of shape {plates.batch + shape}, those of {plates} on the left"

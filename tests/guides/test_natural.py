@@ -90,7 +90,7 @@ def test_the_covariance_itself_takes_the_gradient_as_its_factor_does(batch):
 
     def direct(*naturals):
         found = natural_expectations(*naturals)
-        return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.half_log_det))
+        return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
 
     through = lambda *naturals: Coupled(*natural_to_mean(*naturals))  # noqa: E731
     found, wanted = (jax.value_and_grad(lambda n, m=make: loss(m, n))((shift, precision)) for make in (direct, through))

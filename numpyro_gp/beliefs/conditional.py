@@ -1,0 +1,167 @@
+"""A belief that moves with the hyper-parameters: what data said, under the prior of the moment."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
+from numpyro_gp.beliefs.basis import AbstractBasis, Frame
+from numpyro_gp.beliefs.coupled import Coupled, Moments, check_mean
+from numpyro_gp.beliefs.whitened import Whitened
+from numpyro_gp.checks import check_symmetric
+from numpyro_gp.linalg import (
+    congruence,
+    flipped,
+    half_diagonal,
+    half_log_det,
+    identity_like,
+    inverse_factors,
+    matmul,
+    nothing,
+    outer_square,
+    symmetric_gradient,
+)
+
+
+@value_type(static=("is_natural",))
+class Conditional(AbstractBelief):
+    """What data said about a process, which gives the posterior at whatever hyper-parameters are met.
+
+    Normal pseudo-data ``exp(shift . u - u^T precision u / 2)`` over the values ``u = f(Z)`` at the site's own inducing
+    inputs, mean function included: ``q(v) = N(m, S)`` with ``S^-1 = I + L^T precision L`` and
+    ``m = S L^T (shift - precision m_Z)``, ``L`` and ``m_Z`` being those of the moment (mathematics.md section 14.1).
+    The other beliefs hold ``q(v)`` still, and so punish every spread of hyper-parameters; use this one beside a
+    distribution over them. Of an `additive_gp` the values are those of all components, without the mean function.
+
+    Parameters
+    ----------
+    shift : Array (M,) or (P, M)
+    precision : Array (M, M) or (P, M, M)
+        Symmetric, positive semi-definite; zero is the prior.
+    is_natural : bool
+        Set by recipes: derivatives in ``shift`` and ``precision`` are then natural gradients. It changes no value.
+
+    Notes
+    -----
+    Its whitened mean depends on the kernel, so the array this value looks like holds zeros.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Conditional(jnp.array([1.0, 0.0]), jnp.diag(jnp.array([2.0, 0.0])))
+    >>> for variance in (0.1, 10.0):
+    ...     basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(variance, 0.1), jnp.array([[0.0], [1.0]]))
+    ...     mean, spread = belief.marginals(basis, jnp.array([[0.0]]))
+    ...     print(f"{mean[0]:.2f} ± {spread[0] ** 0.5:.2f}")
+    0.08 ± 0.29
+    0.48 ± 0.69
+    """
+
+    shift: ArrayField
+    precision: ArrayField
+    is_natural: bool = False
+
+    reads_basis = True
+
+    def __post_init__(self) -> None:
+        shift = check_mean("shift", self.shift)
+        store(self, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape))
+
+    @property
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
+        return jnp.zeros_like(self.shift)
+
+    def at(self, basis: AbstractBasis) -> Coupled:
+        """``N(m, S)`` at the basis of the moment."""
+        level, function = basis.level, _natural_posterior if self.is_natural else _posterior
+        axes = (0, 0, None, None if level is None else 0)
+        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, basis.frame(), level)
+        return Coupled(found.mean, found.root, Moments(found.covariance, found.divergence))
+
+    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
+        return super().whitened() if basis is None else self.at(basis).whitened()
+
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
+        """Those of `at`."""
+        return self.at(basis).marginals(basis, X)
+
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
+        """That of `at`."""
+        return self.at(basis).joint(basis, X)
+
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
+        """That of `at`."""
+        return self.at(basis).kl(basis)
+
+
+class Posterior(NamedTuple):
+    """``N(m, S)``, a lower root of ``S``, ``S`` itself and the KL divergence from ``N(0, I)``."""
+
+    mean: Float[Array, " M"]
+    root: Float[Array, "M M"]
+    covariance: Float[Array, "M M"]
+    divergence: Float[Array, ""]
+
+
+def _solved(shift: Array, precision: Array, frame: Frame, level: Array | None) -> tuple[Posterior, tuple[Any, ...]]:
+    """The posterior; for its rule ``C^-1``, ``Lambda L``, ``G = L^T Lambda L``, ``p = L^T (shift - Lambda m_Z)``."""
+    side = matmul(precision, frame.factor)
+    inner = matmul(flipped(frame.factor), side)
+    inner = 0.5 * (inner + inner.T)
+    root, root_inverse = inverse_factors(inner + identity_like(inner))
+    rest = shift if level is None else shift - matmul(precision, level)
+    pulled = matmul(rest, frame.factor)
+    mean = matmul(root, matmul(pulled, root))
+    covariance = outer_square(root)
+    spread = 0.5 * (matmul(mean, mean) + jnp.trace(covariance) - mean.size)
+    found = Posterior(mean, root, covariance, spread - half_log_det(root))
+    return found, (root_inverse, side, inner, pulled)
+
+
+def _posterior(shift: Array, precision: Array, frame: Frame, level: Array | None) -> Posterior:
+    return _solved(shift, precision, frame, level)[0]
+
+
+_natural_posterior = jax.custom_vjp(_posterior)
+
+
+def _forward(shift: Any, precision: Any, frame: Any, level: Any) -> tuple[Posterior, tuple[Any, ...]]:
+    given = jax.tree.map(
+        lambda one: one.value, (shift, precision, frame, level), is_leaf=lambda one: hasattr(one, "value")
+    )
+    found, kept = _solved(*given)
+    return found, (found, kept, given)
+
+
+def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, ...]:
+    """Natural gradients in the pseudo-data, and ordinary ones in the kernel and the mean function.
+
+    With ``q = S (dm + dKL m)`` and ``H = -S (dS - dKL G / 2) S - (q m^T + m q^T) / 2``, the gradient in ``G``: that of
+    ``Phi(turn)`` is ``2 G H + p q^T``. The natural gradient is the one in the moments of ``u`` itself; in that of the
+    divergence nothing is solved for: it is the pseudo-data (mathematics.md section 14.3).
+    """
+    (mean, root, covariance, _), (root_inverse, side, inner, pulled), (shift, precision, frame, level) = residuals
+    asked: list[Any] = [one.aval if isinstance(one, SymbolicZero) else None for one in cotangents]
+    d_mean, d_root, d_spread, d_kl = (
+        one if aval is None else jnp.zeros(aval.shape, aval.dtype) for one, aval in zip(cotangents, asked, strict=True)
+    )
+    d_spread = 0.5 * (d_spread + d_spread.T)
+    if asked[1] is None:
+        d_spread = d_spread + symmetric_gradient(root, root_inverse, d_root)
+    q = matmul(covariance, d_mean + d_kl * mean)
+    slope = -congruence(covariance, d_spread - 0.5 * d_kl * inner) - 0.5 * (jnp.outer(q, mean) + jnp.outer(mean, q))
+    lower = half_diagonal(2 * matmul(inner, slope) + jnp.outer(pulled, q))
+    d_turn = 0.5 * (lower + lower.T)
+    d_level = None if level is None else -matmul(side, q)
+    # d/dE[u] - 2 d/dCov[u] E[u], and -2 d/dCov[u].
+    turned = -2 * congruence(frame.inverse.T, d_spread)
+    center = matmul(frame.factor, mean) + (0.0 if level is None else level)
+    d_shift = matmul(d_mean, frame.inverse) + matmul(turned, center) + d_kl * shift
+    return d_shift, turned + d_kl * precision, Frame(nothing(frame.factor), nothing(frame.inverse), d_turn), d_level
+
+
+_natural_posterior.defvjp(_forward, _backward, symbolic_zeros=True)

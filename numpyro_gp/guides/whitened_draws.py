@@ -1,0 +1,79 @@
+"""Whitened values of beliefs that read their basis, which the model builds anew at each draw of hyper-parameters."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import handlers
+
+from numpyro_gp.arrays import Array, Shape
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.checks import fail
+from numpyro_gp.rows.held import inside_blocks
+from numpyro_gp.sites import Site, is_latent, unwrap
+
+Beliefs = Mapping[str, AbstractBelief]
+
+
+class OnBases:
+    """A model and its arguments, which gives beliefs the bases that they stand on.
+
+    ``values`` below are those of the other latent sites, at one draw; ``params`` are of the fit, the model's own among
+    them.
+    """
+
+    def __init__(
+        self, model: Callable[..., Any], beliefs: Beliefs, params: Mapping[str, Any], args: Any, kwargs: Any
+    ) -> None:
+        try:
+            inspect.signature(model).bind(*args, **kwargs)
+        except TypeError as error:
+            required = f"those of the model: whitened values of {sorted(beliefs)} follow from the hyper-parameters"
+            cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
+            fail("args", required, f"others ({error})", cure, TypeError)
+        self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
+
+    def bases(self, values: Mapping[str, Any]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
+        """Each belief with its basis, at values of the other sites."""
+
+        def known(site: Site) -> Any:
+            name = site["name"]
+            if site["type"] == "param":
+                return self.params.get(name)
+            if not is_latent(site) or name in self.beliefs:
+                return self.beliefs.get(name) if is_latent(site) else None
+            value = values.get(name)
+            return value if value is not None and jnp.shape(value) == tuple(site["fn"].shape()) else None
+
+        with handlers.block(), inside_blocks(), handlers.seed(rng_seed=0):
+            trace = handlers.trace(handlers.substitute(self.model, substitute_fn=known)).get_trace(
+                *self.args, **self.kwargs
+            )
+        sites = {name: trace[name] for name in self.beliefs}
+        return {name: (site["value"], unwrap(site["fn"]).basis_of(site["value"])) for name, site in sites.items()}
+
+    def moments(self, values: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
+        """Means and standard deviations of the whitened values."""
+        return {name: belief.whitened_moments(basis) for name, (belief, basis) in self.bases(values).items()}
+
+    def draws(self, key: Array, values: Mapping[str, Any], shape: Shape, is_random: bool) -> dict[str, Array]:
+        """A draw of the whitened values for each of the ``values``, which have ``shape`` on their left."""
+
+        def drawn(key: Array, one: Mapping[str, Any], own: Shape = ()) -> dict[str, Array]:
+            keys = jax.random.split(key, len(self.beliefs))
+            found = self.bases(one).items()
+            return {n: belief.draw_whitened(k, own, basis) for k, (n, (belief, basis)) in zip(keys, found, strict=True)}
+
+        first = {name: value[(0,) * len(shape)] for name, value in values.items()} if shape else values
+        if not (shape and is_random):
+            return drawn(key, first, shape)
+        for belief, basis in self.bases(first).values():  # refused where values are known; inside of a map they are not
+            belief.whitened(basis)
+        flat = {name: value.reshape(-1, *value.shape[len(shape) :]) for name, value in values.items()}
+        keys = jax.random.split(key, math.prod(shape))
+        found = jax.jit(lambda *pair: jax.lax.map(lambda own: drawn(*own), pair))(keys, flat)
+        return {name: leaf.reshape(shape + leaf.shape[1:]) for name, leaf in found.items()}

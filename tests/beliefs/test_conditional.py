@@ -1,0 +1,268 @@
+"""A belief that follows its basis, against dense NumPy and the closed-form optimum; its natural steps against dense ones."""
+
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import AdditiveBasis, Basis, Conditional, coupled_optimum
+from numpyro_gp.kernels import RBF, Matern52
+
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.uniform(-1, 1, (12, 2)))
+Y = jnp.asarray(np.sin(3 * X[:, 0]) + 0.3 * RNG.normal(size=12))
+Z = jnp.asarray(RNG.uniform(-1, 1, (5, 2)))
+HALF = RNG.normal(size=(5, 3))
+SHIFT, PRECISION = jnp.asarray(RNG.normal(size=5)), jnp.asarray(HALF @ HALF.T)
+GRID = np.linspace(-1, 1, 60)
+LEVEL = jnp.asarray(RNG.normal(size=5))
+
+
+def basis_at(lengthscale=0.7, variance=1.3, level=None):
+    found = Basis.build(Matern52(variance, lengthscale), Z)
+    return found if level is None else Basis(**{**vars(found), "level": level})
+
+
+def dense(basis, shift=SHIFT, precision=PRECISION):
+    """Mean and covariance of the values ``u`` given pseudo-data, in NumPy."""
+    gram, level = np.asarray(basis.gram), 0.0 if basis.level is None else np.asarray(basis.level)
+    covariance = np.linalg.inv(np.linalg.inv(gram) + precision)
+    return covariance @ (np.asarray(shift) + np.linalg.solve(gram, level * np.ones(len(gram)))) - level, covariance
+
+
+@pytest.mark.parametrize("level", [None, LEVEL])
+@pytest.mark.parametrize("lengthscale", [0.4, 1.5])
+def test_marginals_joint_and_kl_are_those_of_dense_algebra(level, lengthscale):
+    basis, belief = basis_at(lengthscale, level=level), Conditional(SHIFT, PRECISION)
+    mean, covariance = dense(basis)
+    gram = np.asarray(basis.gram)
+    pull = np.linalg.solve(gram, np.asarray(basis.kernel.matrix(Z, X))).T
+    whole = basis.kernel.matrix(X) - pull @ (gram - covariance) @ pull.T
+    joint = belief.joint(basis, X)
+    np.testing.assert_allclose(joint.mean, pull @ mean, atol=1e-9)
+    np.testing.assert_allclose(joint.covariance, whole, atol=1e-9)
+    for found, wanted in zip(belief.marginals(basis, X), (pull @ mean, np.diagonal(whole)), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-9)
+    inverse = np.linalg.inv(gram)
+    logs = np.linalg.slogdet(gram)[1] - np.linalg.slogdet(covariance)[1]
+    kl = 0.5 * (np.trace(inverse @ covariance) + mean @ inverse @ mean - 5 + logs)
+    np.testing.assert_allclose(belief.kl(basis), kl, rtol=1e-8)
+    assert bool(belief.is_whitened(basis))
+
+
+def test_nothing_said_is_the_prior_with_finite_gradients():
+    twice = jnp.concatenate([Z, Z[:1]])  # two rows that coincide
+
+    def total(theta, shift, precision, is_natural):
+        basis = Basis.build(Matern52(theta[0], theta[1]), twice)
+        belief = Conditional(shift, precision, is_natural)
+        mean, variance = belief.marginals(basis, jnp.concatenate([X, twice]))
+        return belief.kl(basis) + jnp.sum(mean) + jnp.sum(variance)
+
+    for is_natural in (False, True):
+        basis, belief = basis_at(), Conditional(jnp.zeros(5), jnp.zeros((5, 5)), is_natural)
+        assert abs(float(belief.kl(basis))) < 1e-12
+        np.testing.assert_allclose(belief.marginals(basis, X).variance, 1.3, rtol=1e-12)
+        slopes = jax.grad(total, (0, 1, 2))(jnp.array([1.3, 0.7]), jnp.zeros(6), jnp.zeros((6, 6)), is_natural)
+        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in slopes)
+
+
+def test_gradients_of_hyper_parameters_and_level_are_the_ordinary_ones():
+    """A term that the written rule forgets, of the level or of the factor, is off by more than 1e-2."""
+
+    def value(theta, level, is_natural):
+        basis, belief = basis_at(theta[1], theta[0], level), Conditional(SHIFT, PRECISION, is_natural)
+        mean, variance = belief.marginals(basis, X)
+        draws = belief.whitened(basis).scale_tril
+        return belief.kl(basis) + jnp.sum(jnp.sin(mean)) + jnp.sum(variance**2) + jnp.sum(jnp.cos(draws))
+
+    found, wanted = (jax.grad(value, (0, 1))(jnp.array([1.3, 0.7]), LEVEL, flag) for flag in (True, False))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+    eps = 1e-5
+    for at in range(2):
+        step = jnp.zeros(2).at[at].set(eps)
+        slope = (
+            value(jnp.array([1.3, 0.7]) + step, LEVEL, True) - value(jnp.array([1.3, 0.7]) - step, LEVEL, True)
+        ) / (2 * eps)
+        np.testing.assert_allclose(found[0][at], slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", [None, LEVEL])
+def test_the_natural_step_is_the_dense_dual_one(level):
+    """``(1 - rho)`` of what was said and ``rho`` of what the data say at the present marginals, section 14.3."""
+    basis, likelihood, rho = basis_at(level=level), ngp.likelihoods.Poisson(), 0.3
+    counts = jnp.asarray(RNG.poisson(2.0, 12).astype(float))
+    at_rows = 0.0 if level is None else jnp.linspace(-1.0, 1.0, 12)  # the mean function at the data
+
+    def loss(shift, precision):
+        belief = Conditional(shift, precision, is_natural=True)
+        mean, variance = belief.marginals(basis, X)
+        return belief.kl(basis) - jnp.sum(likelihood.expected_log_prob(counts, at_rows + mean, variance))
+
+    d_shift, d_precision = jax.grad(loss, (0, 1))(SHIFT, PRECISION)
+    gram = np.asarray(basis.gram)
+    pull = np.linalg.solve(gram, np.asarray(basis.kernel.matrix(Z, X)))
+    mean, variance = Conditional(SHIFT, PRECISION).marginals(basis, X)
+    expected = lambda m, s: jnp.sum(likelihood.expected_log_prob(counts, at_rows + m, s))  # noqa: E731
+    slope, curve = map(np.asarray, jax.grad(expected, (0, 1))(mean, variance))
+    weight = -2 * curve
+    base = 0.0 if level is None else pull.T @ np.asarray(level)  # what the values of the mean function say at the rows
+    target = slope + weight * (np.asarray(mean) + base)
+    np.testing.assert_allclose(SHIFT - rho * d_shift, (1 - rho) * SHIFT + rho * pull @ target, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(
+        PRECISION - rho * d_precision, (1 - rho) * PRECISION + rho * (pull * weight) @ pull.T, rtol=1e-7, atol=1e-8
+    )
+
+
+def regression(X, y=None, mean=None):
+    f = ngp.gp("f", Matern52(1.3, 0.7), Z, mean=mean)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_one_whole_step_lands_on_the_collapsed_optimum():
+    for mean in (None, 0.4):
+        guide = ngp.AutoGP(lambda X, y, mean=mean: regression(X, y, mean), {"f": ngp.guides.conditional()})
+        svi = SVI(guide.model, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
+        state, _ = svi.update(svi.init(jax.random.key(0), X, Y), X, Y)
+        best, bound = coupled_optimum(Matern52(1.3, 0.7), Z, X, Y - (mean or 0.0), 0.09)
+        assert abs(float(svi.evaluate(state, X, Y)) + float(bound)) < 1e-8
+        level = None if mean is None else jnp.full(5, mean)
+        found = guide.beliefs(svi.get_params(state))["f"].whitened(basis_at(level=level))
+        np.testing.assert_allclose(found.mean, best.mean, atol=1e-8)
+        np.testing.assert_allclose(found.scale_tril, best.scale_tril, atol=1e-8)
+
+
+def test_outputs_and_members_are_each_their_own():
+    several = Conditional(jnp.stack([SHIFT, 2 * SHIFT]), jnp.stack([PRECISION, 0.5 * PRECISION]))
+    singles = [Conditional(several.shift[p], several.precision[p]) for p in range(2)]
+    bases = [basis_at(), basis_at(1.2)]
+    kernels = jax.vmap(Matern52)(jnp.array([1.3, 1.3]), jnp.array([0.7, 1.2]))
+
+    def said(site, kernel, **options):
+        with handlers.trace() as trace, handlers.substitute(data={"f": several}), handlers.seed(rng_seed=0), site:
+            f = ngp.gp("f", kernel, Z, **options)(X)
+        return f, -trace["f"]["fn"].log_prob(trace["f"]["value"])
+
+    plate = numpyro.plate("group", 2)
+    for site, kernel, own, options in (
+        (nullcontext(), Matern52(1.3, 0.7), [bases[0]] * 2, {"outputs": 2}),
+        (nullcontext(), kernels, bases, {"outputs": 2}),
+        (plate, Matern52(1.3, 0.7), [bases[0]] * 2, {}),
+        (plate, kernels, bases, {}),
+    ):
+        f, kl = said(site, kernel, **options)
+        wanted = [one.marginals(basis, X) for one, basis in zip(singles, own, strict=True)]
+        moved = (f.mean, f.variance) if site is plate else (f.mean.T, f.variance.T)
+        np.testing.assert_allclose(moved[0], jnp.stack([one.mean for one in wanted]), atol=1e-10)
+        np.testing.assert_allclose(moved[1], jnp.stack([one.variance for one in wanted]), atol=1e-10)
+        parts = jnp.stack([one.kl(basis) for one, basis in zip(singles, own, strict=True)])
+        np.testing.assert_allclose(kl, parts if site is plate else jnp.sum(parts), rtol=1e-10)
+        mean = jnp.array([0.5, -1.0])
+        shifted, _ = said(site, kernel, **options, mean=mean if site is plate else ngp.means.Constant(mean))
+        for p, (one, basis) in enumerate(zip(singles, own, strict=True)):
+            with_level = Basis(**{**vars(basis), "level": jnp.full(5, mean[p])})
+            found = shifted.mean[p] if site is plate else shifted.mean[:, p]
+            np.testing.assert_allclose(found, mean[p] + one.marginals(with_level, X).mean, atol=1e-10)
+
+
+def test_additive_components_are_coupled():
+    kernels = {"a": RBF(1.0, 0.5).on(0), "b": RBF(0.7, 0.9).on(1)}
+    basis = AdditiveBasis.build(kernels, {"a": Z, "b": Z[:3]})
+    half = RNG.normal(size=(8, 4))
+    belief = Conditional(jnp.asarray(RNG.normal(size=8)), jnp.asarray(half @ half.T))
+    gram = np.zeros((8, 8))
+    gram[:5, :5], gram[5:, 5:] = basis.parts[0].gram, basis.parts[1].gram
+    covariance = np.linalg.inv(np.linalg.inv(gram) + belief.precision)
+    mean = covariance @ belief.shift
+    cross = np.concatenate([part.kernel.matrix(part.inducing, X) for part in basis.parts])
+    pull = np.linalg.solve(gram, cross)
+    found = belief.marginals(basis, X)
+    np.testing.assert_allclose(found.mean, mean @ pull, atol=1e-9)
+    variance = 1.7 - np.sum(pull * ((gram - covariance) @ pull), axis=0)
+    np.testing.assert_allclose(found.variance, variance, atol=1e-9)
+    grads = [
+        jax.grad(
+            lambda l, flag=flag: Conditional(belief.shift, belief.precision, flag).kl(
+                AdditiveBasis.build({"a": RBF(1.0, l).on(0), "b": RBF(0.7, 0.9).on(1)}, {"a": Z, "b": Z[:3]})
+            )
+        )(0.5)
+        for flag in (False, True)
+    ]
+    np.testing.assert_allclose(*grads, rtol=1e-8)
+
+
+def test_a_belief_is_solved_for_once_in_a_step():
+    """The marginals and the divergence share one factor of the belief beside that of the kernel."""
+    guide = ngp.AutoGP(regression, {"f": ngp.guides.conditional()})
+    svi = SVI(regression, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.5), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, Y)
+    text = str(jax.make_jaxpr(lambda state: svi.update(state, X, Y))(state))
+    assert text.count("= cholesky") == 2
+
+
+def step_at(dtype, factor):
+    """From the fit at one lengthscale: the loss at another, its slope there, and what a step says of the rows."""
+    rows, at, y = (jnp.asarray(values, dtype) for values in (GRID[:, None], GRID[::4, None], np.sin(5 * GRID)))
+    likelihood = ngp.likelihoods.Gaussian(jnp.asarray(0.2, dtype))
+
+    def basis_of(lengthscale):
+        return Basis.build(Matern52(jnp.ones((), dtype), lengthscale), at, 1e-4)
+
+    def loss(shift, precision, lengthscale):
+        basis, belief = basis_of(lengthscale), Conditional(shift, precision, is_natural=True)
+        return belief.kl(basis) - jnp.sum(likelihood.expected_log_prob(y, *belief.marginals(basis, rows)))
+
+    slopes = jax.grad(loss, (0, 1))(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
+    fitted, new = (-slopes[0], -slopes[1]), jnp.asarray(0.5 * factor, dtype)
+    value, steps = jax.value_and_grad(loss, (0, 1, 2))(*fitted, new)
+    after = Conditional(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
+    return value, steps[2], *after.marginals(basis_of(new), rows)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
+def test_float32_stays_close_in_a_step(factor):
+    for one, other in zip(step_at(jnp.float32, factor), step_at(jnp.float64, factor), strict=True):
+        assert one.dtype == jnp.float32
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+def evidence_gap(seed):
+    """Evidence less bound for a random problem, hyper-parameters far from those of the pseudo-data among them."""
+    rng = np.random.default_rng(seed)
+    size, few, spread = rng.integers(2, 12), rng.integers(1, 8), 10 ** rng.uniform(-2, 2, 4)
+    rows, y = rng.normal(size=(size, 2)), rng.normal(size=size) * spread[0]
+    at = rng.normal(size=(few, 2)) if rng.random() < 0.7 else rows[rng.integers(0, size, few)]  # may repeat
+    half = rng.normal(size=(few, rng.integers(1, few + 1))) * 10 ** rng.uniform(-3, 3)
+    kernel = Matern52(spread[1], spread[2])
+    basis = Basis.build(kernel, jnp.asarray(at))
+    belief = Conditional(jnp.asarray(rng.normal(size=few) * 10 ** rng.uniform(-2, 2)), jnp.asarray(half @ half.T))
+    mean, variance = belief.marginals(basis, jnp.asarray(rows))
+    noise = 10 ** rng.uniform(-2, 1)
+    bound = jnp.sum(ngp.likelihoods.Gaussian(noise**0.5).expected_log_prob(jnp.asarray(y), mean, variance)) - belief.kl(
+        basis
+    )
+    covariance = np.asarray(kernel.matrix(jnp.asarray(rows))) + noise * np.eye(size)
+    evidence = dist.MultivariateNormal(jnp.zeros(size), jnp.asarray(covariance)).log_prob(jnp.asarray(y))
+    return float(evidence - bound) / (1 + abs(float(evidence)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_stay_below_the_evidence(seed):
+    assert evidence_gap(seed) > -1e-8
+
+
+def test_whitened_values_need_the_basis():
+    with pytest.raises(ValueError, match=r"got a Conditional without it. Draw functions or data"):
+        Conditional(SHIFT, PRECISION).whitened()
+    with pytest.raises(ValueError, match=r"precision must be symmetric.*Pass \(precision \+ precision.T\) / 2"):
+        Conditional(SHIFT, PRECISION.at[0, 1].add(1.0))
