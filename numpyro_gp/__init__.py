@@ -37,8 +37,17 @@ from numpyro_gp.criticism import Comparison, compare, conditional_density, diagn
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.additive import plot_effects
-from numpyro_gp.posterior import Posterior, Prediction
-from numpyro_gp.primitives import AdditiveGP, GaussianProcess, additive_gp, gp, gp_regression, latent_inputs, observe
+from numpyro_gp.posterior import Posterior, Prediction, PseudoData, pseudo_data
+from numpyro_gp.primitives import (
+    AdditiveGP,
+    GaussianProcess,
+    additive_gp,
+    gp,
+    gp_regression,
+    latent_inputs,
+    observe,
+    recall,
+)
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
@@ -59,6 +68,7 @@ __all__ = [
     "NonFiniteLoss",
     "Posterior",
     "Prediction",
+    "PseudoData",
     "additive_gp",
     "anova",
     "beliefs",
@@ -81,6 +91,8 @@ __all__ = [
     "optim",
     "plot_effects",
     "plots",
+    "pseudo_data",
+    "recall",
     "sobol",
     "starting",
     "stein",

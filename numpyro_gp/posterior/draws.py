@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
@@ -87,7 +88,7 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
         trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
-        seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        seen = _data_sites(trace)
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else key) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
@@ -95,7 +96,7 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
 
     def data(source: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
-        seen = {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+        seen = _data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
         return values, {name: _seen(site["fn"], site["value"]) for name, site in seen.items()}, are_whitened(trace)
 
@@ -108,6 +109,12 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
     given = {name: x for name, x in call.arguments.items() if is_data(x)}
     own = tuple(name for name, x in given.items() if any(is_same(x, value) for value in observed.values()))
     return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
+
+
+def _data_sites(trace: Trace) -> dict[str, Any]:
+    """Observed sites, but for the terms of `numpyro.factor` and `ngp.recall`, which are no data."""
+    observed = {n: site for n, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
+    return {name: site for name, site in observed.items() if not isinstance(unwrap(site["fn"]), dist.Unit)}
 
 
 def _seen(fn: Any, value: Array) -> Array:

@@ -158,7 +158,7 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
     # This one autoguide needs the arguments of the model at every call.
     knows_itself = isinstance(guide, AutoGuide) and not isinstance(guide, AutoSemiDAIS)
     if knows_itself:
-        wanted = _shapes(lambda: _run_autoguide(guide))
+        wanted = shapes_of_params(guide)
     elif call is None:
         return
     else:
@@ -173,6 +173,11 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
         required = f"the parameters of the guide: {sorted(wanted)}"
         cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
         fail("params", required, f"{got}; others are {others}" if others else got, cure)
+
+
+def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
+    """Shapes of the parameters of an autoguide about global sites, by name."""
+    return _shapes(lambda: _run_autoguide(guide))
 
 
 def _run_autoguide(guide: AutoGuide) -> None:

@@ -4,6 +4,7 @@ from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.gp import gp
 from numpyro_gp.primitives.observe import latent_inputs, observe
 from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.primitives.recall import recall
 from numpyro_gp.primitives.regression import gp_regression
 
-__all__ = ["AdditiveGP", "GaussianProcess", "additive_gp", "gp", "gp_regression", "latent_inputs", "observe"]
+__all__ = ["AdditiveGP", "GaussianProcess", "additive_gp", "gp", "gp_regression", "latent_inputs", "observe", "recall"]

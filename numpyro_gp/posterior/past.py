@@ -1,0 +1,162 @@
+"""What a fit says about its processes as normal pseudo-data: to keep, to add, and to recall in later models."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
+from numpyro_gp.beliefs.conditional import Conditional
+from numpyro_gp.beliefs.coupled import check_mean
+from numpyro_gp.beliefs.members import each_member
+from numpyro_gp.beliefs.pseudo_data import pseudo_data_of
+from numpyro_gp.checks import check_points, check_symmetric, fail, known
+from numpyro_gp.guides import AutoGP
+from numpyro_gp.guides.whitened_draws import OnBases
+from numpyro_gp.posterior.sources import shapes_of_params
+from numpyro_gp.posterior.storage import read_arrays, write_arrays
+from numpyro_gp.sites import role, unwrap
+
+
+@value_type()
+class PseudoData:
+    """What the data of a fit said about a process, at its inducing inputs: `ngp.recall` observes it in later models.
+
+    ``exp(shift . u - u^T precision u / 2)`` over the values ``u`` there, mean function included. Those of fits to
+    different data, with the same inducing inputs, add: ``past_1 + past_2``.
+
+    Parameters
+    ----------
+    inducing : Array (M, D), or dict of them by component
+    shift : Array (M,) or (P, M)
+    precision : Array (M, M) or (P, M, M)
+        Symmetric, positive semi-definite. Both have the axes of plates on their left.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> past = ngp.PseudoData(jnp.array([[0.0], [1.0]]), jnp.array([2.0, -1.0]), jnp.eye(2))
+    >>> [float(value) for value in (past + past).shift]
+    [4.0, -2.0]
+    """
+
+    inducing: Any
+    shift: ArrayField
+    precision: ArrayField
+
+    def __post_init__(self) -> None:
+        shift, points = check_mean("shift", self.shift), self.inducing
+        if isinstance(points, Mapping):
+            points = {name: check_points(f"inducing[{name!r}]", one, leading=True) for name, one in points.items()}
+        else:
+            points = check_points("inducing", points, leading=True)
+        store(self, inducing=points, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape))
+
+    def __add__(self, other: "PseudoData") -> "PseudoData":
+        """What both say: of fits to different data, with the same inducing inputs."""
+        if not isinstance(other, PseudoData):
+            return NotImplemented
+        own, theirs = jax.tree.flatten(self.inducing), jax.tree.flatten(other.inducing)
+        is_like = own[1] == theirs[1] and self.shift.shape == other.shift.shape
+        if not (is_like and all(map(_is_same, own[0], theirs[0]))):
+            cure = "Fit all parts with one set of inducing inputs, or recall both in a model, one after the other."
+            fail("the pseudo-data", "at the same inducing inputs", "others", cure)
+        return PseudoData(self.inducing, self.shift + other.shift, self.precision + other.precision)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write it to one file, which `load` reads."""
+        arrays = {"inducing": self.inducing, "shift": self.shift, "precision": self.precision}
+        write_arrays(path, "pseudo-data", {"past": arrays}, None)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "PseudoData":
+        """The pseudo-data of a file."""
+        kind, groups, _ = read_arrays(path)
+        if kind != "pseudo-data":
+            fail("path", "a file of pseudo-data", f"one of kind {kind!r}", "Read a posterior with Posterior.load.")
+        return cls(**groups["past"])
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    """Whether arrays are equal, as far as is known."""
+    first, second = known(one), known(other)
+    return one.shape == other.shape and (first is None or second is None or np.array_equal(first, second))
+
+
+def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object) -> dict[str, PseudoData]:
+    """What a fit learnt about each of its processes, without the data: see `ngp.recall`.
+
+    A `Conditional` belief holds it. From others it is found at the medians of the hyper-parameters, as the pseudo-data
+    that give the belief back; where it is wider than the prior they say nothing (mathematics.md section 14.2).
+
+    Parameters
+    ----------
+    guide : AutoGP
+    params : dict
+        ``result.params`` of the fit.
+    *args, **kwargs
+        Arguments of the model. They may be left out for `Conditional` beliefs at fixed inducing inputs.
+
+    Returns
+    -------
+    dict of PseudoData
+        By the names of the sites.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp, optax
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> guide = ngp.AutoGP(model, {"f": ngp.guides.conditional()})
+    >>> svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
+    >>> fit = ngp.fit(jax.random.key(0), svi, 1, X, X[:, 0], progress=False)
+    >>> ngp.pseudo_data(guide, fit.params)["f"].shift.shape
+    (5,)
+    """
+    if not isinstance(guide, AutoGP):
+        fail("guide", "an ngp.AutoGP", f"a {type(guide).__name__}", "Fit the model with AutoGP.", TypeError)
+    beliefs = guide.beliefs(params)
+    if args or kwargs or not (found := _as_set_up(guide, params, beliefs)):
+        # In their places stand beliefs that read the mean function too.
+        readers = {n: Conditional(jnp.zeros(b.shape), jnp.zeros((*b.shape, b.shape[-1]))) for n, b in beliefs.items()}
+        at = OnBases(guide.model, readers, params, args, kwargs)
+        medians = guide.median(params, *args, **kwargs)
+        found = {name: basis for name, (_, basis) in at.bases(medians).items()}
+    return {name: PseudoData(_points(basis), *_said(beliefs[name], basis)) for name, basis in found.items()}
+
+
+def _as_set_up(guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, AbstractBelief]) -> dict[str, Any]:
+    """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves."""
+    sites = {name: site for name, site in guide.prototype_trace.items() if role(site) == "gp"}
+    bases = {name: unwrap(site["fn"]).basis_of(beliefs[name]) for name, site in sites.items()}
+    is_held = set(params) <= set(shapes_of_params(guide)) and all(
+        isinstance(belief, Conditional) for belief in beliefs.values()
+    )
+    return bases if is_held and not any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(bases)) else {}
+
+
+def _said(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
+    """Shift and precision of a belief, or of each member."""
+    if isinstance(belief, Conditional):
+        return belief.shift, belief.precision
+    if isinstance(basis, BatchBasis):
+        return each_member(_said, belief, basis)
+    mean, factor = belief.whitened(basis)
+    return pseudo_data_of(mean, factor, basis.frame().factor, basis.level)
+
+
+def _points(basis: Any) -> Any:
+    """Inducing inputs, by component of an additive process."""
+    if isinstance(basis, BatchBasis):
+        return _points(basis.members)
+    return dict(zip(basis.names, basis.inducing, strict=True)) if isinstance(basis, AdditiveBasis) else basis.inducing

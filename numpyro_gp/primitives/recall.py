@@ -1,0 +1,108 @@
+"""``recall``: an earlier fit observed again, at the price of its inducing inputs (mathematics.md section 14.4)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.linalg import block_diag
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.base import AbstractBelief, Joint
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.checks import check_points, fail
+from numpyro_gp.linalg import einsum, matmul
+from numpyro_gp.primitives.additive_gp import AdditiveGP
+from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.process import GaussianProcess
+
+
+class Recalled(dist.Unit):
+    """``E_q log t(u)`` of pseudo-data: a term of the joint density that belongs to no datum."""
+
+
+def recall(name: str, f: GaussianProcess, past: Any) -> None:
+    """Go on learning: observe again what an earlier fit learnt, without its data.
+
+    Adds ``E[shift . u - u^T precision u / 2]`` over the values ``u`` of ``f`` at the inducing inputs of ``past``, under
+    the belief or the point at the site of ``f``. It stands for the data of that fit at the price of M rows, for any
+    likelihood; kernel, hyper-parameters and inducing inputs of this model may be others (streaming sparse processes of
+    Bui et al. 2017). It is as good as the earlier inducing inputs were, and knows the data where they lie alone.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site.
+    f : GaussianProcess
+        What `gp` or `additive_gp` returned. In plates call it inside the same plates.
+    past : PseudoData
+        From `ngp.pseudo_data`, of a process with the same outputs and members.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> past = ngp.PseudoData(jnp.array([[0.0], [1.0]]), jnp.array([2.0, -1.0]), 4.0 * jnp.eye(2))
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.linspace(0.0, 2.0, 5)[:, None])
+    ...     ngp.recall("yesterday", f, past)
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    """
+    if not all(hasattr(past, field) for field in ("inducing", "shift", "precision")):
+        cure = 'Pass ngp.pseudo_data(guide, params)["f"].'
+        fail("past", "the pseudo-data of a fit", f"a {type(past).__name__}", cure, TypeError)
+    if not isinstance(f, GaussianProcess):
+        fail("f", "a process, as gp() returns it", f"a {type(f).__name__}", "Pass f itself, not f(X).", TypeError)
+    mean, covariance = _of_components(f, past) if isinstance(f, AdditiveGP) else _of_process(f, past)
+    if mean.shape[-past.shift.ndim :] != past.shift.shape:
+        required = f"about values of shape {mean.shape}: those of {f.name!r}, inducing inputs last"
+        fail("past", required, f"a shift of shape {past.shift.shape}", "Recall it in a process of the same kind.")
+    said = einsum("...i,...i->...", past.shift, mean)
+    said = said - 0.5 * einsum("...i,...ij,...j->...", mean, past.precision, mean)
+    said = said - 0.5 * einsum("...ij,...ij->...", past.precision, covariance)
+    said = said if f.outputs is None else jnp.sum(said, axis=-1)
+    batch = f.plates.batch
+    term = Recalled(said.reshape(batch))
+    numpyro.sample(check_name("name", name), term, obs=jnp.empty((*batch, 0), said.dtype))
+
+
+def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
+    """Mean, mean function included, and covariance of the values at the earlier inducing inputs."""
+    inputs = check_points("past.inducing", past.inducing, f.columns, leading=True)
+    is_apart = f.outputs is not None and inputs.ndim > 2
+    if is_apart and (f.plates.names or inputs.ndim > 3):
+        cure = "Share the inducing inputs between the outputs."
+        fail("past.inducing", "shared by the outputs of a process in plates", f"shape {inputs.shape}", cure)
+
+    def joint(process: Any, basis: AbstractBasis, rows: Array) -> Joint:
+        found: Joint = jax.vmap(lambda points: process.joint(basis, points))(rows)
+        return found
+
+    mean, covariance = f.each(joint, inputs)
+    level = f._mean_at(inputs, mean.shape[: mean.ndim - 1 - (f.outputs is not None)] + mean.shape[-1:])
+    mean = mean + (level if f.outputs is None else jnp.swapaxes(level, -1, -2))
+    if not is_apart:
+        return mean, covariance
+    own = jnp.arange(inputs.shape[0])  # output p at the inputs of output p
+    return mean[own, own], covariance[own, own]
+
+
+def _of_components(f: AdditiveGP, past: Any) -> tuple[Array, Array]:
+    """Mean and covariance of the values of all components, each at earlier inducing inputs of its own."""
+    if not isinstance(past.inducing, dict) or set(past.inducing) != set(f.names):
+        got = sorted(past.inducing) if isinstance(past.inducing, dict) else f"shape {jnp.shape(past.inducing)}"
+        cure = "Recall it in a process of the same components."
+        fail("past.inducing", f"one array for each of the components {list(f.names)}", got, cure)
+    if f.plates.names:
+        fail("f", "outside of plates", f"an additive process in {f.plates}", "Recall single additive processes.")
+    points = [check_points(f"past.inducing[{name!r}]", past.inducing[name], f.columns) for name in f.names]
+    parts = f.basis.parts
+    features = block_diag(*(part.features(X) for part, X in zip(parts, points, strict=True)))
+    prior = block_diag(*(part.matrix(X) for part, X in zip(parts, points, strict=True)))
+    rest = prior - matmul(features.T, features)
+    if not isinstance(f.process, AbstractBelief):
+        return matmul(f.process.v, features), rest
+    mean, factor = f.process.whitened(f.basis)
+    spread = matmul(factor.T, features)
+    return matmul(mean, features), rest + matmul(spread.T, spread)
