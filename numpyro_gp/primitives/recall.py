@@ -39,6 +39,10 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     past : PseudoData
         From `ngp.pseudo_data`, of a process with the same outputs and members.
 
+    Returns
+    -------
+    None
+
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
