@@ -131,7 +131,6 @@ def held(name, belief):
     return ngp.Posterior.from_svi(fn, guide, {}), y
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["coupled", *(pytest.param(n, marks=pytest.mark.long) for n in FORMS if n != "coupled")]
 )

@@ -33,7 +33,6 @@ def scoped(X, y=None, z=None):
         assert f.name == f"{prefix}/y"
 
 
-@pytest.mark.long
 def test_processes_are_found_by_the_names_of_their_sites():
     """Both were recorded as "y", and predictions were those of the last. Unscoped models say what is right."""
 
