@@ -18,18 +18,20 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
 from numpyro_gp.beliefs.mean_basis import (
-    Probe,
     check_coefficients,
     check_columns,
+    gamma_scale,
     mean_norm,
     projected,
     residual_norm,
+    residual_variance,
     single,
 )
 from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.probe import Probe, largest_eigenvalue, prior_curvature, residual_features, watched, whiten
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle, fail
-from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, product
+from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul
 
 
 class InverseCovariance(NamedTuple):
@@ -158,6 +160,10 @@ class WithMeanBasis(AbstractBelief):
         rows = check_columns(self.columns, points.shape[0])
         store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
 
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002
+        """``a``, at the kernel of the moment."""
+        return self.a
+
     @abc.abstractmethod
     def remaining(self, site: Basis) -> Float[Array, "*batch M"]:
         """The whitened mean that is left to the inducing values besides ``K_X,gamma a``."""
@@ -166,13 +172,14 @@ class WithMeanBasis(AbstractBelief):
         """``K_X,gamma a + A^T remaining`` and the variance of `Coupled`."""
         site = single(self, basis)
         mean, variance = whitened_marginals(site, X, self.remaining(site), self.scale_tril)
-        return Marginals(matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
+        return Marginals(matmul(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
         features = site.features(X)
-        mean = matmul(self.a, site.kernel.matrix(self.Z_gamma, X)) + matmul(self.remaining(site), features)
+        own = matmul(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X))
+        mean = own + matmul(self.remaining(site), features)
         return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
 
 
@@ -255,43 +262,69 @@ class Orthogonal(WithMeanBasis):
         return Whitened(self.mean, self.scale_tril)
 
     def remaining(self, site: Basis) -> Float[Array, "*batch M"]:
-        return self.mean - projected(site, self.Z_gamma, self.a)
+        return self.mean - projected(site, self.Z_gamma, self.coefficients(site))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         found = super().marginals(basis, X)
-        if self.probe is None or not self.probe.of_data:
-            return found
-        residual = self._residual(single(self, basis), X)
-        change = einsum("gn,...gn->...n", residual, matmul(self.probe.covariance, residual))
-        return Marginals(found.mean, found.variance + change)
+        return Marginals(found.mean, self._probed(single(self, basis), X, found.variance, 1))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         found = super().joint(basis, X)
-        if self.probe is None or not self.probe.of_data:
-            return found
-        residual = self._residual(single(self, basis), X)
-        return Joint(found.mean, found.covariance + matmul(matmul(residual.T, self.probe.covariance), residual))
+        return Joint(found.mean, self._probed(single(self, basis), X, found.covariance, 2))
 
-    def _residual(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "G N"]:
-        """``F = K_gamma,X - R^T A``, as a constant."""
-        explained = matmul(site.features(self.Z_gamma).T, site.features(X))
-        return lax.stop_gradient(site.kernel.matrix(self.Z_gamma, X) - explained)
+    def _probed(self, site: Basis, X: Float[Array, "N D"], spread: Array, axes: int) -> Array:
+        """Variances or covariances as they are, in sight of the probe."""
+        probe = self.probe
+        if probe is None or (not probe.of_data and probe.top is None):
+            return spread
+        residual = residual_features(site, self.Z_gamma, X)
+        if probe.of_data:
+            half = matmul(probe.covariance, residual)
+            return spread + (einsum("gn,...gn->...n", residual, half) if axes == 1 else matmul(residual.T, half))
+        white = whiten(site, self.Z_gamma, residual, probe.eps, self._is_diagonal(probe))
+        return watched(probe.top, spread, white, axes)
+
+    def _is_diagonal(self, probe: Probe) -> bool:
+        return probe.covariance.ndim == self.a.ndim
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
         site = single(self, basis)
-        t = projected(site, self.Z_gamma, self.a)
-        residual = residual_norm(site, self.Z_gamma, self.a, t, self.columns)
+        a = self.coefficients(site)
+        residual = residual_norm(site, self.Z_gamma, a, projected(site, self.Z_gamma, a), self.columns)
         value = 0.5 * (residual + jnp.sum(self.mean**2)) + covariance_kl(self.scale_tril)
         return value if self.probe is None else value + self._probe_kl(site, self.probe)
 
     def _probe_kl(self, site: Basis, probe: Probe) -> Float[Array, ""]:
-        """``weight + tr(Omega H) / 2``: zero, with gradients that are not."""
-        kernel, omega = site.kernel, probe.covariance
-        beta = product(site.inverse, kernel.matrix(site.inducing, self.Z_gamma))
-        if omega.ndim == self.a.ndim:
-            residual = kernel.diagonal(self.Z_gamma) - jnp.sum(beta**2, axis=0)
-        else:
-            residual = kernel.matrix(self.Z_gamma) - matmul(beta.T, beta)
-        lead = (None,) * (omega.ndim - residual.ndim)
-        return probe.weight + 0.5 * jnp.sum(omega * lax.stop_gradient(residual)[lead])
+        """``weight + tr(Omega H) / 2``, and ``top`` times an eigenvalue: zero, with gradients that are not."""
+        diagonal = self._is_diagonal(probe)
+        prior = (residual_variance if diagonal else prior_curvature)(site, self.Z_gamma)
+        lead = (None,) * (probe.covariance.ndim - prior.ndim)
+        value = probe.weight + 0.5 * jnp.sum(probe.covariance * lax.stop_gradient(prior)[lead])
+        if probe.top is None:
+            return value
+        return value + jnp.sum(probe.top) * (self._prior_top(site, probe) if diagonal else 1.0)
+
+    def _prior_top(self, site: Basis, probe: Probe) -> Float[Array, ""]:
+        """The largest eigenvalue of ``(diag(H) + eps)^-1 H``; rows drawn stand for all, on the safe side."""
+        points = self.Z_gamma if self.columns is None else self.Z_gamma[self.columns]
+        half = whiten(site, points, prior_curvature(site, points), probe.eps, True)
+        white = whiten(site, points, half.T, probe.eps, True)
+        top = largest_eigenvalue(lambda x: matmul(white, x), points.shape[0], white.dtype)
+        return top * (self.Z_gamma.shape[0] / points.shape[0])
+
+
+@value_type(static=("eps",))
+class Preconditioned(Orthogonal):
+    """`Orthogonal` with coefficients ``a + b / (diag(H) + eps)``, whose divisor is that of the kernel of the moment.
+
+    It is a constant to derivatives: ``b`` is where an optimiser that takes steps of one size, such as Adam, takes them.
+    """
+
+    b: Array | None = None
+    eps: float = 0.0
+
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:
+        b = jnp.asarray(self.b)
+        width: Array = lax.stop_gradient(gamma_scale(site, jnp.asarray(self.Z_gamma), self.eps))
+        return jnp.asarray(self.a) + width[(None,) * (b.ndim - 1)] * b

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
@@ -55,25 +55,14 @@ def residual_norm(
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 
-@value_type(static=("of_data",))
-class Probe:
-    """Zeros that let a guide see curvature: the gradient of the loss in them is the curvature in ``a``.
+def residual_variance(basis: Basis, points: Float[Array, "G D"]) -> Float[Array, " G"]:
+    """``diag(H)_i = k_ii - |R_i|^2``, at least zero."""
+    return jnp.maximum(basis.diagonal(points) - jnp.sum(basis.features(points) ** 2, axis=0), 0)
 
-    ``covariance`` stands where a covariance ``Omega`` of ``a`` would: ``tr(Omega H) / 2`` in the KL, and with
-    ``of_data`` also ``F^T Omega F`` in the variances, so that the gradient of the loss at ``Omega = 0`` is
-    ``H / 2`` or ``(H + F Lambda F^T) / 2``. ``weight`` is added to the KL: its gradient is the factor by which
-    the loss was scaled. No value ever changes.
 
-    Attributes
-    ----------
-    covariance : Array (..., M_gamma), (..., M_gamma, M_gamma)
-        The diagonal of ``Omega``, or all of it.
-    of_data : bool
-    """
-
-    weight: Float[Array, ""]
-    covariance: Array
-    of_data: bool = False
+def gamma_scale(basis: Basis, points: Float[Array, "G D"], eps: float) -> Float[Array, " G"]:
+    """``1 / (diag(H) + eps)`` (mathematics.md section 4.5)."""
+    return 1 / (residual_variance(basis, points) + eps)
 
 
 def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Array, "G D"]) -> Float[Array, "*batch G"]:

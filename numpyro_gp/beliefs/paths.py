@@ -140,7 +140,10 @@ def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], n
 def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     v = _drawn(process.remaining(site), process.scale_tril, normal)
-    return (*_conditioned(site, v, priors, normal), Correction(site.kernel, process.Z_gamma, process.a))
+    return (
+        *_conditioned(site, v, priors, normal),
+        Correction(site.kernel, process.Z_gamma, process.coefficients(site)),
+    )
 
 
 @corrections.register

@@ -2,33 +2,31 @@
 
 The Fisher matrix of the coefficients ``a`` is ``H``, which holds no data: a natural-gradient step of
 fixed size converges only below a limit that shrinks like ``1/N`` (mathematics.md section 4.5). So the
-default gives preconditioned coordinates to the ordinary optimiser, and natural steps are a choice.
+default divides by the curvature of the data too, or gives preconditioned coordinates to the ordinary optimiser.
 """
 
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro
-from jax import lax
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
-from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
-from numpyro_gp.beliefs.mean_basis import Probe
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, Preconditioned
+from numpyro_gp.beliefs.probe import Probe
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.guides.coefficient_steps import DIAGONAL_EPS, natural_coefficients, newton_coefficients
 from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
-from numpyro_gp.linalg import add_to_diagonal, einsum, factorise, inverse_lower, jittered, matmul
+from numpyro_gp.linalg import einsum, inverse_lower, matmul
 from numpyro_gp.sites import InducingPrior
 
 ROUTES = ("adaptive", "diagonal", "exact", "newton")
-# Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.
-DIAGONAL_EPS = 1e-2
-
-Observed = tuple[Array, Array, Array]
+# Up to so many mean points a step by the curvature of the data, cubic in their number, costs less than it saves.
+NEWTON_MOST = 1000
 
 
 class MeanPoints(NamedTuple):
@@ -168,7 +166,7 @@ def orthogonal(
     columns: int | None = None,
     *,
     natural: bool = False,
-    gamma: str = "adaptive",
+    gamma: str | None = None,
     gamma_step: float = 1.0,
     eps: float | None = None,
     train_inputs: bool = False,
@@ -186,17 +184,19 @@ def orthogonal(
         term of the KL: unbiased, ``O(columns M_gamma)`` instead of ``O(M_gamma^2)``. None is exact.
     natural : bool
         Natural parameters for ``(m, C)``, for `ngp.optim.natural_gradient`.
-    gamma : str
-        What becomes of the coefficients ``a``:
+    gamma : str, optional
+        What becomes of the coefficients ``a``. None is ``"newton"`` with ``natural=True``, up to 1000 points and
+        without ``columns``, else ``"adaptive"``: the faster by time to a bound.
 
+        - ``"newton"``: natural parameters ``(Q a, Q)``, where ``Q`` is a running mean of ``H + F Lambda F^T``, the
+          curvature of the batches, over about one over the natural step of them. Safe up to a step of 1 for log-concave
+          likelihoods, in minibatches too; ``O(M_gamma^3 + N M_gamma^2)`` in each step.
         - ``"adaptive"``: parameter ``b`` with ``a = b / (diag(H) + eps)`` for the ordinary optimiser, such as Adam.
-          ``diag(H)`` is that of the kernel with which the guide is initialised and is kept among the
-          parameters (``gamma_scale``, never changed): only the speed of training depends on it.
+          ``diag(H)`` is that of the kernel of the moment; ``O(M_gamma M^2)`` in each step.
         - ``"diagonal"``, ``"exact"``: natural steps ``a + rho Q^-1 grad`` with ``Q = diag(H) + eps`` or ``Q = H``
-          (eq. 16a and 17), ``O(M_gamma M^2)`` and ``O(M_gamma^3)`` in each step. They diverge unless
-          ``rho < 2 / max eig(Q^-1 (H + F Lambda F^T))``, a limit of order ``1/N``.
-        - ``"newton"``: ``Q = H + F Lambda F^T``, the curvature of the batch: damped Newton, safe up to ``rho = 1``
-          for log-concave likelihoods and full data; ``O(M_gamma^3 + N M_gamma^2)``, for moderate ``M_gamma``.
+          (eq. 16a and 17), ``O(M_gamma M (M + N))`` and ``O(M_gamma^3)`` in each step, for comparison. They would
+          diverge where ``rho > 2 / max eig(Q^-1 (H + F Lambda F^T))``, which is of order ``1/N``: where this
+          eigenvalue is above 1 the step is divided by it (some power iterations in each step).
     gamma_step : float
         Of the three natural routes: ``rho`` is ``gamma_step`` times the step of `natural_gradient`.
     eps : float, optional
@@ -230,13 +230,16 @@ def orthogonal(
     >>> bool(result.losses[-1] < result.losses[0])
     True
     """
-    check_choice("gamma", gamma, ROUTES)
+    if gamma is not None:
+        check_choice("gamma", gamma, ROUTES)
     check_positive("gamma_step", gamma_step)
     if eps is not None:
         check_nonnegative("eps", eps)
     start_scale(scale)
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     beta = coupled(natural=natural, scale=scale)
+    if gamma is None:
+        gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
     if start is not None:
         if start.a.shape[-1] != (count := len(mean.points)):
             cure = "Pass the rows of its Z_gamma."
@@ -249,56 +252,33 @@ def _orthogonal(
     name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, gamma: str, step: float, eps: float | None
 ) -> Orthogonal:
     inputs, own, drawn, start = at.inputs(name, prior), beta(name, prior), at.drawn(name), at.start(prior)
-    if gamma == "adaptive":  # a = b / (diag(H) + eps), the divisor computed once and kept with the parameters
-        points, added = jnp.asarray(at.points, prior.dtype), DIAGONAL_EPS if eps is None else eps
-        width = numpyro.param(f"{name}/gamma_scale", lambda _: gamma_scale(cast("Basis", prior.basis), points, added))
-        width = lax.stop_gradient(width)[(None,) * (len(prior.shape()) - 1)]
-        a = width * member_param(f"{name}/gamma", prior, start / width)
-        return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn)
+    if gamma == "adaptive":
+        b = member_param(f"{name}/gamma", prior, jnp.zeros_like(start))
+        added = DIAGONAL_EPS if eps is None else eps
+        return Preconditioned(inputs, start, own.mean, own.scale_tril, drawn, None, b, added)
     # ``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner.
-    stored = natural_param(name, "gamma", start, prior.event_dim)
-    a, weight, covariance = natural_coefficients(stored, gamma, step, eps, stored.ndim - prior.own_dim)
-    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, gamma == "newton"))
+    axes, members = prior.event_dim, start.ndim - prior.own_dim
+    if gamma == "newton":
+        shift, precision = _newton_params(name, prior, start, jnp.asarray(at.points, prior.dtype))
+        a, weight, covariance = newton_coefficients(shift, precision, step, eps, members)
+        return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, of_data=True))
+    eps = DIAGONAL_EPS if gamma == "diagonal" and eps is None else eps
+    stored = natural_param(name, "gamma", start, axes)
+    a, weight, covariance, top = natural_coefficients(stored, gamma, step, eps, members)
+    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, False, top, eps))
 
 
-def gamma_scale(basis: Basis, points: Array, eps: float) -> Array:
-    """``1 / (diag(H) + eps)``, ``(M_gamma,)``, with ``diag(H)_i = k_ii - |R_i|^2`` (mathematics.md section 4.5)."""
-    cross = basis.features(points)
-    return 1 / (jnp.maximum(basis.diagonal(points) - jnp.sum(cross**2, axis=0), 0) + eps)
+def _newton_params(name: str, prior: InducingPrior, start: Array, points: Array) -> tuple[Array, Array]:
+    """``(Q a, Q)``, with the prior variance times I for the first ``Q``: below the curvature, as the prior is."""
 
+    def first(_: Array) -> Array:
+        return jnp.broadcast_to(jnp.mean(prior.basis.diagonal(points)), start.shape)
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
-def natural_coefficients(a: Array, kind: str, step: float, eps: float | None, members: int = 0) -> Observed:  # noqa: ARG001
-    """The coefficients ``a`` and the zeros of a `Probe`, with ``step Q^-1 grad`` for the derivative of the loss.
+    def matrix(key: Array) -> Array:
+        return first(key)[..., None] * identity_factor(start.shape, 1.0, prior.dtype)
 
-    See mathematics.md section 4.5.
-
-    The gradients in the probe are half the curvature and the factor ``c`` by which the loss was scaled (by
-    NumPyro's particles, for example), so the backward rule has ``Q`` for the current kernel and keeps
-    ``c`` out of it: a loss twice as large takes a step twice as long, as for every other natural parameter.
-    The first ``members`` axes of ``a`` are those over which the methods of the belief are mapped: each has its own.
-    """
-    size = () if kind == "diagonal" else a.shape[-1:]
-    return a, jnp.zeros(a.shape[:members], a.dtype), jnp.zeros(a.shape + size, a.dtype)
-
-
-def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None, members: int) -> tuple[Observed, None]:
-    return natural_coefficients(a, kind, step, eps, members), None
-
-
-def _coefficients_backward(
-    kind: str, step: float, eps: float | None, _members: int, _: None, cotangents: Observed
-) -> tuple[Array]:
-    slope, weight, half = cotangents
-    curvature = 2 * half / weight.reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
-    if kind == "diagonal":
-        return (step * slope / (curvature + (DIAGONAL_EPS if eps is None else eps)),)
-    added = None if eps is None else jnp.full(slope.shape, eps, slope.dtype)
-    inverse = factorise(jittered(curvature, None)[0] if added is None else add_to_diagonal(curvature, added))[1]
-    return (step * einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, slope)),)
-
-
-natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
+    shift = natural_param(name, "gamma_shift", lambda key: first(key) * start, prior.event_dim)
+    return shift, natural_param(name, "gamma_precision", matrix, prior.event_dim + 1)
 
 
 def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: bool) -> Coupled:

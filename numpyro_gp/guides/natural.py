@@ -6,6 +6,7 @@ natural parameters is the ordinary gradient in the expectation parameters ``(m, 
 optimiser that takes plain gradient steps therefore takes natural-gradient steps (mathematics.md section 3.2).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, outer_squar
 NATURAL_MARK = "/ngp:natural_"
 
 
-def natural_param(name: str, kind: str, start: ArrayLike, event_dim: int) -> Array:
+def natural_param(name: str, kind: str, start: ArrayLike | Callable[[Array], Array], event_dim: int) -> Array:
     """Declare a natural parameter ("shift", "precision", ...) of a site or component.
 
     Its last ``event_dim`` axes are those of one member of plates; NumPyro hands out the members of a minibatch.

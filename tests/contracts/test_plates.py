@@ -78,10 +78,10 @@ def fitted(model, kind, *args):
 
 
 def moved(name, value):
-    """Parameters away from where they start; a precision stays symmetric, and a divisor as it was."""
+    """Parameters away from where they start; a precision stays symmetric."""
     step = 0.2 * np.random.default_rng(value.size).normal(size=value.shape)
     step = step @ np.swapaxes(step, -1, -2) if name.endswith("precision") else step
-    return value if name.endswith("scale") and "gamma" in name else value + jnp.asarray(step)
+    return value + jnp.asarray(step)
 
 
 def loss_of(svi, model, guide, objective=None):
@@ -90,7 +90,7 @@ def loss_of(svi, model, guide, objective=None):
     return lambda params, *args: objective.loss(KEY, svi.constrain_fn(params), model, guide, *args)
 
 
-SHARED_PARAMETERS = ("Z_gamma", "Z_alpha", "inducing_mean", "gamma_scale")
+SHARED_PARAMETERS = ("Z_gamma", "Z_alpha", "inducing_mean")
 
 
 def of_member(params, g):

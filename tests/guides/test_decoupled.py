@@ -14,9 +14,8 @@ from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.decoupled import Hybrid, Orthogonal
-from numpyro_gp.beliefs.mean_basis import Probe
 from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
-from numpyro_gp.guides.decoupled import decoupled, gamma_scale, hybrid, natural_coefficients, orthogonal
+from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.sites import InducingPrior
@@ -58,15 +57,15 @@ def test_decoupled_starts_near_the_prior_with_a_slope(outputs):
 
 
 def test_parameters_are_named_after_the_site():
-    wanted = {
-        "f/mean", "f/scale_tril", "f/gamma", "f/gamma_scale"
-    }  # fmt: skip
+    wanted = {"f/mean", "f/scale_tril", "f/gamma"}
     assert set(seeded(orthogonal(GAMMA), prior())[1]) == wanted
     assert set(seeded(orthogonal(GAMMA, train_inputs=True), prior())[1]) == wanted | {"f/Z_gamma"}
     naturals = {"f/ngp:natural_shift", "f/ngp:natural_precision"}
-    assert set(seeded(orthogonal(GAMMA, natural=True, gamma="newton"), prior())[1]) == naturals | {
-        "f/ngp:natural_gamma"
-    }
+    newton = {"f/ngp:natural_gamma_shift", "f/ngp:natural_gamma_precision"}
+    assert set(seeded(orthogonal(GAMMA, natural=True), prior())[1]) == naturals | newton
+    assert set(seeded(orthogonal(GAMMA, 2, natural=True), prior())[1]) == naturals | {"f/gamma"}
+    exact = seeded(orthogonal(GAMMA, natural=True, gamma="exact"), prior())[1]
+    assert set(exact) == naturals | {"f/ngp:natural_gamma"}
     assert set(seeded(hybrid(GAMMA, natural=True), prior())[1]) == naturals | {"f/a"}
     assert set(seeded(decoupled(GAMMA, train_inputs=True), prior())[1]) == {"f/a", "f/B_tril", "f/Z_alpha"}
 
@@ -88,22 +87,36 @@ def test_columns_are_drawn_anew_without_replacement(recipe):
     assert seeded(recipe(GAMMA), prior())[0].columns is None
 
 
-def test_preconditioned_coordinates():
-    """``a = b / (k_ii - |R_i|^2 + eps)``, typed out; eps keeps a point on an inducing point finite."""
-    site = prior()
-    points = jnp.array([[0.3], [1.0]])
-    cross = np.asarray(site.basis.kernel.matrix(points, site.basis.inducing))
-    gram = np.asarray(site.basis.kernel.matrix(site.basis.inducing)) + float(site.basis.jitter) * np.eye(3)
-    wanted = 1 / (1 - np.sum(cross * np.linalg.solve(gram, cross.T).T, axis=1) + 0.05)
-    np.testing.assert_allclose(gamma_scale(site.basis, points, 0.05), wanted, rtol=1e-9)
-    with handlers.substitute(data={"f/gamma": jnp.array([2.0, -1.0])}):
-        belief, params = seeded(orthogonal(points, eps=0.05), site)
-    np.testing.assert_allclose(belief.a, wanted * np.array([2.0, -1.0]), rtol=1e-9)
-    np.testing.assert_allclose(params["f/gamma_scale"], wanted, rtol=1e-9)
+def divisor(kernel, site, points):
+    """``k_ii - |R_i|^2 + 0.05``, typed out."""
+    cross, gram = (np.asarray(kernel.matrix(at, site.basis.inducing)) for at in (points, site.basis.inducing))
+    gram = gram + float(Basis.build(kernel, site.basis.inducing).jitter) * np.eye(3)
+    return np.asarray(kernel.diagonal(points)) - np.sum(cross * np.linalg.solve(gram, cross.T).T, axis=1) + 0.05
+
+
+def test_coefficients_are_divided_at_the_kernel_of_the_moment():
+    """Not at that of the prior draw with which the guide was traced; and the divisor is a constant to derivatives."""
+    site, points, b = prior(), jnp.array([[0.3], [1.0]]), jnp.array([2.0, -1.0])
+    with handlers.substitute(data={"f/gamma": b}):
+        belief, _ = seeded(orthogonal(points, eps=0.05), site)
+    kernel = ngp.kernels.RBF(3.0, 0.4)
+    now = Basis.build(kernel, site.basis.inducing)
+    wanted = np.asarray(b) / divisor(kernel, site, points)
+    assert np.abs(wanted - np.asarray(b) / divisor(site.basis.kernel, site, points)).max() > 0.5
+    np.testing.assert_allclose(belief.coefficients(now), wanted, rtol=1e-9)
+    fixed, X = Orthogonal(points, jnp.asarray(wanted), belief.mean, belief.scale_tril), jnp.array([[0.6], [1.7]])
+
+    @jax.jit
+    @jax.grad
+    def slope(variance, belief):
+        basis = Basis.build(ngp.kernels.RBF(variance, 0.4), site.basis.inducing)
+        return belief.kl(basis) + jnp.sum(belief.marginals(basis, X).mean) + jnp.sum(belief.joint(basis, X).mean)
+
+    np.testing.assert_allclose(slope(3.0, belief), slope(3.0, fixed), rtol=1e-9)
 
 
 @pytest.mark.parametrize("natural", [False, True])
-@pytest.mark.parametrize("gamma", ["adaptive", "diagonal"])
+@pytest.mark.parametrize("gamma", [None, "adaptive", "diagonal"])
 def test_start_at_a_given_belief(natural, gamma, rng):
     for lead in ((), (2,)):
         factor = jnp.asarray(np.tril(rng.normal(size=(*lead, 3, 3)), -1)) + jnp.broadcast_to(jnp.eye(3), (*lead, 3, 3))
@@ -111,58 +124,9 @@ def test_start_at_a_given_belief(natural, gamma, rng):
             GAMMA, jnp.asarray(rng.normal(size=(*lead, 6))), jnp.asarray(rng.normal(size=(*lead, 3))), factor
         )
         belief, _ = seeded(orthogonal(GAMMA, natural=natural, gamma=gamma, start=start), prior(*lead))
-        for name in ("a", "mean", "scale_tril"):
+        for name in ("mean", "scale_tril"):
             np.testing.assert_allclose(getattr(belief, name), getattr(start, name), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("case", cases("orthogonal"))
-@pytest.mark.parametrize("kind", ["exact", "diagonal"])
-@pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_a_plain_step_is_the_oracle_natural_step(case, kind, scale):
-    """All blocks at once; a loss scaled by c takes the step of c rho in every block (particles of NumPyro do that)."""
-    basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
-    likelihood = Gaussian(np.sqrt(case["noise"]))
-    precision = np.linalg.inv(case["S_chol"] @ case["S_chol"].T)
-    start = tuple(map(jnp.asarray, (case["a_gamma"], precision @ case["m"], precision)))
-
-    def loss(stored, shift, precision):
-        a, weight, zeros = natural_coefficients(stored, kind, 1.0, case["eps"] if kind == "diagonal" else 0.0)
-        belief = Orthogonal(
-            jnp.asarray(case["Z_gamma"]), a, *natural_to_mean(shift, precision), None, Probe(weight, zeros)
-        )
-        return scale * (belief.kl(basis) - likelihood.expected_log_prob(y, *belief.marginals(basis, X)).sum())
-
-    slopes = jax.jit(jax.grad(loss, (0, 1, 2)))(*start)
-    a, *naturals = (value - case["rho"] / scale * slope for value, slope in zip(start, slopes, strict=True))
-    mean, factor = natural_to_mean(*naturals)
-    np.testing.assert_allclose(a, case[f"step_{kind}/a_gamma"], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(mean, case[f"step_{kind}/m"], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(factor @ factor.T, case[f"step_{kind}/S"], atol=1e-8)
-
-
-@pytest.mark.long
-def test_newton_lands_on_the_optimal_coefficients_in_one_step():
-    """For Gaussian data and given (m, S), from anywhere and for two outputs with different noise."""
-    case = cases("orthogonal")[0]
-    basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
-    noise = jnp.array([0.1, 0.4])
-    pair = [jnp.stack([jnp.asarray(case[key])] * 2) for key in ("a_gamma", "m", "S_chol")]
-
-    def loss(stored, kind="newton"):
-        a, weight, zeros = natural_coefficients(stored, kind, 1.0, 0.0)
-        belief = Orthogonal(jnp.asarray(case["Z_gamma"]), a, *pair[1:], None, Probe(weight, zeros, kind == "newton"))
-        mean, variance = belief.marginals(basis, X)
-        expected = Gaussian(jnp.sqrt(noise)[:, None]).expected_log_prob(jnp.stack([y, -y]), mean, variance)
-        return belief.kl(basis) - expected.sum()
-
-    landed = pair[0] - jax.grad(loss)(pair[0])
-    wide, rest = np.asarray(basis.kernel.matrix(case["Z_gamma"], X)), np.asarray(basis.features(X))
-    cross = np.asarray(basis.features(jnp.asarray(case["Z_gamma"])))
-    F = wide - cross.T @ rest
-    H = np.asarray(basis.kernel.matrix(case["Z_gamma"])) - cross.T @ cross
-    for p, (target, variance) in enumerate(zip((case["y"], -case["y"]), (0.1, 0.4), strict=True)):
-        wanted = np.linalg.solve(H + F @ F.T / variance, F @ (target - case["m"] @ rest) / variance)
-        np.testing.assert_allclose(landed[p], wanted, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(belief.coefficients(prior().basis), start.a, rtol=1e-9, atol=1e-12)
 
 
 def model(X, y, Z, kernel, noise, batch=None):
@@ -205,22 +169,23 @@ def test_natural_training_reaches_the_optimum(gamma, rest, steps, tolerance):
 
 
 @pytest.mark.long
-def test_the_diagonal_route_diverges_beyond_its_limit_and_converges_below_it():
-    """``rho < 2 / max eig(Q^-1 (H + F F^T / noise))``: 20 % on either side (mathematics.md section 4.5)."""
+@pytest.mark.parametrize("gamma", ["diagonal", "exact"])
+def test_natural_steps_stay_within_their_limit(gamma):
+    """The limit is 1/40 and less of the step asked for: without it the loss is NaN, or 1e3 away, in 20 steps."""
     arguments, gamma_points, best = problem()
-    X, _, beta, kernel, noise = arguments
-    basis = Basis.build(kernel, beta, 1e-8)
-    cross = np.asarray(basis.features(gamma_points))
-    F = np.asarray(kernel.matrix(gamma_points, X)) - cross.T @ np.asarray(basis.features(X))
-    H = np.asarray(kernel.matrix(gamma_points)) - cross.T @ cross
-    limit = 2 / np.abs(np.linalg.eigvals((H + F @ F.T / noise) / (np.diag(H) + 1e-2)[:, None])).max()
-    reached = []
-    for share in (0.8, 1.2):
-        recipe = orthogonal(gamma_points, natural=True, gamma="diagonal", gamma_step=float(share * limit))
-        optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), 1.0)
-        reached.append(train(recipe, optimiser, 400, arguments)[0])
-    assert best - 0.5 < reached[0] < best + 1e-6
-    assert not reached[1] > best - 1e3  # far away, or NaN
+    optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), 1.0)
+    reached, result = train(orthogonal(gamma_points, natural=True, gamma=gamma), optimiser, 400, arguments)
+    assert bool(jnp.isfinite(result.losses).all())
+    assert best - 0.5 < reached < best + 1e-6
+
+
+@pytest.mark.long
+def test_newton_averages_the_curvature_of_batches():
+    """Batches of 6 for 4 mean points: with the curvature of each batch alone the bound ends 1.7 below (see below)."""
+    arguments, gamma_points, best = problem()
+    optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), optax.exponential_decay(0.1, 300, 0.1))
+    reached, _ = train(orthogonal(gamma_points, natural=True), optimiser, 900, arguments, batch=6)
+    assert best - 0.4 < reached < best + 1e-6
 
 
 @pytest.mark.long

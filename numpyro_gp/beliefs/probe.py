@@ -1,0 +1,116 @@
+"""Zeros by which a guide sees curvature: their gradients are what it divides steps in mean coefficients by."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, over_axes, value_type
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.mean_basis import gamma_scale
+from numpyro_gp.linalg import add_to_diagonal, factorise, flipped, jittered, matmul
+
+# Power iterations for a largest eigenvalue: they find it to a tenth, where a step diverges at twice the limit.
+ITERATIONS = 16
+
+
+@value_type(static=("of_data", "eps"))
+class Probe:
+    """Zeros that change no value of a belief; the gradients of the loss in them are about its curvature in ``a``.
+
+    ``covariance`` stands where a covariance ``Omega`` of ``a`` would: ``tr(Omega H) / 2`` in the KL, and with
+    ``of_data`` also ``F^T Omega F`` in the variances, so that the gradient of the loss at ``Omega = 0`` is
+    ``H / 2`` or ``(H + F Lambda F^T) / 2``. ``weight`` is added to the KL: its gradient is the factor by which
+    the loss was scaled. The gradient in ``top`` is the sum over the terms of the loss of the largest eigenvalues of
+    ``Q^-1 H`` and ``Q^-1 F Lambda F^T``, a limit from above for their sum (mathematics.md section 4.5).
+
+    Attributes
+    ----------
+    weight : Array ()
+    covariance : Array (..., M_gamma), (..., M_gamma, M_gamma)
+        The diagonal of ``Omega``, or all of it: ``Q`` is ``diag(H) + eps``, or ``H`` with ``eps`` on its diagonal.
+    of_data : bool
+    top : Array (...,), optional
+    eps : float, optional
+        None is the library's jitter.
+    """
+
+    weight: Float[Array, ""]
+    covariance: Array
+    of_data: bool = False
+    top: Array | None = None
+    eps: float | None = None
+
+
+def whiten(
+    site: Basis, points: Float[Array, "G D"], values: Float[Array, "G N"], eps: float | None, diagonal: bool
+) -> Float[Array, "G N"]:
+    """``V^T B`` with ``V V^T = Q^-1``, as a constant."""
+    if diagonal:
+        assert eps is not None
+        return lax.stop_gradient(jnp.sqrt(gamma_scale(site, points, eps))[:, None] * values)
+    return lax.stop_gradient(matmul(factorise(steadied(prior_curvature(site, points), eps))[1], values))
+
+
+def prior_curvature(site: Basis, points: Float[Array, "G D"]) -> Float[Array, "G G"]:
+    """``H = K_gamma,gamma - R^T R``, as a constant."""
+    cross = site.features(points)
+    return lax.stop_gradient(site.kernel.matrix(points) - matmul(flipped(cross), cross))
+
+
+def residual_features(site: Basis, points: Float[Array, "G D"], X: Float[Array, "N D"]) -> Float[Array, "G N"]:
+    """``F = K_gamma,X - R^T A``, as a constant."""
+    explained = matmul(flipped(site.features(points)), site.features(X))
+    return lax.stop_gradient(site.kernel.matrix(points, X) - explained)
+
+
+def steadied(matrix: Float[Array, "*batch G G"], eps: float | None) -> Float[Array, "*batch G G"]:
+    """The matrix with ``eps`` on its diagonal, or with the library's jitter."""
+    if eps is None:
+        return jittered(matrix, None)[0]
+    return add_to_diagonal(matrix, jnp.full(matrix.shape[:-1], eps, matrix.dtype))
+
+
+def largest_eigenvalue(times: Callable[[Array], Array], size: int, dtype: jnp.dtype) -> Float[Array, ""]:
+    """Size of the largest eigenvalue of a symmetric operator, by power iterations."""
+    start = jax.random.normal(jax.random.key(0), (size,), dtype)
+
+    def once(x: Array, _: None) -> tuple[Array, Array]:
+        y = times(x)
+        norm = jnp.sqrt(jnp.sum(y**2))
+        return y / jnp.maximum(norm, jnp.finfo(dtype).tiny), norm
+
+    return lax.scan(once, start / jnp.sqrt(jnp.sum(start**2)), None, ITERATIONS)[1][-1]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def watched(top: Array, spread: Array, features: Float[Array, "G N"], axes: int) -> Array:  # noqa: ARG001
+    """Variances, or with ``axes=2`` covariances, whose curvature tells ``top`` about its largest eigenvalue.
+
+    ``features`` are ``V^T F``; the gradient of the loss in the variances is ``Lambda / 2``.
+    """
+    return spread
+
+
+def _watched_forward(top: Array, spread: Array, features: Array, axes: int) -> tuple[Array, tuple[Array, Array]]:
+    return watched(top, spread, features, axes), (top, features)
+
+
+def _watched_backward(axes: int, kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+    top, features = kept
+
+    def largest(half: Array) -> Array:
+        def times(x: Array) -> Array:
+            seen = matmul(x, features)
+            return 2 * matmul(features, half * seen if axes == 1 else matmul(half, seen))
+
+        return largest_eigenvalue(times, features.shape[0], features.dtype)
+
+    found = over_axes(largest, slope.ndim - axes)(slope)
+    return jnp.broadcast_to(found, top.shape), slope, jnp.zeros_like(features)
+
+
+watched.defvjp(_watched_forward, _watched_backward)
