@@ -1,6 +1,6 @@
 """Zeros by which a guide sees curvature: their gradients are what it divides steps in mean coefficients by."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -43,6 +43,39 @@ class Probe:
     of_data: bool = False
     top: Array | None = None
     eps: float | None = None
+
+
+@value_type()
+class BlockProbe:
+    """A `Probe` of the means of an additive site, component by component: ``Q_c`` is near ``I + A_c Lambda A_c^T``.
+
+    Attributes
+    ----------
+    weight, top : Array ()
+    blocks : tuple of Array (C_s, M_s, M_s)
+        Zeros where covariances of the means would stand, in stacks of components of one size.
+    inverses : tuple of Array (C_s, M_s, M_s)
+        ``V_c^T`` with ``V_c V_c^T = Q_c^-1``.
+    """
+
+    weight: Float[Array, ""]
+    top: Float[Array, ""]
+    blocks: tuple[Array, ...]
+    inverses: tuple[Array, ...]
+
+    def seen(self, stacks: Sequence[Array], variance: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Variances as they are, given the features of the components in stacks ``(C_s, M_s, N)``."""
+        features = [lax.stop_gradient(stack) for stack in stacks]
+        for own, block in zip(features, self.blocks, strict=True):
+            variance = variance + jnp.sum(own * matmul(block, own), axis=(0, 1))
+        white = [matmul(inverse, own) for inverse, own in zip(self.inverses, features, strict=True)]
+        rows = jnp.concatenate([one.reshape(-1, one.shape[-1]) for one in white])
+        return watched(self.top, variance, lax.stop_gradient(rows), 1)
+
+    def kl(self) -> Float[Array, ""]:
+        """Zero, with the gradients of the KL: ``I / 2`` in the blocks."""
+        traces = [0.5 * jnp.sum(jnp.trace(block, axis1=-2, axis2=-1)) for block in self.blocks]
+        return self.weight + self.top + sum(traces[1:], traces[0])
 
 
 def whiten(

@@ -14,7 +14,8 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, ov
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.beliefs.members import Stacks, alike
+from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower, matmul
@@ -148,6 +149,16 @@ def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r 
     return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + matmul(W.T, W))
 
 
+def _probed(
+    probe: BlockProbe | None, basis: AbstractBasis, features: Float[Array, "M N"], variance: Float[Array, " N"]
+) -> Float[Array, " N"]:
+    if probe is None:
+        return variance
+    assert isinstance(basis, AdditiveBasis)
+    sizes = Stacks(basis.sizes, alike(basis.sizes))
+    return probe.seen(sizes.apart(features), variance)
+
+
 @value_type()
 class Structured(AbstractBelief):
     """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
@@ -170,6 +181,7 @@ class Structured(AbstractBelief):
 
     mean: ArrayField
     W: ArrayField
+    probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
         mean = _check_vector(self.mean)
@@ -184,6 +196,10 @@ class Structured(AbstractBelief):
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
         return matmul(_half(self.W)[1], self.W.T)
+
+    def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        """``S^-1 X``, at ``O(M r)`` a column."""
+        return x + matmul(self.W, matmul(self.W.T, x))
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``, at ``O(M r)``."""
@@ -203,7 +219,8 @@ class Structured(AbstractBelief):
         """``A^T m`` and ``k_n - |E_n|^2`` with ``E = L_H^-1 W^T A``: nothing cancels next to inducing points."""
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
-        return Marginals(matmul(self.mean, features), positive(prior - explained, prior))
+        variance = _probed(self.probe, basis, features, positive(prior - explained, prior))
+        return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - E^T E``."""
@@ -214,7 +231,8 @@ class Structured(AbstractBelief):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
         factor, inverse = _half(self.W)
-        return 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
+        value = 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
+        return value if self.probe is None else value + self.probe.kl()
 
 
 @value_type(static=("names",))
@@ -242,6 +260,7 @@ class BlockLowRank(AbstractBelief):
     precision_trils: BlocksField
     W: ArrayField
     names: tuple[str, ...] | None = None
+    probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
         mean = _check_vector(self.mean)
@@ -273,6 +292,23 @@ class BlockLowRank(AbstractBelief):
             return inverse_factor(block_diag(*(matmul(P, P.T) for P in blocks)) + matmul(W, W.T))
 
         return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
+
+    def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        """``S^-1 X``."""
+        stacks = Stacks.of(self.precision_trils)
+        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(x), strict=True)
+        own = stacks.together([matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)) for P, rows in pairs])
+        return own + matmul(self.W, matmul(self.W.T, x))
+
+    def own_precisions(self) -> list[Array]:
+        """``S_cc^-1`` of each component, in stacks of components of one size."""
+        inverses, shared, _ = self.roots()
+        own = [
+            matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V)
+            for one, V in zip(inverses, shared, strict=True)
+        ]
+        roots = [factorise(S)[1] for S in own]
+        return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``."""
@@ -310,7 +346,7 @@ class BlockLowRank(AbstractBelief):
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(matmul(self.mean, features), positive(variance, prior))
+        return Marginals(matmul(self.mean, features), _probed(self.probe, basis, features, positive(variance, prior)))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
@@ -326,4 +362,5 @@ class BlockLowRank(AbstractBelief):
         trace = _sum_of_squares(inverses) - _sum_of_squares(shared)
         # log |P_c^-1| is minus log |P_c|.
         half_log = half_log_det(factor) - sum(jnp.sum(half_log_det(inverse)) for inverse in inverses)
-        return 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log
+        value = 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log
+        return value if self.probe is None else value + self.probe.kl()

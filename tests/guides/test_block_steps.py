@@ -1,0 +1,100 @@
+"""Steps in beliefs of additive sites, against formulas typed out with dense matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+
+from numpyro_gp.beliefs import BlockLowRank, Structured
+from numpyro_gp.beliefs.members import Stacks, alike
+from numpyro_gp.guides.block_steps import block_factors, natural_low_rank
+from numpyro_gp.likelihoods import Gaussian
+from tests.oracles.additive import additive_basis_of
+from tests.oracles.vectors import cases
+
+RHO, SCALE = 0.1, 0.25
+
+
+def problem():
+    """A site, its data, and parameters away from the start, by the second of two outputs of noise 0.04."""
+    case = cases("additive")[0]
+    basis, X = additive_basis_of(case), jnp.asarray(case["X"])
+    stacks = Stacks(basis.sizes, alike(basis.sizes))
+    precisions = tuple(jnp.stack([jnp.eye(basis.sizes[c]) * (2.0 + c) for c in own]) for own in stacks.members)
+    return case, basis, X, stacks, precisions
+
+
+def loss(belief, basis, X, y):
+    seen = Gaussian(0.2).expected_log_prob(y, *belief.marginals(basis, X)).sum()
+    return SCALE * (belief.kl(basis) - seen)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("blocks", [False, True])
+def test_plain_steps_are_those_of_the_formulas(blocks):
+    """Mean: Newton's step by blocks, ``Q`` averaged first. ``W``: times the precision. The scale of the loss drops out."""
+    case, basis, X, stacks, precisions = problem()
+    y, W, mean = jnp.asarray(case["y"]), jnp.asarray(case["W"]), jnp.asarray(case["m"])
+    dense = lambda parts: block_diag(*stacks.unstacked(parts))  # noqa: E731
+    Q = dense(precisions)
+    own = tuple(0.5 * one for one in precisions) if blocks else None
+
+    @jax.jit
+    @jax.grad
+    def slopes(stored):
+        return loss(natural_low_rank(stacks, *stored), basis, X, y)
+
+    stored = jnp.asarray(Q @ np.asarray(mean)), W, precisions, own
+    shift, W_new, precisions_new, own_new = jax.tree.map(lambda x, g: x - RHO / SCALE * g, stored, slopes(stored))
+    A = np.asarray(basis.features(X))
+    J = np.eye(len(A)) + A @ A.T / 0.04
+    kept = block_diag(*[np.ones((size, size)) for size in basis.sizes])
+    Q_new = (1 - RHO) * Q + RHO * J * kept
+    top = np.linalg.eigvals(np.linalg.solve(Q, J)).real.max()
+    slope = A @ (np.asarray(y) - A.T @ np.asarray(mean)) / 0.04 - np.asarray(mean)
+    np.testing.assert_allclose(dense(precisions_new), Q_new, rtol=1e-8, atol=1e-8)
+    step = np.linalg.solve(Q_new, np.asarray(shift)) - np.asarray(mean)
+    ratio = step / (RHO * np.linalg.solve(Q_new, slope))
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
+    assert 0.9 / max(1.0, 1 + top / 8) < ratio[0] <= 1.0 + 1e-9  # the sum of two eigenvalues, up to a tenth
+    L = 0.5 * Q if blocks else np.eye(len(A))
+    precision = L + np.asarray(W) @ np.asarray(W).T
+    S = np.linalg.inv(precision)
+    W_step = RHO * (1.0 if blocks else 5.0) * (J - precision) @ S @ np.asarray(W)
+    np.testing.assert_allclose(W_new - W, W_step, rtol=1e-6, atol=1e-8)
+    if blocks:
+        E, wanted = S @ (J - precision) @ S, []
+        for at in basis.slices:
+            inner = np.linalg.inv(S[at, at])
+            wanted.append(L[at, at] + RHO * inner @ E[at, at] @ inner)
+        np.testing.assert_allclose(dense(own_new), block_diag(*wanted), rtol=1e-6, atol=1e-7)
+
+
+def test_a_step_of_blocks_leaves_them_positive_definite():
+    """``W W^T`` far above what the data say asks for 400 times a block; half of the step limit is taken, twice itself."""
+    precisions, own = (jnp.eye(2)[None],), (jnp.eye(2)[None],)
+
+    def value(precisions):
+        (factor,) = block_factors(precisions, own)
+        return 200.0 * jnp.sum(factor**2)
+
+    (slope,) = jax.jit(jax.grad(value))(precisions)
+    np.testing.assert_allclose(slope, 2 * jnp.eye(2)[None], atol=1e-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("blocks", [False, True])
+def test_precisions_of_beliefs(blocks, rng):
+    """``S^-1 X`` and ``S_cc^-1``, dense."""
+    case, basis, _, stacks, precisions = problem()
+    W, mean, x = jnp.asarray(case["W"]), jnp.asarray(case["m"]), rng.normal(size=(basis.size, 2))
+    roots = tuple(jnp.linalg.cholesky(one) for one in stacks.unstacked(precisions))
+    belief = BlockLowRank(mean, roots, W) if blocks else Structured(mean, W)
+    own = block_diag(*[root @ root.T for root in roots]) if blocks else np.eye(basis.size)
+    dense = own + case["W"] @ case["W"].T
+    np.testing.assert_allclose(belief.times_precision(jnp.asarray(x)), dense @ x, rtol=1e-10)
+    if blocks:
+        found = stacks.unstacked(belief.own_precisions())
+        for at, one in zip(basis.slices, found, strict=True):
+            np.testing.assert_allclose(one, np.linalg.inv(np.linalg.inv(dense)[at, at]), rtol=1e-8)
