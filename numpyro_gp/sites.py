@@ -131,7 +131,8 @@ class InducingPrior(dist.Distribution):
         if isinstance(value, AbstractBelief):
             if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
                 check_belief(self.name, value, self.event_shape)
-                found = _on_basis(value, self.basis_of(value)) if value.reads_basis else value
+                basis = self.basis_of(value)
+                found = _on_basis(value, basis) if value.reads_basis else value.ready(basis)
                 self._known = value, current_trace(), found
             process: AbstractBelief = self._known[2]
             return process

@@ -141,6 +141,10 @@ class AbstractBelief(abc.ABC):
         """What it is on a basis, in whitened values: itself, but for beliefs that follow from their basis."""
         return self
 
+    def ready(self, basis: AbstractBasis) -> "AbstractBelief":  # noqa: ARG002
+        """The same belief, with what its marginals and its KL divergence at a basis share, such as factors."""
+        return self
+
     @over_members
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
         """The normal distribution ``q(v)`` of the whitened values.

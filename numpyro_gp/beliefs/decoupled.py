@@ -7,6 +7,7 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 """
 
 import abc
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -100,6 +101,8 @@ class Decoupled(AbstractBelief):
     a: ArrayField
     B_tril: ArrayField
     columns: Array | None = None
+    # The inducing inputs of a basis, and what was found there.
+    shared: tuple[Array, InverseCovariance] | None = None
 
     def __post_init__(self) -> None:
         points = check_points("Z_alpha", self.Z_alpha)
@@ -112,13 +115,22 @@ class Decoupled(AbstractBelief):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.B_tril[..., 0])
 
+    def ready(self, basis: AbstractBasis) -> "Decoupled":
+        return replace(self, shared=(basis.inducing, self._covariance(basis))) if isinstance(basis, Basis) else self
+
+    def _covariance(self, site: Basis) -> InverseCovariance:
+        """Of one factorisation, for marginals and KL divergence."""
+        if self.shared is not None and self.shared[0] is site.inducing:
+            return self.shared[1]
+        return inverse_covariance(site.kernel.matrix(site.inducing), jnp.asarray(self.B_tril))
+
     def _explained(
         self, basis: AbstractBasis, X: Float[Array, "N D"]
     ) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch M N"]]:
         """Mean and ``E``, by which the covariance is reduced."""
         site = single(self, basis)
         kernel, inducing = site.kernel, site.inducing
-        projection = inverse_covariance(kernel.matrix(inducing), self.B_tril).projection
+        projection = self._covariance(site).projection
         return matmul(self.a, kernel.matrix(self.Z_alpha, X)), matmul(projection, kernel.matrix(inducing, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
@@ -136,8 +148,7 @@ class Decoupled(AbstractBelief):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""
         site = single(self, basis)
-        covariance = inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
-        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + covariance.kl
+        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self._covariance(site).kl
 
 
 @value_type()

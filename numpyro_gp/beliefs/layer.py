@@ -1,5 +1,8 @@
 """The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -7,12 +10,20 @@ from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import joint_covariance
-from numpyro_gp.beliefs.decoupled import inverse_covariance
-from numpyro_gp.beliefs.mean_basis import check_coefficients, mean_norm, single
+from numpyro_gp.beliefs.decoupled import InverseCovariance, inverse_covariance
+from numpyro_gp.beliefs.mean_basis import check_coefficients, check_columns, mean_norm, single
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
+
+
+class Shared(NamedTuple):
+    """What marginals and KL divergence of a layer share, of one factorisation each."""
+
+    coefficients: Float[Array, "*batch G"]
+    norm: Float[Array, ""] | None
+    covariance: InverseCovariance | None
 
 
 @value_type(static=("mean",))
@@ -22,7 +33,9 @@ class DecoupledLayer(AbstractBelief):
     Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
     section 5.1. The KL is exactly that of the process, whether the two sets of points are disjoint or overlap
     (mathematics.md section 5.2); with the jitter in ``L_a`` the ``gp`` and ``gpcent`` forms are an upper bound of it.
-    ``O(N (M_a + M_b^2) + M_a^3 + M_b^3)`` for each output, without ``M_a^3`` for ``mean="cb"``.
+    With P outputs of one kernel ``O(P N (M_a + M_b^2) + M_a^3 + M_b^3)``: they share both factorisations. For
+    ``mean="cb"`` ``P M_a^2`` takes the place of ``M_a^3``, or ``P J M_a`` with J numbers in ``columns``. With
+    ``B_tril`` every output has a factorisation of its own, ``P M_b^3``.
 
     Parameters
     ----------
@@ -33,6 +46,9 @@ class DecoupledLayer(AbstractBelief):
     mean : {"gpcent", "gp", "cb"}
     scale_tril : Array (M_b, M_b) or (P, M_b, M_b), optional
         Whitened lower factor ``C`` of the covariance (mathematics.md section 3.1).
+    columns : Array (J,) of integers, optional
+        Rows that estimate ``a^T K_aa a`` of ``mean="cb"``, drawn without replacement and independently of the data
+        batch. None is exact.
     B_tril : Array, same shape, optional
         Lower triangular ``L_B`` of the covariance (mathematics.md section 4.2). Exactly one of the two is given.
 
@@ -53,6 +69,9 @@ class DecoupledLayer(AbstractBelief):
     mean: str = "gpcent"
     scale_tril: Array | None = None
     B_tril: Array | None = None
+    columns: Array | None = None
+    # The inducing inputs of a basis, and what was found there.
+    shared: tuple[Array, Shared] | None = None
 
     def __post_init__(self) -> None:
         check_choice("mean", self.mean, ("gpcent", "gp", "cb"))
@@ -64,7 +83,10 @@ class DecoupledLayer(AbstractBelief):
             fail("scale_tril or B_tril", "given, exactly one of them", got, cure)
         name = "scale_tril" if self.B_tril is None else "B_tril"
         factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
-        store(self, Z_mean=points, mean_parameter=parameter, **{name: factor})
+        if self.columns is not None and self.mean != "cb":
+            fail("columns", "left out but for mean='cb', whose norm is a sum over rows", "given", "Pass columns=None.")
+        rows = check_columns(self.columns, points.shape[0])
+        store(self, Z_mean=points, mean_parameter=parameter, columns=rows, **{name: factor})
 
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
@@ -82,20 +104,33 @@ class DecoupledLayer(AbstractBelief):
         gram = basis.kernel.matrix(self.Z_mean)
         return factorise(add_to_diagonal(gram, basis.jitter[None]))[1]
 
+    def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
+        return replace(self, shared=(basis.inducing, self._parts(basis))) if isinstance(basis, Basis) else self
+
+    def _parts(self, site: Basis) -> Shared:
+        """``a`` of the mean ``K_Xa a``, its norm where that is no sum over rows, and the covariance of ``B_tril``."""
+        if self.shared is not None and self.shared[0] is site.inducing:
+            return self.shared[1]
+        check_points(f"Z_mean of the {type(self).__name__}", self.Z_mean, site.inducing.shape[-1])
+        parameter, norm = self.mean_parameter, None
+        if self.mean != "cb":
+            inverse = self._inverse_factor(site)
+            white = parameter if self.mean == "gpcent" else matmul(parameter, inverse.T)
+            parameter, norm = matmul(white, inverse), jnp.sum(white**2)
+        own = None if self.B_tril is None else inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
+        return Shared(parameter, norm, own)
+
     def coefficients(self, basis: Basis) -> Float[Array, "*batch G"]:
         """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""
-        if self.mean == "cb":
-            return self.mean_parameter
-        inverse = self._inverse_factor(basis)
-        white = self.mean_parameter if self.mean == "gpcent" else matmul(self.mean_parameter, inverse.T)
-        return matmul(white, inverse)
+        return self._parts(basis).coefficients
 
     def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
         return matmul(self.coefficients(site), site.kernel.matrix(self.Z_mean, X))
 
     def _reduction(self, basis: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
-        gram = basis.kernel.matrix(basis.inducing)
-        return matmul(inverse_covariance(gram, self._factor).projection, basis.kernel.matrix(basis.inducing, X))
+        own = self._parts(basis).covariance
+        assert own is not None
+        return matmul(own.projection, basis.kernel.matrix(basis.inducing, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean on ``Z_mean``, variance on ``Z_b``."""
@@ -119,12 +154,8 @@ class DecoupledLayer(AbstractBelief):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""
         site = single(self, basis)
-        if self.mean == "cb":
-            norm = mean_norm(site.kernel, self.Z_mean, self.mean_parameter)
-        elif self.mean == "gpcent":
-            norm = jnp.sum(self.mean_parameter**2)
-        else:
-            norm = jnp.sum(matmul(self.mean_parameter, self._inverse_factor(site).T) ** 2)
-        if self.B_tril is None:
-            return 0.5 * norm + covariance_kl(self._factor)
-        return 0.5 * norm + inverse_covariance(site.kernel.matrix(site.inducing), self._factor).kl
+        parts = self._parts(site)
+        norm = parts.norm
+        if norm is None:
+            norm = mean_norm(site.kernel, self.Z_mean, self.mean_parameter, self.columns)
+        return 0.5 * norm + (covariance_kl(self._factor) if parts.covariance is None else parts.covariance.kl)

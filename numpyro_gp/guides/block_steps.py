@@ -1,7 +1,7 @@
 """Steps in the beliefs of additive sites: backward rules that make plain steps of an optimiser fast ones.
 
 The mean takes Newton's step within each component; ``W`` takes one of subspace iteration, which leads it to the
-leading eigenvectors of what the data say; blocks beside it take natural steps (mathematics.md section 6.4).
+leading eigenvectors of what the data say; blocks beside it take natural steps (mathematics.md section 6.2).
 """
 
 import jax

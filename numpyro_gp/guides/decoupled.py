@@ -37,6 +37,7 @@ class MeanPoints(NamedTuple):
     columns: int | None
     train_inputs: bool
     first: Array | None = None  # coefficients at the start, where not zero
+    parameter: str | None = None  # name of the inputs among the parameters, where not the label
 
     @classmethod
     def checked(cls, label: str, value: ArrayLike, columns: int | None, train_inputs: bool) -> "MeanPoints":
@@ -56,7 +57,7 @@ class MeanPoints(NamedTuple):
             fail(f"the site {name!r} of a recipe with {self.label}", required, got, cure, TypeError)
         check_points(f"{self.label} of the recipe for {name!r}", self.points, prior.basis.inducing.shape[-1])
         inputs = jnp.asarray(self.points, prior.dtype)
-        return numpyro.param(f"{name}/{self.label}", inputs) if self.train_inputs else inputs
+        return numpyro.param(f"{name}/{self.parameter or self.label}", inputs) if self.train_inputs else inputs
 
     def start(self, prior: InducingPrior) -> Array:
         """Coefficients of each output and member of plates at the start."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.beliefs.probe import Probe, largest_eigenvalue
+from numpyro_gp.beliefs.probe import Probe
 from numpyro_gp.guides.coefficient_steps import natural_coefficients, newton_coefficients
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
@@ -109,10 +109,3 @@ def test_newton_takes_the_step_of_the_averaged_curvature(rho):
         mean = (1 - rho) * Q[p] + rho * J
         np.testing.assert_allclose(precision[p], mean, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(landed[p], dense.a[p] + rho * np.linalg.solve(mean, dense.slope(p)), rtol=1e-6)
-
-
-def test_power_iterations_are_a_limit_for_operators_of_either_sign(rng):
-    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    matrix = jnp.asarray(turn @ np.diag([-5.0, 2.0, 1.0, 0.5, 0.1, 0.0]) @ turn.T)
-    np.testing.assert_allclose(largest_eigenvalue(lambda x: matrix @ x, 6, jnp.float64), 5.0, rtol=1e-3)
-    assert largest_eigenvalue(lambda x: 0 * x, 6, jnp.float64) == 0
