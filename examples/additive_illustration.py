@@ -6,6 +6,7 @@ grid for the pair. The function below is *ours*, of that shape. ``python -m exam
 """
 
 import argparse
+import time
 from pathlib import Path
 
 import jax
@@ -13,6 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.additive_fits import fit, hold, show
@@ -71,6 +75,52 @@ def closed_forms(kernels, inducing, X, y, noise, ranks):
     return bounds | {"full (optimum)": (best.belief, float(best.bound))}
 
 
+def held_belief(model, recipe, X, y, steps, **options):
+    """Train one belief at hyper-parameters that are held: its bound by step, its belief, and seconds."""
+    guide = ngp.AutoGP(model, {"f": recipe})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(1e-2)), Trace_ELBO())
+    start = time.perf_counter()
+    result = ngp.fit(jax.random.key(0), svi, steps, jnp.asarray(X), jnp.asarray(y), progress=False, **options)
+    return -np.asarray(result.losses), guide.beliefs(result.params)["f"], time.perf_counter() - start
+
+
+def numbers_of(size, rank, blocks=()):
+    """How many numbers hold the covariance of a belief over ``size`` values: ``W``, and factors of blocks."""
+    return size * rank + sum(M * (M + 1) // 2 for M in blocks)
+
+
+def trained(model, X, y, sizes, ranks, steps, optimum):
+    """The paper's belief and its blocks trained from their random start, beside the optimum of a full covariance."""
+    size = sum(sizes)
+    rows = [["full (optimum)", numbers_of(0, 0, [size]), optimum, 0.0]]
+    for rank in ranks:
+        for name, recipe, blocks in (
+            ("structured", ngp.guides.structured(rank, natural=True), ()),
+            ("block low rank", ngp.guides.block_low_rank(rank, natural=True), sizes),
+        ):
+            bounds, _, seconds = held_belief(model, recipe, X, y, steps)
+            rows.append([f"{name} {rank}, {steps} steps", numbers_of(size, rank, blocks), float(bounds[-1]), seconds])
+    return rows
+
+
+def many_components(columns, rows, rank, steps, batch):
+    """A sum over so many columns that a full covariance does not fit: error of the trained mean, and numbers held."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(rows, columns))
+    truth = sum(np.sin(2 * np.pi * X[:, d]) / (1 + d) for d in range(10))
+    y = truth + 0.3 * rng.normal(size=rows)
+    layout = ngp.anova.design(X, num_inducing=12, constant=False)
+    free = layout.model(lambda: Gaussian(0.3))
+    scales = jnp.concatenate([jnp.full(10, 0.5), jnp.full(columns - 10, 0.05)])
+    model = handlers.condition(free, data={"f_scale": scales, "f_lengthscale": jnp.full(columns, 0.3)})
+    recipe = ngp.guides.structured(rank, natural=True)
+    _, belief, seconds = held_belief(model, recipe, X, y, steps, batch=batch)
+    basis = ngp.beliefs.AdditiveBasis.build(layout.kernels(scales**2, jnp.full(columns, 0.3)), layout.inducing())
+    error = float(np.sqrt(np.mean((belief.marginals(basis, layout.map(X)).mean - truth) ** 2)))
+    size = belief.size
+    return [columns, size, numbers_of(size, rank), numbers_of(0, 0, [size]), error, float(truth.std()), seconds]
+
+
 def posterior_at(model, values):
     """A posterior whose sites hold given values: a belief for the process, points for the rest."""
 
@@ -117,14 +167,15 @@ def main():
     import matplotlib as mpl
 
     mpl.use("Agg")
-    rows, steps = (300, 30) if options.smoke else (options.rows, options.steps)
+    smoke = options.smoke
+    rows, steps = (300, 30) if smoke else (options.rows, options.steps)
     X, y = simulate(rows, options.seed)
     layout = ngp.anova.design(X, pairs=[(0, 1)], num_inducing=6 if options.smoke else 16)
     model = layout.model(seen, scale=2.0)
     guide, params, seconds = fit(
         model, ngp.guides.coupled(natural=True), X, y, steps=steps, batch=500, adam=0.05, progress=True
     )
-    _, points = hold(model, guide, params)
+    held, points = hold(model, guide, params)
     noise = float(points["noise"]) ** 2
     print(f"full belief: {steps} steps, {seconds:.0f} s, noise variance {noise:.3f} (truth 1)")
 
@@ -135,6 +186,13 @@ def main():
     ranks = (rank,) if options.smoke else (rank // 2, rank, 2 * rank, 3 * rank)
     beliefs = closed_forms(kernels, layout.inducing(), inputs, jnp.asarray(y), noise, ranks)
     text = show([[name, value] for name, (_, value) in beliefs.items()], ["belief", "bound"])
+    sizes = [len(one) for one in layout.inducing().values()]
+    best = beliefs["full (optimum)"][1]
+    trials = trained(held, X, y, sizes, (3,) if smoke else (10, rank, 2 * rank), 20 if smoke else 300, best)
+    text += show(trials, ["trained belief", "numbers of its covariance", "bound", "seconds"])
+    case = (12, 100, 3, 5, 50) if smoke else (200, 2000, 20, 300, 500)
+    columns = ["components", "values", "numbers", "of a Cholesky factor", "error", "size of truth", "seconds"]
+    text += show([many_components(*case)], columns)
     chosen = points | {"f": beliefs[f"structured, rank {rank}"][0]}
 
     kept = posterior_at(model, chosen)
