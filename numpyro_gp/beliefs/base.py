@@ -161,7 +161,7 @@ class AbstractBelief(abc.ABC):
         """
         if basis is not None:
             white, labels = basis.white()
-            found = derived(*self.joint(white, labels), white.matrix(labels))
+            found = derived(*self.ready(white).joint(white, labels), white.matrix(labels))
             agrees = agreement(self.kl(basis), found)
             if known(agrees) is None or known(agrees):
                 return Whitened(*(jnp.where(agrees, values, jnp.nan) for values in found))

@@ -101,8 +101,7 @@ class Decoupled(AbstractBelief):
     a: ArrayField
     B_tril: ArrayField
     columns: Array | None = None
-    # The inducing inputs of a basis, and what was found there.
-    shared: tuple[Array, InverseCovariance] | None = None
+    shared: InverseCovariance | None = None  # at the basis that `ready` was asked about
 
     def __post_init__(self) -> None:
         points = check_points("Z_alpha", self.Z_alpha)
@@ -116,12 +115,12 @@ class Decoupled(AbstractBelief):
         return jnp.zeros_like(self.B_tril[..., 0])
 
     def ready(self, basis: AbstractBasis) -> "Decoupled":
-        return replace(self, shared=(basis.inducing, self._covariance(basis))) if isinstance(basis, Basis) else self
+        return replace(self, shared=replace(self, shared=None)._covariance(basis)) if isinstance(basis, Basis) else self
 
     def _covariance(self, site: Basis) -> InverseCovariance:
         """Of one factorisation, for marginals and KL divergence."""
-        if self.shared is not None and self.shared[0] is site.inducing:
-            return self.shared[1]
+        if self.shared is not None:
+            return self.shared
         return inverse_covariance(site.kernel.matrix(site.inducing), jnp.asarray(self.B_tril))
 
     def _explained(

@@ -70,8 +70,7 @@ class DecoupledLayer(AbstractBelief):
     scale_tril: Array | None = None
     B_tril: Array | None = None
     columns: Array | None = None
-    # The inducing inputs of a basis, and what was found there.
-    shared: tuple[Array, Shared] | None = None
+    shared: Shared | None = None  # at the basis that `ready` was asked about
 
     def __post_init__(self) -> None:
         check_choice("mean", self.mean, ("gpcent", "gp", "cb"))
@@ -105,12 +104,12 @@ class DecoupledLayer(AbstractBelief):
         return factorise(add_to_diagonal(gram, basis.jitter[None]))[1]
 
     def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
-        return replace(self, shared=(basis.inducing, self._parts(basis))) if isinstance(basis, Basis) else self
+        return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self
 
     def _parts(self, site: Basis) -> Shared:
         """``a`` of the mean ``K_Xa a``, its norm where that is no sum over rows, and the covariance of ``B_tril``."""
-        if self.shared is not None and self.shared[0] is site.inducing:
-            return self.shared[1]
+        if self.shared is not None:
+            return self.shared
         check_points(f"Z_mean of the {type(self).__name__}", self.Z_mean, site.inducing.shape[-1])
         parameter, norm = self.mean_parameter, None
         if self.mean != "cb":

@@ -65,6 +65,19 @@ def test_same_points_for_both_is_the_coupled_belief(rng):
     np.testing.assert_allclose(layer.kl(basis), coupled.kl(basis), atol=TOLERANCE)
 
 
+def test_a_belief_that_is_ready_for_one_basis_is_made_ready_for_another():
+    """Values on the white process are found anew, so that those of a layer with a mean of its own are refused as ever."""
+    case = cases("havasi")[0]
+    basis, other = basis_of(case, "Z_b"), basis_of(case, "Z_b", jitter=1e-2)
+    plain = layer_of(case, "gp", "cb")
+    ready = plain.ready(basis)
+    for got, wanted in zip(ready.ready(other).marginals(other, basis.inducing), plain.marginals(other, basis.inducing)):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    assert np.abs(ready.kl(other) - plain.kl(other)) > 1e-3
+    with pytest.raises(ValueError, match="asked for whitened values"):
+        ready.whitened(basis)
+
+
 @pytest.mark.parametrize("name", ["scale_tril", "B_tril"])
 def test_outputs_are_stacked(rng, name):
     case = cases("havasi")[0]
