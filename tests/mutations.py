@@ -254,15 +254,15 @@ FAULTS = [
     Fault(
         "half missing in the norm of a decoupled mean",
         "beliefs/decoupled.py",
-        "return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + covariance.kl",
-        "return mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + covariance.kl",
+        "return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self._covariance(site).kl",
+        "return mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self._covariance(site).kl",
         "beliefs/test_decoupled.py::test_marginals_joint_and_kl",
     ),
     Fault(
         "own mean of an orthogonal belief added to its projection in place of less it",
         "beliefs/decoupled.py",
-        "return self.mean - projected(site, self.Z_gamma, self.a)",
-        "return self.mean + projected(site, self.Z_gamma, self.a)",
+        "return self.mean - projected(site, self.Z_gamma, self.coefficients(site))",
+        "return self.mean + projected(site, self.Z_gamma, self.coefficients(site))",
         "beliefs/test_decoupled.py::test_marginals_joint_and_kl",
     ),
     Fault(
@@ -282,8 +282,8 @@ FAULTS = [
     Fault(
         "inverse factor transposed in the mean of a decoupled layer",
         "beliefs/layer.py",
-        "else matmul(self.mean_parameter, inverse.T)",
-        "else matmul(self.mean_parameter, inverse)",
+        "else matmul(parameter, inverse.T)",
+        "else matmul(parameter, inverse)",
         "beliefs/test_layer.py::test_six_layers",
     ),
     Fault(
