@@ -109,6 +109,21 @@ def _hermite(order: int, z: Array) -> Array:
     return polynomial
 
 
+def _partial(fun: Integrand, number: int) -> Integrand:
+    """Derivative of an elementwise ``fun(f, args)`` in one array of ``args``, counted from 0."""
+
+    def change(f: Array, args: object) -> Array:
+        leaves, structure = jax.tree.flatten(args)
+
+        def at(leaf: Array) -> Array:
+            return fun(f, jax.tree.unflatten(structure, [*leaves[:number], leaf, *leaves[number + 1 :]]))
+
+        result: Array = jax.jvp(at, (leaves[number],), (jnp.ones_like(leaves[number]),))[1]
+        return result
+
+    return change
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nodes, args: object) -> Batch:
     """The derivative of this order in the mean of ``E fun(f, args)``: by slopes, or by Hermite polynomials where wide.
@@ -137,7 +152,6 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
 
 def _expect_jvp(fun: Integrand, order: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """One order more for the mean, half of two for the variance, the plain derivative for what ``fun`` is given."""
-    mean, variance, nodes, args = primals
     mean_dot, variance_dot, _, args_dot = tangents
     value = _expect(fun, order, *primals)
     tangent = jnp.zeros_like(value)
@@ -145,22 +159,10 @@ def _expect_jvp(fun: Integrand, order: int, primals: tuple[Any, ...], tangents: 
         tangent = tangent + _expect(fun, order + 1, *primals) * mean_dot
     if not isinstance(variance_dot, SymbolicZero):
         tangent = tangent + 0.5 * _expect(fun, order + 2, *primals) * variance_dot
-    leaves, structure = jax.tree.flatten(args)
     dots = jax.tree.leaves(args_dot, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
-    moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
-    if moving:
-
-        def along(f: Array, both: tuple[list[Array], list[Array]]) -> Array:
-            still, directions = both
-
-            def at(values: list[Array]) -> Array:
-                inserted = dict(zip(moving, values, strict=True))
-                return fun(f, jax.tree.unflatten(structure, [inserted.get(i, leaf) for i, leaf in enumerate(still)]))
-
-            change: Array = jax.jvp(at, ([still[i] for i in moving],), (directions,))[1]
-            return change
-
-        tangent = tangent + _expect(along, order, mean, variance, nodes, (leaves, [dots[i] for i in moving]))
+    for number, dot in enumerate(dots):
+        if not isinstance(dot, SymbolicZero):
+            tangent = tangent + _expect(_partial(fun, number), order, *primals) * dot
     return value, tangent
 
 

@@ -51,6 +51,13 @@ def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
     return model_key, guide_key
 
 
+def constants_of_loop(parameters: Mapping[str, Any]) -> int:
+    """How many of the first inputs of a ``scan`` are constants of its body."""
+    if "num_consts" in parameters:
+        return int(parameters["num_consts"])
+    return len(parameters["ft_in"].unpack()[0])  # constants, what is carried, and what is scanned: since JAX 0.12
+
+
 # ------------------------------------------------------------------------------- handlers, plates and masks
 
 

@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, waiting_checks, when_known
-from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.programs.private import active_handlers, constants_of_loop
 from numpyro_gp.programs.set_up import NEEDS_VALUES, as_shapes
 from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
 from numpyro_gp.rows.call import Call, call_of
@@ -241,7 +241,7 @@ class _RowsOfPlate(str):
 
 def _loop_without_gathers(equation: Any, before: list[Any]) -> dict[str, Any]:
     """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
-    body, count = equation.params["jaxpr"], equation.params["num_consts"]
+    body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
     facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
     return {"jaxpr": ClosedJaxpr(Facts({}).follow(body.jaxpr, facts)[0], body.consts)}
 

@@ -186,3 +186,12 @@ def test_traces_that_are_made_list_sites_in_the_order_asked_for():
             numpyro.sample(name, dist.Normal())
         private.list_in_order("ca")
     assert list(trace) == ["b", "c", "a"]
+
+
+def test_constants_of_a_loop_are_its_first_inputs():
+    first, second = jnp.ones(2), jnp.ones(4)
+    body = lambda carry, x: (carry * first.sum(), x + second.sum())  # noqa: E731
+    program = jax.make_jaxpr(lambda x: jax.lax.scan(body, 1.0, x))(jnp.ones(3))
+    loop = next(equation for equation in program.eqns if equation.primitive.name == "scan")
+    assert private.constants_of_loop(loop.params) == len(loop.invars) - 2
+    assert private.constants_of_loop(loop.params) >= 2
