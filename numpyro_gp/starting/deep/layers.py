@@ -1,6 +1,7 @@
 """Where a deep Gaussian process starts: mean functions, inducing inputs and mixing matrices of each layer.
 
-Layers are ordinary calls of `gp` and ``.draw`` in the user's model; these helpers return the values to put there.
+Layers are ordinary calls of `gp` and ``.draw`` in the user's model; these helpers return the values to put there, and
+`stack` makes the calls.
 """
 
 from collections.abc import Sequence

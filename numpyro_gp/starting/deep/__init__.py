@@ -1,0 +1,24 @@
+"""Deep processes: `stack` builds all layers of one, and the values where single layers start, to build them by hand."""
+
+from numpyro_gp.starting.deep.layers import (
+    INNER_SCALE,
+    Layer,
+    initial_layers,
+    latent_columns,
+    mix,
+    principal_directions,
+)
+from numpyro_gp.starting.deep.stack import stack
+from numpyro_gp.starting.deep.stacked import DeepProcess, Stack
+
+__all__ = [
+    "INNER_SCALE",
+    "DeepProcess",
+    "Layer",
+    "Stack",
+    "initial_layers",
+    "latent_columns",
+    "mix",
+    "principal_directions",
+    "stack",
+]

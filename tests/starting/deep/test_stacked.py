@@ -1,0 +1,225 @@
+"""A stack in a model: the composition of layers against dense NumPy, its gradients, and every engine."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.starting.deep.stacked import Units, _standardised
+
+
+@pytest.fixture(autouse=True)
+def allow_rank_promotion():
+    """NumPyro draws the median of a distribution with array parameters by promoting ranks."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(12, 2)) * np.array([3.0, 0.5]) + 1
+    return jnp.asarray(X), jnp.asarray(np.sin(X[:, 0]) + 0.1 * rng.normal(size=12))
+
+
+def model_of(layers):
+    def model(X, y=None, batch=None):
+        f = layers()
+        noise = numpyro.sample("noise", ngp.starting.noise_prior())
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
+            ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(noise), obs=None if y is None else y[idx])
+
+    return model
+
+
+def conditional(Z, v, H, lengthscale, variance):
+    """Mean and variance of f(H) given whitened values v (P, M) of f(Z), RBF kernel, dense."""
+
+    def k(A, B):
+        return variance * np.exp(-0.5 * (((A[:, None] - B[None]) / lengthscale) ** 2).sum(-1))
+
+    L = np.linalg.cholesky(k(Z, Z) + 1e-6 * variance * np.eye(len(Z)))
+    A = np.linalg.solve(L, k(Z, H))
+    return (v @ A).T, variance - (A**2).sum(0)
+
+
+def dense(layers, point, X, kind, width):
+    """Means and variances of the last layer, for points at every site, written out in NumPy."""
+    h = (np.asarray(X) - np.asarray(X).mean(0)) / np.asarray(X).std(0)
+    w = np.asarray(point["f_latent_0"])
+    h = np.hstack([h, w]) if kind == "concatenate" else h + w * np.asarray(point["f_latent_0/scale"])
+    own = [(point[f"f_{n}"], point[f"f_{n}/lengthscale"], point[f"f_{n}/variance"]) for n in (0, 1)]
+    own = [tuple(np.asarray(value) for value in values) for values in own]
+    Z = [np.asarray(part.inducing) for part in layers.parts]
+    mean, variance = conditional(Z[0], own[0][0], h, *own[0][1:])
+    g = mean + np.sqrt(variance)[:, None] * np.asarray(point["f_0/draw"])
+    P = np.asarray(layers.parts[0].mixing)
+    h = np.hstack([h, np.zeros((len(h), 9))])[:, :width] + g @ P.T
+    mean, variance = conditional(Z[1], own[1][0][None], h, *own[1][1:])
+    return mean[:, 0], variance
+
+
+@pytest.mark.parametrize(("kind", "width"), [("concatenate", 4), ("add", 2)])
+def test_points_at_every_site_give_the_dense_composition(data, rng, kind, width):
+    """With mixing; a layer left out, a missing sqrt or unstandardised inputs are off by 0.1. Gradients, too."""
+    X, _ = data
+    layers = ngp.deep.stack(X, "LV-GP-GP", inducing=5, mixing=2, width=width, latent=kind)
+    columns = 3 if kind == "concatenate" else 2
+    point = {
+        "f_latent_0": rng.normal(size=(12, 1 if kind == "concatenate" else 2)),
+        "f_0": rng.normal(size=(2, 5)),
+        "f_0/lengthscale": rng.uniform(0.8, 1.5, size=columns),
+        "f_0/variance": 1.3,
+        "f_0/draw": rng.normal(size=(12, 2)),
+        "f_1": rng.normal(size=5),
+        "f_1/lengthscale": rng.uniform(0.8, 1.5, size=width),
+        "f_1/variance": 0.7,
+    }
+    point |= {"f_latent_0/scale": rng.uniform(0.2, 0.5, size=2)} if kind == "add" else {}
+
+    def total(shift):
+        moved = jax.tree.map(jnp.asarray, point)
+        moved["f_0/lengthscale"] = moved["f_0/lengthscale"] + shift
+        with handlers.seed(rng_seed=0), handlers.substitute(data=moved):
+            f = layers()
+            with numpyro.plate("data", 12):
+                found = f(X)
+        return jnp.sum(found.mean * jnp.arange(12.0)), found
+
+    slope, found = jax.grad(total, has_aux=True)(jnp.zeros(columns))
+    mean, variance = dense(layers, point, X, kind, width)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.variance, variance, atol=1e-6)
+    for number in range(columns):
+        step = 1e-5 * np.eye(columns)[number]
+        ends = [
+            dense(layers, point | {"f_0/lengthscale": point["f_0/lengthscale"] + s}, X, kind, width)[0] @ np.arange(12)
+            for s in (step, -step)
+        ]
+        np.testing.assert_allclose(slope[number], (ends[0] - ends[1]) / 2e-5, atol=1e-3 * np.abs(slope).max())
+
+
+def test_the_network_reads_inputs_and_targets_in_their_own_units(rng):
+    """Columns of scale 1e4 would saturate it."""
+    table = rng.normal(size=(20, 3)) * np.array([1e4, 1.0, 50.0]) + np.array([5.0, -2.0, 1e3])
+    own = [Units.of(jnp.asarray(table[:, :2])), Units.of(jnp.asarray(table[:, 2:]))]
+    read = _standardised(
+        "w", jnp.asarray(table), 2, network=lambda name, x, outputs: x, inputs_in=own[0], targets_in=own[1]
+    )
+    np.testing.assert_allclose(read, (table - table.mean(0)) / table.std(0), rtol=1e-9)
+    left = _standardised(
+        "w", jnp.asarray(table), 2, network=lambda name, x, outputs: x, inputs_in=own[0], targets_in=None
+    )
+    np.testing.assert_array_equal(left[:, 2], table[:, 2])
+
+
+def test_recipes_are_those_of_the_layers(data):
+    X, y = data
+    layers = ngp.deep.stack(X, "LV-GP-GP", inducing=5, y=y, name="g")
+    assert set(layers.recipes) == {"g_0", "g_1", "g_latent_0"}
+    with handlers.seed(rng_seed=0):
+        f = layers(mean=3.0)
+        with numpyro.plate("data", 12):
+            assert f(X).batch_shape == (12,)
+            assert f.last_inputs(X).shape == (12, 3)
+    np.testing.assert_array_equal(f.processes[1].mean(X), 3.0)
+    trace = handlers.trace(handlers.seed(layers, 0)).get_trace()
+    assert {name for name, site in trace.items() if site["type"] == "param"} == {"g_0/inducing", "g_1/inducing"}
+    fixed = ngp.deep.stack(X, "GP-GP", inducing=5, train_inducing=False)
+    assert all(site["type"] == "sample" for site in handlers.trace(handlers.seed(fixed, 0)).get_trace().values())
+
+
+def test_wrong_columns_are_refused(data):
+    X, _ = data
+    layers = ngp.deep.stack(X, "GP-GP", inducing=5)
+    with handlers.seed(rng_seed=0):
+        f = layers()
+        with pytest.raises(ValueError, match="X must be an array with 2 columns"):
+            f(X[:, :1])
+
+
+CASES = {
+    "three layers, decoupled": (([4, 1],), {"mean_inducing": 8, "covariance": "cb"}, False),
+    "latent, orthogonal": (
+        ("LV-GP-GP",),
+        {"mean_inducing": 8, "mean": "orthogonal", "mixing": 2, "latent": "add"},
+        True,
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_reach_every_parameter_and_the_bound_rises(data, name):
+    """Points of all layers and of their means among them, and the network of latent inputs."""
+    X, y = data
+    arguments, options, is_natural = CASES[name]
+    layers = ngp.deep.stack(X, *arguments, inducing=5, y=y, **options)
+    model, adam = model_of(layers), optax.adam(0.01)
+    guide = ngp.AutoGP(model, layers.recipes)
+    optimiser = ngp.optim.natural_gradient(adam, 0.05) if is_natural else adam
+    svi = SVI(model, guide, optimiser, Trace_ELBO(num_particles=4))
+    fit = ngp.fit(jax.random.key(0), svi, 60, X, y, progress=False)
+    assert np.mean(fit.losses[-10:]) < np.mean(fit.losses[:5])
+    assert {f"f_{n}/inducing" for n in range(len(layers.parts))} <= set(fit.params)
+
+    def loss(params):
+        return Trace_ELBO(num_particles=4).loss(jax.random.key(1), params, model, guide, X, y)
+
+    slopes = jax.grad(loss)(dict(fit.params))
+    still = {name for name, slope in slopes.items() if not np.any(slope)}
+    assert still <= {name for name in fit.params if "gamma_scale" in name}
+    assert all(np.all(np.isfinite(slope)) for slope in slopes.values())
+
+    def predicted(params):
+        found = ngp.Posterior.from_svi(model, guide, params).predict(jax.random.key(2), X[:3], num_samples=2)
+        return np.asarray(found.mean)
+
+    moved = dict(fit.params) | {"f_0/inducing": fit.params["f_0/inducing"] + 0.3}
+    assert np.any(np.abs(predicted(moved) - predicted(fit.params)) > 1e-4), "a prediction is at the trained points"
+
+
+def test_the_density_that_nuts_follows_has_gradients_at_every_site(data):
+    X, y = data
+    model = handlers.seed(model_of(ngp.deep.stack(X, "LV-GP-GP", inducing=4)), 0)
+    trace = handlers.trace(model).get_trace(X, y)
+    point = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+    found, slopes = jax.value_and_grad(lambda values: log_density(model, (X, y), {}, values)[0])(point)
+    assert np.isfinite(found)
+    assert {"f_0", "f_0/draw", "f_1", "f_latent_0"} <= set(slopes)
+    assert all(np.all(np.isfinite(slope)) and np.any(slope) for slope in slopes.values())
+
+
+@pytest.mark.long
+def test_nuts_and_particles_run_on_the_same_function(data):
+    X, y = data
+    model = model_of(ngp.deep.stack(X, "LV-GP-GP", inducing=4))
+    mcmc = MCMC(ngp.NUTS(model, max_tree_depth=2), num_warmup=2, num_samples=2, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, y)
+    svgd = ngp.stein.SVGD(model, optax.adam(0.05), ngp.stein.RBF(), num_stein_particles=3)
+    fit = ngp.fit(jax.random.key(0), svgd, 3, X, y, progress=False)
+    for posterior in (ngp.Posterior.from_mcmc(model, mcmc), ngp.Posterior.from_stein(model, svgd, fit.params)):
+        prediction = posterior.predict(jax.random.key(1), X[:3])
+        assert np.all(np.isfinite(prediction.mean))
+
+
+def test_a_stack_can_be_an_argument(data):
+    """Through ``jit``, as a value; equal stacks have equal structures, so that nothing compiles twice."""
+    X, _ = data
+    one, two = (ngp.deep.stack(X, "GP-GP", inducing=4) for _ in range(2))
+
+    @jax.jit
+    def drawn(layers):
+        with handlers.seed(rng_seed=0):
+            f = layers()
+            with numpyro.plate("data", 12):
+                return f(X).mean
+
+    assert drawn(one).shape == (12,)
+    drawn(two)
+    assert drawn._cache_size() == 1
