@@ -5,6 +5,7 @@ import inspect
 from pathlib import Path
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from numpyro import handlers
@@ -34,8 +35,8 @@ def load(name):
 
 def test_gallery_is_complete():
     wanted = {"exact_regression", "sparse_regression", "classification", "counts", "heteroscedastic", "robust"}
-    wanted |= {"spatio_temporal", "additive", "multi_class", "deep", "latent_variable_deep", "multi_output"}
-    assert wanted | {"decoupled", "stein"} <= set(NAMES)
+    wanted |= {"spatio_temporal", "additive", "multi_class", "deep", "deep_orthogonal", "multi_output"}
+    assert wanted | {"decoupled", "latent_variable_deep", "stein"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,6 +72,20 @@ def test_recommended_engine_improves_from_a_finite_prior(name):
     losses = np.asarray(ngp.fit(jax.random.key(2), engine, STEPS, progress=False, **data).losses)
     assert np.all(np.isfinite(losses))
     assert losses[-10:].mean() < losses[:5].mean()
+
+
+@pytest.mark.long
+def test_the_conditional_density_is_drawn():
+    """On its grid of inputs and values."""
+    module, data = load("latent_variable_deep")
+    guide = module.guide(data["layers"])
+    params = ngp.fit(jax.random.key(0), module.engine(guide), 1, progress=False, **data).params
+    posterior = ngp.Posterior.from_svi(module.model, guide, params)
+    axis = module.draw_density(jax.random.key(1), posterior, data["X"], data["y"], data["layers"], num_samples=5)
+    density = np.asarray(axis.collections[0].get_array())
+    assert density.shape == (60, 80)
+    assert np.all(density >= 0)
+    plt.close(axis.figure)
 
 
 @pytest.mark.statistical
