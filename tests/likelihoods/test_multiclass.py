@@ -89,7 +89,6 @@ def test_robust_max_of_many_classes_cuts_only_at_its_rivals():
     assert_allclose(total, 1.0, atol=1e-6)
 
 
-@pytest.mark.long
 def test_robust_max_conditional_and_moments():
     robust = RobustMax(3, 0.1)
     assert_allclose(robust.conditional(jnp.array([0.0, 2.0, 1.0])).probs, [0.05, 0.9, 0.05], rtol=1e-12)

@@ -107,6 +107,19 @@ def test_constants_of_a_program_count_by_their_numbers_and_large_ones_by_identit
     assert key(large) == key(large)
 
 
+def test_an_array_inside_the_body_of_a_loop_is_in_the_key():
+    """It stays there, where a jitted helper inside of the body closes over it."""
+
+    def key_with(array):
+        helper = jax.jit(lambda carry: carry * array)
+        return key_of(
+            traced(lambda x: jax.lax.scan(lambda c, y: (helper(c), y), x, jnp.arange(3.0)), jnp.ones(2)).program
+        )
+
+    assert key_with(jnp.array([1.0, 2.0])) == key_with(jnp.array([1.0, 2.0]))
+    assert key_with(jnp.array([1.0, 2.0])) != key_with(jnp.array([1.0, 3.0]))
+
+
 def test_numbers_and_types_are_in_the_key():
     keys = [key_of(traced(lambda x, n=n: x * n, jnp.ones(2)).program) for n in (1.0, 2.0, 2.0)]
     assert keys[0] != keys[1] == keys[2]
