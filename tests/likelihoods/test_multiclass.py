@@ -41,7 +41,6 @@ def test_oracle_of_three_classes():
         assert_allclose(draws, case["softmax_mc_expected_logp"], atol=1e-12)
 
 
-@pytest.mark.long
 def test_robust_max_with_very_different_variances():
     for case in cases("quadrature_hard"):
         y, mean, variance, epsilon = (case[f"robustmax/{key}"] for key in ("y", "mean", "var", "eps"))
