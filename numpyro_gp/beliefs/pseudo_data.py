@@ -67,6 +67,13 @@ def pseudo_data_of(
     return _each(_pseudo_data, mean, scale_tril, factor, level)
 
 
+def positive_part(precision: Square) -> Square:
+    """The symmetric matrices with their negative eigenvalues set to zero."""
+    values, vectors = jnp.linalg.eigh(precision)
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
+    return matmul(root, jnp.swapaxes(root, -1, -2))
+
+
 def _each(
     function: Callable[..., tuple[Array, Array]], vector: Array, square: Array, factor: Array, level: Array | None
 ) -> tuple[Array, Array]:

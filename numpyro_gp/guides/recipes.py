@@ -120,9 +120,9 @@ def conditional(*, natural: bool = True) -> Recipe:
 
     It stores pseudo-data, what the data said at the inducing inputs, and starts at the prior, where nothing was said.
     Beside it ``rest=AutoMultivariateNormal`` lets hyper-parameters vary together. A step costs one more factorisation
-    of ``M x M`` than that of ``coupled(natural=True)``. With a likelihood that is not log-concave, as Student's t, data
-    can say less than nothing, and a long step may leave the positive definite matrices: the bound is then NaN, and
-    `fit` stops. Take a smaller ``step``, or `ngp.optim.ramp`.
+    of ``M x M`` than that of ``coupled(natural=True)``. With a likelihood that is not log-concave, as Student's t, an
+    outlier can say less than nothing, and a long step may leave the positive definite matrices: the bound is then NaN,
+    and `fit` stops. Take a ``step`` of 0.3 or less, or `ngp.optim.ramp`: nothing is repaired silently.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.members import each_member
-from numpyro_gp.beliefs.pseudo_data import pseudo_data_of
+from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.whitened_draws import OnBases
@@ -93,7 +93,8 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
     """What a fit learnt about each of its processes, without the data: see `ngp.recall`.
 
     A `Conditional` belief holds it. From others it is found at the medians of the hyper-parameters, as the pseudo-data
-    that give the belief back; where it is wider than the prior they say nothing (mathematics.md section 14.2).
+    that give the belief back (mathematics.md section 14.2). Where a fit knows less than the prior, as one with Student's
+    t may, they say nothing: negative eigenvalues become zero.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def _as_set_up(guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, A
 def _said(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
     """Shift and precision of a belief, or of each member."""
     if isinstance(belief, Conditional):
-        return belief.shift, belief.precision
+        return belief.shift, positive_part(belief.precision)
     if isinstance(basis, BatchBasis):
         return each_member(_said, belief, basis)
     mean, factor = belief.whitened(basis)

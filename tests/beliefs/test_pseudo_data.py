@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs.pseudo_data import pseudo_data_of, whitened_given
+from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of, whitened_given
 
 LEADS = [((), ()), ((3,), ()), ((2, 3), (2, 1)), ((1, 3), (2, 3))]  # of pseudo-data, and of factors
 
@@ -60,3 +60,10 @@ def test_no_data_is_the_prior_with_finite_gradients():
     value, gradients = jax.value_and_grad(total, (0, 1))(jnp.zeros((3, 3)), jnp.eye(3))
     assert value == 3
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in gradients)
+
+
+def test_negative_eigenvalues_become_zero(rng):
+    vectors = np.linalg.qr(rng.normal(size=(2, 4, 4)))[0]
+    values = np.array([[-2.0, 0.5, 1.0, 3.0], [0.1, 0.2, 0.3, 0.4]])
+    whole, wanted = ((vectors * v[:, None]) @ np.swapaxes(vectors, -1, -2) for v in (values, np.maximum(values, 0)))
+    np.testing.assert_allclose(positive_part(jnp.asarray(whole)), wanted, atol=1e-12)

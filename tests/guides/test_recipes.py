@@ -1,9 +1,13 @@
 """Recipes declare parameters and start where they say."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import optax
 import pytest
 from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
@@ -16,7 +20,7 @@ def prior(outputs=None, dtype=jnp.float64):
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
-@pytest.mark.parametrize("recipe", [ngp.guides.coupled, ngp.guides.mean_field])
+@pytest.mark.parametrize("recipe", [ngp.guides.coupled, ngp.guides.mean_field, ngp.guides.conditional])
 def test_the_default_start_is_the_prior(recipe, outputs):
     site = prior(outputs)
     belief = recipe()("f", site)
@@ -67,3 +71,35 @@ def test_help_says_what_a_recipe_is():
     text = ngp.guides.__doc__
     assert "A recipe says how a guide describes one sample site" in text
     assert all(f"`{name}`" in text for name in ngp.guides.__all__)
+
+
+T_ROWS = jnp.linspace(-1, 1, 25)[:, None]
+T_NOISE = 0.1 * np.random.default_rng(0).normal(size=25)
+T_VALUES = (jnp.sin(3 * T_ROWS[:, 0]) + T_NOISE).at[jnp.array([4, 12, 20])].add(jnp.array([3.0, -4.0, 5.0]))
+
+
+def with_outliers(X, y):
+    f = ngp.gp("f", ngp.kernels.Matern52(1.0, 0.6), X)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.StudentT(3.0, 0.1), obs=y)
+
+
+@pytest.mark.long
+def test_conditional_beliefs_of_students_t_arrive_by_short_steps_and_say_where_a_long_one_fails():
+    """At fixed hyper-parameters it is the family of `coupled`, whose optimum it finds; outliers say less than nothing."""
+    found = {}
+    for recipe in (ngp.guides.coupled(natural=True), ngp.guides.conditional()):
+        guide = ngp.AutoGP(with_outliers, {"f": recipe})
+        svi = SVI(with_outliers, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.3), Trace_ELBO())
+        fit = ngp.fit(jax.random.key(0), svi, 300, T_ROWS, T_VALUES, progress=False)
+        found[len(found)] = fit.losses[-1], fit.params
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-8)
+    assert np.linalg.eigvalsh(found[1][1]["f/ngp:natural_precision"])[0] < -0.01
+    svi = SVI(with_outliers, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
+    with pytest.raises(ngp.NonFiniteLoss, match="the loss is nan"):
+        ngp.fit(jax.random.key(0), svi, 50, T_ROWS, T_VALUES, progress=False)
+
+
+def test_plain_steps_on_pseudo_data_are_refused():
+    with pytest.raises(ValueError, match=r"natural must be True.*got False. Train it with ngp.optim.natural_gradient"):
+        ngp.guides.conditional(natural=False)
