@@ -93,8 +93,8 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
     """What a fit learnt about each of its processes, without the data: see `ngp.recall`.
 
     A `Conditional` belief holds it. From others it is found at the medians of the hyper-parameters, as the pseudo-data
-    that give the belief back (mathematics.md section 14.2). Where a fit knows less than the prior, as one with Student's
-    t may, they say nothing: negative eigenvalues become zero.
+    that give the belief back (mathematics.md section 14.2). Where a fit knows less than the prior, as one with a
+    Student t may, they say nothing: negative eigenvalues become zero.
 
     Parameters
     ----------

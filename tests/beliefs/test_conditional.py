@@ -71,7 +71,9 @@ def test_nothing_said_is_the_prior_with_finite_gradients():
         basis, belief = basis_at(), Conditional(jnp.zeros(5), jnp.zeros((5, 5)), is_natural)
         assert abs(float(belief.kl(basis))) < 1e-12
         np.testing.assert_allclose(belief.marginals(basis, X).variance, 1.3, rtol=1e-12)
-        slopes = jax.grad(total, (0, 1, 2))(jnp.array([1.3, 0.7]), jnp.zeros(6), jnp.zeros((6, 6)), is_natural)
+        slopes = jax.jit(jax.grad(total, (0, 1, 2)), static_argnums=3)(
+            jnp.array([1.3, 0.7]), jnp.zeros(6), jnp.zeros((6, 6)), is_natural
+        )
         assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in slopes)
 
 
@@ -84,7 +86,8 @@ def test_gradients_of_hyper_parameters_and_level_are_the_ordinary_ones():
         draws = belief.whitened(basis).scale_tril
         return belief.kl(basis) + jnp.sum(jnp.sin(mean)) + jnp.sum(variance**2) + jnp.sum(jnp.cos(draws))
 
-    found, wanted = (jax.grad(value, (0, 1))(jnp.array([1.3, 0.7]), LEVEL, flag) for flag in (True, False))
+    slope = jax.jit(jax.grad(value, (0, 1)), static_argnums=2)
+    found, wanted = (slope(jnp.array([1.3, 0.7]), LEVEL, flag) for flag in (True, False))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
     eps = 1e-5
@@ -222,43 +225,46 @@ def step_at(dtype, factor):
         basis, belief = basis_of(lengthscale), Conditional(shift, precision, is_natural=True)
         return belief.kl(basis) - jnp.sum(likelihood.expected_log_prob(y, *belief.marginals(basis, rows)))
 
-    slopes = jax.grad(loss, (0, 1))(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
-    fitted, new = (-slopes[0], -slopes[1]), jnp.asarray(0.5 * factor, dtype)
-    value, steps = jax.value_and_grad(loss, (0, 1, 2))(*fitted, new)
+    slope = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
+    _, first = slope(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
+    fitted, new = (-first[0], -first[1]), jnp.asarray(0.5 * factor, dtype)
+    value, steps = slope(*fitted, new)
     after = Conditional(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
     return value, steps[2], *after.marginals(basis_of(new), rows)
 
 
-@pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("factor", [0.3, 3.0])
 def test_float32_stays_close_in_a_step(factor):
     for one, other in zip(step_at(jnp.float32, factor), step_at(jnp.float64, factor), strict=True):
         assert one.dtype == jnp.float32
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
-def evidence_gap(seed):
-    """Evidence less bound for a random problem, hyper-parameters far from those of the pseudo-data among them."""
+@jax.jit
+def gap_of(theta, rows, y, at, shift, half):
+    """Evidence less bound."""
+    kernel = Matern52(theta[0], theta[1])
+    basis, belief = Basis.build(kernel, at), Conditional(shift, half @ half.T)
+    expected = ngp.likelihoods.Gaussian(jnp.sqrt(theta[2])).expected_log_prob(y, *belief.marginals(basis, rows))
+    covariance = kernel.matrix(rows) + theta[2] * jnp.eye(len(y))
+    evidence = dist.MultivariateNormal(jnp.zeros(len(y)), covariance).log_prob(y)
+    return evidence, evidence - jnp.sum(expected) + belief.kl(basis)
+
+
+def relative_gap(seed):
+    """Of a random problem, with pseudo-data of any size and inducing inputs that may repeat and be rows."""
     rng = np.random.default_rng(seed)
-    size, few, spread = rng.integers(2, 12), rng.integers(1, 8), 10 ** rng.uniform(-2, 2, 4)
-    rows, y = rng.normal(size=(size, 2)), rng.normal(size=size) * spread[0]
-    at = rng.normal(size=(few, 2)) if rng.random() < 0.7 else rows[rng.integers(0, size, few)]  # may repeat
-    half = rng.normal(size=(few, rng.integers(1, few + 1))) * 10 ** rng.uniform(-3, 3)
-    kernel = Matern52(spread[1], spread[2])
-    basis = Basis.build(kernel, jnp.asarray(at))
-    belief = Conditional(jnp.asarray(rng.normal(size=few) * 10 ** rng.uniform(-2, 2)), jnp.asarray(half @ half.T))
-    mean, variance = belief.marginals(basis, jnp.asarray(rows))
-    noise = 10 ** rng.uniform(-2, 1)
-    bound = jnp.sum(ngp.likelihoods.Gaussian(noise**0.5).expected_log_prob(jnp.asarray(y), mean, variance)) - belief.kl(
-        basis
-    )
-    covariance = np.asarray(kernel.matrix(jnp.asarray(rows))) + noise * np.eye(size)
-    evidence = dist.MultivariateNormal(jnp.zeros(size), jnp.asarray(covariance)).log_prob(jnp.asarray(y))
-    return float(evidence - bound) / (1 + abs(float(evidence)))
+    sizes = 10 ** rng.uniform([-2, -2, -2, -3, -2], [2, 2, 1, 3, 2])
+    rows, y = rng.normal(size=(9, 2)), rng.normal(size=9)
+    at = rng.normal(size=(6, 2)) if rng.random() < 0.7 else rows[rng.integers(0, 9, 6)]
+    half = rng.normal(size=(6, 6)) * (np.arange(6) < rng.integers(1, 7)) * sizes[3]
+    evidence, gap = gap_of(*map(jnp.asarray, (sizes[:3], rows, y, at, sizes[4] * rng.normal(size=6), half)))
+    return float(gap / (1 + abs(evidence)))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_stay_below_the_evidence(seed):
-    assert evidence_gap(seed) > -1e-8
+    assert relative_gap(seed) > -1e-8
 
 
 def test_whitened_values_need_the_basis():

@@ -47,6 +47,7 @@ def latent(X, y=None):
 RECIPES = {
     "coupled": (single, {"f": guides.coupled()}),
     "coupled natural": (single, {"f": guides.coupled(natural=True)}),
+    "conditional": (single, {"f": guides.conditional()}),
     "mean_field": (single, {"f": guides.mean_field()}),
     "decoupled": (single, {"f": guides.decoupled(GAMMA, train_inputs=True)}),
     "hybrid": (single, {"f": guides.hybrid(GAMMA, natural=True)}),
@@ -56,6 +57,7 @@ RECIPES = {
     "block_diagonal": (additive, {"f": guides.block_diagonal(natural=True)}),
     "structured": (additive, {"f": guides.structured(2, natural=True)}),
     "block_low_rank": (additive, {"f": guides.block_low_rank(1, natural=True)}),
+    "conditional additive": (additive, {"f": guides.conditional()}),
     "free_latent": (latent, {"w": guides.free_latent()}),
     "amortised": (latent, {"w": guides.amortised(guides.encoder((3,)))}),
 }

@@ -29,6 +29,7 @@ guides = ngp.guides
 RECIPES = {
     "coupled": guides.coupled(),
     "coupled natural": guides.coupled(natural=True),
+    "conditional": guides.conditional(),
     "mean field": guides.mean_field(),
     "decoupled": guides.decoupled(OTHERS),
     "hybrid": guides.hybrid(OTHERS),
@@ -39,6 +40,7 @@ RECIPES = {
     "layer": guides.decoupled_layer(OTHERS, mean="gp", covariance="gp"),
     "layer cb": guides.decoupled_layer(OTHERS, mean="cb", covariance="cb", train_inputs=False),
     "full": guides.coupled(),
+    "conditional additive": guides.conditional(),
     "block diagonal": guides.block_diagonal(),
     "block diagonal natural": guides.block_diagonal(natural=True),
     "structured": guides.structured(2),
