@@ -2,9 +2,10 @@
 
     python -m examples.rebuild [--data DATA] [--out FOLDER] [--guide]
 
-A table stands below a comment that names its rows, ``<!-- rows: stein_regression -->``, and is replaced as a whole;
-words around it are a person's. ``--data`` is wanted by what compares with printed values. ``--guide`` also runs the
-pages of the guide and draws their figures. A test sees that the tables of the pages are those of the rows.
+A table stands below a comment that names its rows, ``<!-- rows: stein_regression -->``, and is replaced as a whole.
+Words around it are a person's, but for the numbers that `facts` makes. ``--data`` is wanted by what compares with printed
+values. ``--guide`` also runs the pages of the guide and draws their figures. A test sees that the tables of the pages,
+and the numbers in their words, are those of the rows.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import numpy as np
 from examples import (
     beyond_tables,
     deep_starts,
+    facts,
     gam_interactions_tables,
     guide_figures,
     long_runs,
@@ -277,7 +279,7 @@ SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", 
 
 
 def rebuilt(text, folder, data=None):
-    """The text with its tables made anew; those of other data's printed values stay without ``data``."""
+    """The text with its tables and `facts` made anew; those of other data's printed values stay without ``data``."""
 
     def table(match):
         name, view = match[2], match[3]
@@ -287,7 +289,7 @@ def rebuilt(text, folder, data=None):
         make = TABLES[name if view is None else f"{name}, {view}"]
         return f"{match[1]}{make(rows)}\n"
 
-    return TABLE.sub(table, text)
+    return TABLE.sub(table, facts.restated(text, folder))
 
 
 def figures(folder, data):

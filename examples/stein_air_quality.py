@@ -6,7 +6,7 @@
 Daily means of NOx at 44 stations of the AURN network, 1-22 February 2019 (Crown copyright Defra, Open Government
 Licence). The model is that of Pinder et al. 2020: a Matern-3/2 process over longitude, latitude and time, Gamma
 priors on its hyper-parameters, k-means inducing inputs. The data are logarithms, standardised. One day is
-held out (time 5). The paper has hourly data of more stations; its figures cannot be compared with these.
+held out (time 5). The paper has more stations with 88 values of each; its figures cannot be compared with these.
 
 SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towards the sparse target
 (mathematics.md section 8); and particles of the hyper-parameters alone on the collapsed bound, which is the same target

@@ -1,0 +1,53 @@
+"""Numbers in the words of the results: from the rows, on a page each, and changed by the rows alone."""
+
+import shutil
+
+import pytest
+
+from examples import facts, rebuild
+from examples.tables import save
+
+PAGES = {page: page.read_text() for page in sorted(rebuild.PAGES.glob("*.md"))}
+
+
+def test_every_fact_is_on_a_page_and_every_mark_is_a_fact():
+    named = [match[2] for text in PAGES.values() for match in facts.FACT.finditer(text)]
+    assert sorted(named) == sorted(facts.FACTS)
+    assert sum(text.count("<!--.-->") for text in PAGES.values()) == len(named)
+
+
+def test_words_and_rows_do_not_change_alone(tmp_path):
+    """A word changed by hand is put right; a row that changes turns the sentence round."""
+    text = (rebuild.PAGES / "stein.md").read_text()
+    assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
+    assert "Above on 7 of 12 sets" in text
+    assert facts.restated(text.replace("Above on 7 of 12", "Above on 6 of 8"), rebuild.RESULTS) == text
+    shutil.copy(rebuild.RESULTS / "stein_regression.csv", tmp_path)
+    shutil.copy(rebuild.RESULTS / "stein_classification.csv", tmp_path)
+    rows = facts.read(tmp_path, "stein_regression")
+    rows = [row | {"log_density": "9.0"} if row["method"] == facts.PARTICLES else row for row in rows]
+    save(tmp_path / "stein_regression.csv", rows)
+    found = facts.restated(text, tmp_path)
+    assert "Above on 12 of 12 sets and below on 0" in found
+    assert "Within 0.01 nats on 0 of 11 sets" in found
+
+
+def test_a_difference_counts_beyond_two_errors(tmp_path):
+    """Of splits 1.0, 1.2 (mean 1.1, error 0.1), 0.0, 0.4 (0.2, 0.2) and -1.0, -1.2; one split alone has no error."""
+    gaps = {"a": (1.0, 1.2), "b": (0.0, 0.4), "c": (-1.0, -1.2), "d": (5.0,)}
+    rows = []
+    for name, own in gaps.items():
+        for split, gap in enumerate(own):
+            common = {"dataset": name, "split": split, "seconds": 2.0}
+            rows.append(common | {"method": facts.PARTICLES, "log_density": gap, "seconds": 3.0})
+            rows.append(common | {"method": "NUTS", "log_density": 0.0})
+    save(tmp_path / "stein_regression.csv", rows)
+    assert facts.beyond(tmp_path, "NUTS") == "Beyond two errors on 1 sets and on one worse"
+    assert facts.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
+    assert facts.over_sets(tmp_path, "NUTS") == "1.300 ± 1.313"
+    assert facts.seconds(tmp_path, "stein_regression", "method", "NUTS") == "from 1.5 to 1.5 times"
+
+
+def test_a_mark_without_a_fact_is_an_error():
+    with pytest.raises(KeyError):
+        facts.restated("<!--=no such fact-->1<!--.-->", rebuild.RESULTS)
