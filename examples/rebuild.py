@@ -3,9 +3,9 @@
     python -m examples.rebuild [--data DATA] [--out FOLDER] [--guide]
 
 A table stands below a comment that names its rows, ``<!-- rows: stein_regression -->``, and is replaced as a whole.
-Words around it are a person's, but for the numbers that `facts` makes. ``--data`` is wanted by what compares with printed
-values. ``--guide`` also runs the pages of the guide and draws their figures. A test sees that the tables of the pages,
-and the numbers in their words, are those of the rows.
+Words around it are a person's, but for the numbers that `facts` makes. ``--data`` is wanted by what compares with
+printed values. ``--guide`` also runs the pages of the guide and draws their figures. A test sees that the tables of
+the pages, and the numbers in their words, are those of the rows.
 """
 
 import argparse
