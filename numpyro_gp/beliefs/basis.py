@@ -21,10 +21,10 @@ Tree = TypeVar("Tree")
 
 
 class Cross(NamedTuple):
-    """What features are made of, ``A = W k(Z, X)``, and the matrix that ``W`` is the inverse factor of."""
+    """What features are made of, ``A = W k(Z, X)``, and how ``W`` moves: ``dW = -Phi(d turn) W`` (`Frame`)."""
 
     inverse: Float[Array, "M M"]
-    gram: Float[Array, "M M"]
+    turn: Float[Array, "M M"]
     values: Float[Array, "M N"]
 
 
@@ -125,9 +125,11 @@ class Basis(AbstractBasis):
         ``eps``. It is part of the model: ``u = L v`` is a noisy copy of ``f(Z)`` (mathematics.md section 1.3). For
         `gp_regression` at its data it is the variance of their noise.
     gram : Array (M, M)
-        ``k(Z, Z) + eps I`` itself, which derivatives of `whitened_marginals` are taken in.
+        ``k(Z, Z) + eps I`` itself.
     level : Array (M,) or (P, M), optional
         Mean function at ``Z``, where a belief reads it (`AbstractBelief.reads_basis`).
+    turn : Array (M, M), optional
+        That of `Frame`, one for all that is asked of the basis, so that derivatives come back to ``gram`` once.
     at_inducing : bool
         Whether `features` of ``inducing`` itself are read off the factor.
     is_noisy : bool
@@ -151,12 +153,14 @@ class Basis(AbstractBasis):
     at_inducing: bool = False
     is_noisy: bool = False
     level: Array | None = None
+    turn: Array | None = None
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
         """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal."""
         matrix, amount = jittered(kernel.matrix(inducing), jitter)
-        return cls(kernel, inducing, *factorise(matrix), amount, matrix)
+        factor, inverse = factorise(matrix)
+        return cls(kernel, inducing, factor, inverse, amount, matrix, turn=turn_of(matrix, inverse))
 
     @property
     def size(self) -> int:
@@ -177,10 +181,14 @@ class Basis(AbstractBasis):
         """None at the inducing points themselves, whose features are read off the factor."""
         if self.at_inducing and X is self.inducing:
             return None
-        return Cross(self.inverse, self.gram, self.kernel.matrix(self.inducing, X))
+        return Cross(self.inverse, self._turn, self.kernel.matrix(self.inducing, X))
+
+    @property
+    def _turn(self) -> Array:
+        return turn_of(self.gram, self.inverse) if self.turn is None else self.turn
 
     def frame(self) -> Frame:
-        return Frame(self.factor, self.inverse, turn_of(self.gram, self.inverse))
+        return Frame(self.factor, self.inverse, self._turn)
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         variance = self.kernel.diagonal(X)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float
 
@@ -14,7 +15,6 @@ from numpyro_gp.beliefs.coupled import Coupled, Moments, check_mean
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_symmetric
 from numpyro_gp.linalg import (
-    congruence,
     flipped,
     half_diagonal,
     half_log_det,
@@ -79,7 +79,10 @@ class Conditional(AbstractBelief):
         """``N(m, S)`` at the basis of the moment."""
         level, function = basis.level, _natural_posterior if self.is_natural else _posterior
         axes = (0, 0, None, None if level is None else 0)
-        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, basis.frame(), level)
+        frame = basis.frame()
+        if self.is_natural:  # whose rule is written in the turn: no zeros go back through the factor
+            frame = Frame(*lax.stop_gradient((frame.factor, frame.inverse)), frame.turn)
+        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level)
         return Coupled(found.mean, found.root, Moments(found.covariance, found.divergence))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
@@ -153,12 +156,13 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, .
     if asked[1] is None:
         d_spread = d_spread + symmetric_gradient(root, root_inverse, d_root)
     q = matmul(covariance, d_mean + d_kl * mean)
-    slope = -congruence(covariance, d_spread - 0.5 * d_kl * inner) - 0.5 * (jnp.outer(q, mean) + jnp.outer(mean, q))
-    lower = half_diagonal(2 * matmul(inner, slope) + jnp.outer(pulled, q))
+    half = matmul(d_spread - 0.5 * d_kl * inner, covariance)  # 2 G H with G S = I - S
+    moved = jnp.outer(matmul(inner, q), mean) + jnp.outer(matmul(inner, mean), q)
+    lower = half_diagonal(2 * (matmul(covariance, half) - half) - moved + jnp.outer(pulled, q))
     d_turn = 0.5 * (lower + lower.T)
     d_level = None if level is None else -matmul(side, q)
     # d/dE[u] - 2 d/dCov[u] E[u], and -2 d/dCov[u].
-    turned = -2 * congruence(frame.inverse.T, d_spread)
+    turned = matmul(-2 * matmul(flipped(frame.inverse), d_spread), frame.inverse)
     center = matmul(frame.factor, mean) + (0.0 if level is None else level)
     d_shift = matmul(d_mean, frame.inverse) + matmul(turned, center) + d_kl * shift
     return d_shift, turned + d_kl * precision, Frame(nothing(frame.factor), nothing(frame.inverse), d_turn), d_level

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.linalg import congruence, flipped, half_diagonal, identity_like, matmul, moved, outer_square
+from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, moved, outer_square
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
@@ -57,11 +57,11 @@ def whitened_marginals(
     if cross is None:
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor)
     else:
-        inverse, gram, values = cross
+        inverse, turn, values = cross
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
         rows = lax.stop_gradient(signed_rows(*lax.stop_gradient((inverse, mean, factor)))) if many else None
         spread = outer_square(factor) if covariance is None else covariance
-        mean, variance = _marginals(gram, values, prior, mean, spread, factor, inverse, rows)
+        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, rows)
     return Marginals(mean, positive(variance, prior))
 
 
@@ -81,7 +81,7 @@ def signed_rows(
 
 @jax.custom_jvp
 def _marginals(
-    gram: Float[Array, "M M"],  # noqa: ARG001
+    turn: Float[Array, "M M"],  # noqa: ARG001
     cross: Float[Array, "M N"],
     prior: Float[Array, " N"],
     mean: Float[Array, "*batch M"],
@@ -90,7 +90,7 @@ def _marginals(
     inverse: Float[Array, "M M"],
     rows: tuple[Array, Array] | None,
 ) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]:
-    """Mean and variance; ``factor`` and ``covariance`` are of one matrix, as are ``gram`` and ``inverse``."""
+    """Mean and variance; ``factor`` and ``covariance`` are of one matrix, ``turn`` is of ``inverse``."""
     if rows is None:
         loc, variance = plain_marginals(matmul(inverse, cross), prior, mean, factor)
         return loc, variance
@@ -103,7 +103,7 @@ def _marginals(
 def _marginals_jvp(
     primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """With ``P = Phi(W dK W^T)``, ``dW = -P W`` (`linalg.factorise`), and ``E = (S - I) A``.
+    """With ``P = Phi(d turn)``, ``dW = -P W`` (`beliefs.basis.Frame`), and ``E = (S - I) A``.
 
     ``dloc = (dm - P^T m)^T A + m^T W dk`` and ``dvar = dk_nn + A_n^T Y A_n + 2 E_n^T W dk_n`` with
     ``Y = dS - 2 (S - I) P``. Transposed, the rows of data enter ``Y``, and with it ``S`` and ``K``, through the one
@@ -111,11 +111,11 @@ def _marginals_jvp(
     ``C`` and ``W`` are left out here; they are followed when this rule is differentiated again.
     """
     _, cross, prior, mean, covariance, _, inverse, _ = primals
-    gram_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
+    turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
     features, change = matmul(inverse, cross), covariance - identity_like(covariance)
     excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
-    shrink = half_diagonal(congruence(inverse, gram_dot))
+    shrink = half_diagonal(turn_dot)
     turned = covariance_dot - 2 * moved(change, shrink)
     lifted = moved(inverse, cross_dot)
     mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
