@@ -51,8 +51,8 @@ class LeaveOneOut(NamedTuple):
 
     @property
     def is_reliable(self) -> bool:
-        """Whether no Pareto k exceeds its threshold."""
-        return bool(np.all(self.pareto_k <= self.good_k))
+        """Whether it is a number, and no Pareto k exceeds its threshold."""
+        return bool(np.isfinite(self.elpd) and np.all(self.pareto_k <= self.good_k))
 
 
 @functools.cache
@@ -106,15 +106,23 @@ def from_groups(
         return package.from_dict(**data, coords=coords, dims=dims, **keywords)
 
 
+def group_names(data: Any) -> list[str]:
+    """Names of the groups of a container."""
+    groups = data.groups
+    return [group.strip("/") for group in (groups() if callable(groups) else groups)]
+
+
 def loo(data: object, site: str | None = None) -> LeaveOneOut:
     """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
 
     Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
     """
     package = arviz()
+    # ArviZ reads from the posterior how dependent the draws are; those of beliefs alone, which no group holds, are not.
+    known = {} if "posterior" in group_names(data) else {"reff": 1.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = package.loo(data, pointwise=True, var_name=site)
+        found = package.loo(data, pointwise=True, var_name=site, **known)
     if has_trees():
         elpd, parameters, pointwise = found.elpd, found.p, found.elpd_i
     else:
@@ -165,8 +173,8 @@ def arviz_container(
 ) -> Any:
     """ArviZ's container of draws at the training data, with named dimensions."""
 
-    def by_chain(named: Mapping[str, Array]) -> dict[str, np.ndarray]:
-        return {name: np.asarray(x).reshape((chains, -1, *x.shape[1:])) for name, x in named.items()}
+    def by_chain(named: Mapping[str, Array], dtype: Any = None) -> dict[str, np.ndarray]:
+        return {name: np.asarray(x, dtype).reshape((chains, -1, *x.shape[1:])) for name, x in named.items()}
 
     known = set(found.latent) | set(found.observed) | set(constant)
     unknown = sorted(set(dims or {}) - known)
@@ -177,7 +185,8 @@ def arviz_container(
     groups = {
         "posterior": by_chain(found.latent),
         "posterior_predictive": by_chain(found.replicated),
-        "log_likelihood": by_chain(terms),
+        # In float64 whatever the fit's precision: the smallest number that ArviZ's smoothing uses is none of float32.
+        "log_likelihood": by_chain(terms, np.float64),
         "sample_stats": stats,
         "observed_data": dict(found.observed),
         "constant_data": dict(constant),

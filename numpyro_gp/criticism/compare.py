@@ -14,7 +14,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.arviz import FEWEST, loo
+from numpyro_gp.criticism.arviz import FEWEST, group_names, loo
 from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         if math.isnan(self.value):
-            return "-"
+            return "-" + self.flag
         text = f"{self.value:.3f}" if math.isnan(self.error) else f"{self.value:.3f} ± {self.error:.3f}"
         return text + self.flag
 
@@ -274,7 +274,7 @@ def _training_arguments(train: Train | None) -> Fitted:
 
 def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     """LOO per datum of a container, flagged where importance sampling fails, or nothing; with the reason."""
-    sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in _groups(data) else []
+    sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in group_names(data) else []
     if not sites or (site is None and len(sites) > 1):
         return Estimate(math.nan), ["LOO needs one site with a pointwise log likelihood: pass site=."]
     sizes = data["log_likelihood"].sizes
@@ -285,6 +285,9 @@ def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     estimate = Estimate(found.elpd / count, found.standard_error / count, "" if found.is_reliable else " !")
     if found.is_reliable:
         return estimate, []
+    if not np.isfinite(found.elpd):
+        bad = int((~np.isfinite(found.pointwise)).sum())
+        return estimate, [f"LOO marked ! is no number: the log likelihood is not finite at {bad} of {count} data."]
     bad = int((found.pareto_k > found.good_k).sum())
     reason = f"LOO marked ! is not reliable: Pareto k is above {found.good_k:.2f} at {bad} of {count} data"
     return estimate, [f"{reason} (largest {found.pareto_k.max():.2f})."]
@@ -303,11 +306,6 @@ def chain_diagnostics(entries: Sequence[np.ndarray], chains: int) -> dict[str, E
 def _entries(name: str, draws: np.ndarray) -> dict[str, np.ndarray]:
     """Every scalar of a hyper-parameter: ``lengthscale[0]``, ``lengthscale[1]``."""
     return {f"{name}{list(at) or ''}": draws[(slice(None), *at)] for at in np.ndindex(draws.shape[1:])}
-
-
-def _groups(data: Any) -> list[str]:
-    groups = data.groups
-    return [group.strip("/") for group in (groups() if callable(groups) else groups)]
 
 
 def _estimate(score: metrics.Score) -> Estimate:

@@ -351,7 +351,13 @@ def as_kernel(kernel: KernelLike) -> Kernel:
 def _require_axes(argument: str, array: Array, most: int) -> Array:
     if array.ndim > most:
         required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
-        cure = "For a batch of kernels use ngp.kernels.stack([...]) or jax.vmap."
+        cure = "For a batch of kernels use ngp.kernels.stack([...]), or jax.vmap over one value for each kernel."
+        if array.ndim > 1 and array.shape[-1] == 1:  # what a sample site in a plate has, whose rows have the last axis
+            cure = (
+                f"A value sampled in plate(..., dim=-2) has an axis for rows: take {argument}[..., 0] and make a "
+                f"kernel for each member, jax.vmap(lambda own: ngp.kernels.RBF(1.0, own))({argument}[..., 0]). A value "
+                "that all members share is sampled outside of the plate."
+            )
         fail(argument, required, f"shape {array.shape}", cure)
     return array
 
@@ -375,7 +381,7 @@ def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Arra
     """``value`` as a row ``(1, D)`` or ``(1, 1)`` that multiplies the inputs; its length must be theirs."""
     if value.ndim == 1 and value.shape[0] != X.shape[1]:
         required = f"a scalar or of shape ({X.shape[1]},), one value for each column of the inputs"
-        cure = "Choose the columns with kernel.on(dims), or pass one value for each."
+        cure = "Choose the columns with kernel.on(dims), pass one value for each, or map over members with jax.vmap."
         fail(argument, required, f"shape {value.shape}", cure)
     return value.reshape(1, -1)
 

@@ -290,10 +290,14 @@ class CallableLikelihood(Likelihood):
 
         def moments(f: Array) -> tuple[Array, Array]:
             found = self.conditional(f)
+            if isinstance(found, CATEGORICAL):  # of labels it is each class that has a mean, its probability
+                return found.probs.astype(latent.mean.dtype), (found.probs * (1 - found.probs)).astype(
+                    latent.mean.dtype
+                )
             return found.mean.astype(latent.mean.dtype), found.variance.astype(latent.mean.dtype)
 
         means, variances = jax.vmap(moments)(points)
-        return weights, means, variances
+        return jnp.expand_dims(weights, range(weights.ndim, means.ndim)), means, variances
 
     def _mean(self, latent: Latent) -> Array:
         weights, means, _ = self._conditional_moments(latent)
@@ -317,6 +321,7 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
     obj : Likelihood or callable
         A callable takes latent values and returns a NumPyro distribution of scalars. With several latent
         functions it takes either one argument for each, ``lambda f, g: ...``, or all on the last axis of one.
+        The predictive mean of a ``Categorical`` is the probability of each class, ``(..., C)``.
     num_latent : int, optional
         Number of latent functions; None counts the arguments of the callable.
 

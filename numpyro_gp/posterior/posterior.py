@@ -31,8 +31,8 @@ class Posterior:
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
-    (mathematics.md section 11.1). It pickles where its model and its guide do; a guide does not
-    where the model makes a kernel by a function inside it: `save` and `load` serve there.
+    (mathematics.md section 11.1). It pickles where its model and its guide do: a function defined inside another, a
+    ``lambda`` bound to the model and a kernel that is a function made in the model do not. `save` and `load` always do.
 
     Attributes
     ----------
@@ -327,7 +327,11 @@ class Posterior:
         return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write everything but the model and the guide to one file (NumPy's format, no pickle)."""
+        """Write everything but the model and the guide to one file (NumPy's format, no pickle).
+
+        So it writes what ``pickle`` refuses: fits of models that are a ``lambda``, stand inside a function, or hold a
+        kernel or a likelihood that does. `load` gets the model and the guide from the program that defines them.
+        """
         groups = {"samples": self.samples or {}, "params": self.params, "extra_fields": dict(self.extra_fields)}
         groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})

@@ -23,6 +23,9 @@ ROWS_TOGETHER = 2**16
 class Prediction:
     """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
+    It pickles unless its likelihood is a ``lambda`` or a function inside the model: keep its arrays there (``mean``,
+    ``sample()``), and the fit itself by `Posterior.save`.
+
     Attributes
     ----------
     mean, variance : Array (N, ...), or (G, N, ...) of data in a plate of groups

@@ -181,6 +181,36 @@ def test_leave_one_out_agrees_with_the_closed_form():
         assert found.effective_parameters == pytest.approx(in_sample - found.elpd, abs=1e-6)
 
 
+@pytest.mark.parametrize(("scale", "is_reliable"), [(0.1, True), (30.0, False)])
+def test_leave_one_out_in_float32_is_that_of_float64(scale, is_reliable):
+    """ArviZ smooths in the precision it gets: log likelihoods with a spread of 30 nats were NaN in float32, unflagged."""
+    rng = np.random.default_rng(0)
+    terms, latent = -scale * rng.gamma(1.0, size=(400, 5)), rng.normal(size=400)
+
+    def found(dtype):
+        observed, dims = {"y": np.zeros(5, dtype)}, {"y": ["data"], "a": []}
+        draws = TrainingDraws({"a": latent.astype(dtype)}, {"y": terms.astype(dtype)}, {}, observed, dims, {}, ())
+        return loo(arviz_container("mcmc", draws, {}, {}, 1))
+
+    np.testing.assert_allclose(found(np.float32).elpd, found(np.float64).elpd, rtol=1e-5)
+    assert found(np.float32).is_reliable == is_reliable
+    assert not found(np.float64)._replace(elpd=np.nan).is_reliable
+
+
+def test_leave_one_out_of_beliefs_without_hyper_parameters():
+    """Draws of a belief are independent: the container has no posterior from which ArviZ could read otherwise."""
+    guide = ngp.AutoGP(known, {"f": ngp.guides.orthogonal(PROBLEM.X[::2])})
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as sites:
+        guide(PROBLEM.X, PROBLEM.y)
+    params = {name: site["value"] for name, site in sites.items() if site["type"] == "param"}
+    data = ngp.Posterior.from_svi(known, guide, params).to_arviz(jax.random.key(0), PROBLEM.X, PROBLEM.y)
+    terms = np.asarray(data["log_likelihood"]["y"])
+    assert terms.shape == (1, 1000, 20)
+    independent = {"posterior": {"a": np.random.default_rng(0).normal(size=(1, 1000))}, "log_likelihood": {"y": terms}}
+    expected = loo(from_groups(independent, coords={}, dims={}, attrs={}))  # whose efficiency ArviZ finds to be about 1
+    np.testing.assert_allclose(loo(data).elpd, expected.elpd, rtol=0.01)
+
+
 def test_leave_one_out_of_exact_regression_averages_over_hyper_parameters():
     """Draws of almost one noise: LOO is the closed form itself."""
 

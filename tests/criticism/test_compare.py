@@ -15,10 +15,11 @@ from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.arviz import loo
+from numpyro_gp.criticism.arviz import arviz_container, loo
 from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out, scores
 from numpyro_gp.likelihoods import Poisson
 from numpyro_gp.posterior import Prediction
+from numpyro_gp.posterior.draws import TrainingDraws
 from numpyro_gp.sites import Observation
 from tests.compiling import counted
 from tests.oracles.problems import gram, regression
@@ -139,6 +140,16 @@ def test_unreliable_leave_one_out_is_shown_with_a_flag_and_its_reason():
     shown = Comparison({"NUTS": {"LOO per datum": estimate}}, reasons)
     assert next(line for line in str(shown).splitlines() if line.startswith("LOO per datum")).endswith(" !")
     assert [record["flag"] for record in shown.records()] == [" !"]
+
+
+def test_leave_one_out_that_is_no_number_is_flagged():
+    rng = np.random.default_rng(0)
+    data = {"a": rng.normal(size=100)}, {"y": rng.normal(size=(100, 3)) + np.array([0.0, 0.0, -np.inf])}
+    terms = TrainingDraws(*data, {}, {"y": np.zeros(3)}, {"y": ["data"], "a": []}, {}, ())
+    estimate, reasons = leave_one_out(arviz_container("mcmc", terms, {}, {}, 1), None)
+    assert str(estimate).endswith("!")
+    assert not np.isfinite(estimate.value)
+    assert reasons == ["LOO marked ! is no number: the log likelihood is not finite at 1 of 3 data."]
 
 
 def test_text_and_files(table, tmp_path):

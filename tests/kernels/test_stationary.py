@@ -192,6 +192,10 @@ def test_the_choice_of_centre_carries_no_gradient(columns, rng):
             lambda: Matern52(1.0, np.ones((2, 2))),
             r"lengthscale must be a scalar or one value for each input, shape \(D,\)",
         ),
+        (
+            lambda: RBF(1.0, np.ones((3, 1))),
+            r"plate\(..., dim=-2\) has an axis for rows: take lengthscale\[..., 0\] and",
+        ),
         (lambda: RBF(np.nan, 1.0), "variance must be finite"),
         (lambda: RationalQuadratic(1.0, 1.0, -1.0), "alpha must be positive"),
         (lambda: Periodic(1.0, 1.0, 0.0), "period must be positive"),

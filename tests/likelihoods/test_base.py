@@ -109,6 +109,18 @@ def test_derivatives_of_callables_at_zero_variance():
             assert np.isfinite(jax.grad(quantity, argnums=2)(1.0, zero + 0.2, zero)).all()
 
 
+def test_classes_by_a_callable_have_probabilities():
+    """As the built-in `Softmax`: ``mean`` was NaN. Sums of Gauss-Hermite over its classes agree to 1e-4."""
+    mean, variance = jnp.array([[0.5, -1.0], [0.0, 2.0]]), jnp.array([[0.3, 0.2], [1.0, 0.1]])
+    ours, exact = as_likelihood(lambda f: dist.Categorical(logits=f), num_latent=2), Softmax(2)
+    p = jax.jit(ours.predictive_mean)(mean, variance)
+    assert_allclose(p, jax.jit(exact.predictive_mean)(mean, variance), atol=1e-4)
+    assert_allclose(jax.jit(ours.predictive_variance)(mean, variance), p * (1 - p), atol=1e-12)
+    one = as_likelihood(lambda f: dist.Categorical(probs=jnp.stack([1 - jax.nn.sigmoid(f), jax.nn.sigmoid(f)], -1)))
+    labels = Bernoulli("logit").predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))
+    assert_allclose(one.predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))[:, 1], labels, atol=1e-4)
+
+
 def test_float32_is_kept():
     found = as_likelihood(lambda f: dist.Poisson(jnp.exp(f))).expected_log_prob(1, jnp.float32(0.3), jnp.float32(0.2))
     assert found.dtype == jnp.float32
