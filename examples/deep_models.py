@@ -87,6 +87,16 @@ def engine(model, guide, *, samples=1, adam=5e-3, natural=0.1, ramp=1000):
     return SVI(model, guide, ngp.optim.natural_gradient(optax.adam(adam), step), objective)
 
 
+def mean_bound(model, params, losses, X):
+    """Mean bound of some losses without the prior density of the inducing inputs, which are points.
+
+    That is no part of a bound on the evidence, and tells depths apart by itself: on letters it is 184 nats a layer.
+    """
+    sites = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(jnp.asarray(X[:2]))
+    points = {name: params[f"{name}_auto_loc"] for name in sites if name.startswith("Z_")}
+    return -float(np.mean(losses)) - sum(float(sites[name]["fn"].log_prob(Z)) for name, Z in points.items())
+
+
 def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, natural=0.1, ramp=1000, progress=False):
     """Fit with natural gradients on the last layer and Adam elsewhere; returns result and seconds.
 

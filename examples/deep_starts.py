@@ -50,10 +50,13 @@ def one(name, start, options):
     found, seconds = deep_models.train(model, guide, X[~test], y[~test], **settings)
     prediction, *_ = deep_models.score(model, guide, found.params, X[test], y[test], num_samples=options.draws)
     densities = np.asarray(prediction.log_density(jnp.asarray(y[test])))
-    losses = np.asarray(found.losses) / int(np.sum(~test))
+    count = int(np.sum(~test))
+    losses = np.asarray(found.losses) / count
+    last = found.losses[-max(1, len(losses) // 10) :]
     return {
         "set": name, "start": start, "steps": options.steps, "flat": str(is_flat(losses)),
-        "bound": -float(losses[-max(1, len(losses) // 10) :].mean()), "log_density": float(densities.mean()),
+        "bound": deep_models.mean_bound(model, found.params, last, X[~test]) / count,
+        "log_density": float(densities.mean()),
         "seconds": round(seconds, 1), "version": version(), "rows": " ".join(f"{value:.4f}" for value in densities),
     }  # fmt: skip
 

@@ -18,10 +18,9 @@ def model(X, y=None, *, Z=None):
     lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(X))
     variance = numpyro.sample("variance", ngp.starting.variance_prior())
     noise = numpyro.sample("noise", ngp.starting.noise_prior())
-    # gp_regression takes the noise variance.
-    return ngp.gp_regression(
-        "y", ngp.kernels.Matern52(variance, lengthscale), X, noise_variance=noise**2, inducing=Z, obs=y
-    )
+    kernel = ngp.kernels.Matern52(variance, lengthscale)
+    # gp_regression takes the noise variance. With the jitter data without noise do not stop a fit in float32.
+    return ngp.gp_regression("y", kernel, X, noise_variance=noise**2, inducing=Z, obs=y, jitter=1e-5)
 
 
 def simulate(key, num_data=300, num_inducing=30):

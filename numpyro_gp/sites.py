@@ -3,7 +3,8 @@
 One GP is one sample site. Its value is a point (an array of whitened values, as HMC, SVGD and
 NumPyro's own guides see it) or a belief (a variational posterior). The prior scores a point by its
 log density and a belief by minus its KL divergence, and a belief's own log density is zero, so
-every NumPyro ELBO is the sparse variational bound and every sampler sees the sparse MCMC target.
+every NumPyro ELBO is the sparse variational bound and every sampler sees the sparse MCMC target. (But `RenyiELBO`
+weighs draws: where inner functions are drawn it would be no bound, and is refused.)
 """
 
 import math

@@ -5,8 +5,13 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import numpy as np
+import numpyro
 import pytest
+
+from examples import deep_models
 
 ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
@@ -20,6 +25,18 @@ NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.st
 def test_shared_modules_have_no_main():
     for name in SHARED:
         assert "def main(" not in (ROOT / "examples" / f"{name}.py").read_text()
+
+
+def test_bounds_are_shown_without_the_prior_density_of_points():
+    """At their starts the inducing inputs of a layer have log density ``-M D log(2 pi) / 2``."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model, _ = deep_models.build("GP-GP", jnp.asarray(X), 6)
+    sites = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(X)
+    params = {f"Z_{i}_auto_loc": sites[f"Z_{i}"]["fn"].base_dist.loc for i in range(2)}
+    prior = -0.5 * np.log(2 * np.pi) * sum(Z.size for Z in params.values())
+    assert prior < -20
+    found = deep_models.mean_bound(model, params, jnp.array([100.0, 110.0]), X)
+    np.testing.assert_allclose(found, -105.0 - prior, rtol=1e-9)
 
 
 @pytest.fixture

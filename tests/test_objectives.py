@@ -108,7 +108,7 @@ def test_one_sample_is_the_usual_bound(case):
 
 
 @pytest.mark.parametrize("case", cases("iw"))
-@pytest.mark.parametrize(("doubly", "name"), [(False, "grad_standard_5"), (True, "grad_dreg_5")])
+@pytest.mark.parametrize(("doubly", "name"), [(False, "grad_standard_5"), (True, "grad_dreg_5"), (None, "grad_dreg_5")])
 def test_gradients_of_the_local_parameters(case, doubly, name):
     model, guide = shallow(case, 5)
     objective = ImportanceWeightedELBO(5, doubly_reparametrised=doubly)
@@ -194,6 +194,22 @@ def test_one_sample_of_a_deep_model(case):
     model = handlers.substitute(deep_model(case), {"e": jnp.asarray(case["eps_f"]).T[:1]})
     loss = ImportanceWeightedELBO(1).loss(KEY, {}, model, deep_guide(case, 1), case["X"], case["y"])
     np.testing.assert_allclose(-loss, case["vi_given_eps_sampled"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", cases("iw_deep"))
+def test_a_sampled_layer_has_the_plain_gradient_by_default(case):
+    """Squared weights would be biased there: None is False, and True is refused."""
+
+    def gradient(doubly):
+        objective = ImportanceWeightedELBO(3, doubly_reparametrised=doubly)
+
+        def loss(shift):
+            X = case["X"] + shift
+            return objective.loss(KEY, {}, deep_model(case), deep_guide(case, 3), X, case["y"])
+
+        return jax.jit(jax.grad(loss))(0.1)
+
+    np.testing.assert_allclose(gradient(None), gradient(False), rtol=1e-12)
 
 
 @pytest.mark.long

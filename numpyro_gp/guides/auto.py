@@ -28,7 +28,7 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.guides.whitened_draws import OnBases
-from numpyro_gp.programs.private import list_in_order, make_plates, set_plates
+from numpyro_gp.programs.private import is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
     Validated,
@@ -98,6 +98,20 @@ class AutoGP(AutoGuide):
         self.is_random = True
         super().__init__(model, prefix=prefix, create_plates=create_plates)
 
+    @property
+    def init_loc_fn(self) -> Any:
+        """A start for all sites, which this guide has not: only ``SteinVI`` asks for it, when it is made."""
+        cure = (
+            "Take points, ngp.stein.SVGD(model, ...), or components with one: SteinVI(model, AutoNormal(model), ...)."
+        )
+        required = "one whose components have a density"
+        got = "AutoGP, whose beliefs enter a bound by their divergence: nothing would keep the components apart"
+        fail("the guide of SteinVI", required, got, cure, TypeError)
+
+    @init_loc_fn.setter
+    def init_loc_fn(self, start: object) -> None:
+        """NumPyro's constructor of guides sets one."""
+
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: Any, **kwargs: Any) -> None:
@@ -152,6 +166,8 @@ class AutoGP(AutoGuide):
             self._learn_model(*args, **kwargs)
         else:
             self._resize_plates(args, kwargs)
+        if is_run_by_renyi():
+            local_sites.check_renyi(self.prototype_trace)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
         values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
         with keyed_rows():

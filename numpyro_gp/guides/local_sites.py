@@ -78,6 +78,18 @@ def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
     return jax.vmap(lambda level: jnp.broadcast_to(at(level), shape))(levels)
 
 
+def check_renyi(trace: Trace) -> None:
+    """Refuse the bound of Renyi for functions drawn in the model: their beliefs enter by a divergence.
+
+    The logarithm of an average of ``exp(l - KL)`` over draws of inner layers from their beliefs is no bound: it has the
+    divergence where importance weights need the ratio of the densities at the draw.
+    """
+    if drawn := [name for name, site in trace.items() if role(site) in ("noise", "function")]:
+        required, cure = "a bound", "Use Trace_ELBO, or ngp.ImportanceWeightedELBO for latent inputs."
+        got = "RenyiELBO, which is none: a belief enters by its divergence, not by a weight of each draw"
+        fail(f"the objective of a model that draws inner functions, {drawn},", required, got, cure)
+
+
 def check_masks(trace: Trace) -> None:
     """Refuse a mask over latent values of rows: this guide would gain from the spread of what the model has hidden."""
     if any(isinstance(handler, BatchPlate) for handler in active_handlers()):  # whose mask model and guide share

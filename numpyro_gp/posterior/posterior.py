@@ -75,13 +75,34 @@ class Posterior:
         return cls(model, "mcmc", *of_chains(mcmc))
 
     @classmethod
-    def from_stein(cls, model: Callable[..., object], svgd: object, params_or_state: object) -> "Posterior":
-        """Posterior whose draws are the particles of `ngp.stein.SVGD`, equally weighted.
+    def from_stein(
+        cls,
+        model: Callable[..., object],
+        svgd: object,
+        params_or_state: object,
+        *args: object,
+        weights: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> "Posterior":
+        """Posterior whose draws are the particles of `ngp.stein.SVGD`, or of NumPyro's own ``SVGD`` and ``ASVGD``.
 
         ``params_or_state`` is ``result.params`` or ``result.state``. ``posterior.samples`` has the particles
         by site, the particle axis first. They are no chain: R-hat and effective sample sizes mean nothing here.
+        NumPyro's engines leave out the Jacobian of constrained sites: their particles are of another density.
+
+        The log density must be finite at every particle of ours, and particles that are stranded, far below the
+        others, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end, on whole data, or at arguments of the
+        model that are passed here.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the model in the fit, data included, to look at the log density anew.
+        weights : array (n,), optional
+            Of the particles, as `ngp.stein.weights` finds them; else equal ones. A particle then stands as often among
+            10 n draws as its weight says.
         """
-        return cls(model, "stein", of_particles(svgd, params_or_state))
+        return cls(model, "stein", of_particles(svgd, params_or_state, args, kwargs, weights))
 
     @property
     def samples(self) -> Mapping[str, Any] | None:

@@ -1,12 +1,15 @@
 """Where the draws of a posterior come from: a guide with its parameters, or draws that are stored."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro import handlers
+from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, value_type
@@ -14,6 +17,9 @@ from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
+
+# How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
+COPIES = 10
 
 
 @value_type(static=("guide",))
@@ -120,15 +126,60 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
     return stored(mcmc.get_samples(), {}), mcmc.num_chains, dict(mcmc.get_extra_fields())
 
 
-def of_particles(svgd: Any, params_or_state: object) -> StoredDraws:
+def of_particles(
+    svgd: Any, params_or_state: Any, args: tuple[Any, ...], kwargs: dict[str, Any], weights: Any
+) -> StoredDraws:
     """The particles of an engine, with the parameters of the model that they share."""
-    if not hasattr(svgd, "particles"):
-        got, cure = f"a {type(svgd).__name__}", "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
-        fail("svgd", "the ngp.stein.SVGD object that was run", got, cure, TypeError)
-    particles = svgd.particles(params_or_state)
+    particles, shared = _particles_of(svgd, params_or_state)
     for site, values in particles.items():
         check_finite(f"the particles' {site!r}", values)
-    return stored(particles, svgd.shared(params_or_state) if hasattr(svgd, "shared") else {})
+    found = getattr(svgd, "judgement", None)
+    if args or kwargs:
+        if not hasattr(svgd, "log_density"):
+            cure = "Leave them out, or run ngp.stein.SVGD, which knows its target."
+            fail("args", f"left out for a {type(svgd).__name__}", "arguments of the model", cure, TypeError)
+        found = svgd.judge(params_or_state, *args, **kwargs)
+    elif found is not None:
+        params = params_or_state if isinstance(params_or_state, Mapping) else svgd.get_params(params_or_state)
+        found = found if found.is_of(params) else None
+    if found is not None:
+        found.check()
+        if weights is None and (message := found.stranded()):
+            warnings.warn(message, stacklevel=4)
+    return stored(particles if weights is None else _weighed(particles, weights), shared)
+
+
+def _particles_of(svgd: Any, given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Constrained particles by site, of our engine or NumPyro's own, and what they share."""
+    if hasattr(svgd, "particles"):
+        return svgd.particles(given), svgd.shared(given) if hasattr(svgd, "shared") else {}
+    if isinstance(svgd, SteinVI) and not isinstance(svgd.guide, AutoDelta):
+        required = "an engine whose particles are points"
+        got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
+        cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
+        fail("svgd", required, got, cure, TypeError)
+    if not isinstance(svgd, SteinVI):
+        got, cure = f"a {type(svgd).__name__}", "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
+        fail("svgd", "the ngp.stein.SVGD object that was run, or NumPyro's own", got, cure, TypeError)
+    if svgd.guide_sites is None:
+        fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
+    params = given if isinstance(given, Mapping) else svgd.get_params(given)
+    end = f"_{svgd.guide.prefix}_loc"
+    particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
+    return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
+
+
+def _weighed(particles: Mapping[str, Any], weights: Any) -> dict[str, Any]:
+    """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
+    w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
+    if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
+        required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
+        fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
+    wanted = w / w.sum() * COPIES * size
+    counts = np.floor(wanted).astype(int)
+    counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
+    index = np.repeat(np.arange(size), counts)
+    return {name: values[index] for name, values in particles.items()}
 
 
 def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws:

@@ -73,6 +73,12 @@ def is_density_asked() -> bool:
     return any(getattr(function, "func", None) is _unconstrain_reparam for function in asked)
 
 
+def is_run_by_renyi() -> bool:
+    """Whether `RenyiELBO` evaluates what runs now: it alone seeds the minibatch of all its particles apart."""
+    hidden = {"sample", "prng_key", "control_flow"}
+    return any(isinstance(handler, seed) and set(handler.hide_types) == hidden for handler in active_handlers())
+
+
 def list_in_order(names: Iterable[str]) -> None:
     """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.contrib.einstein as einstein
-from jax import random
+from jax import lax, random
 from jax.sharding import NamedSharding
 from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
@@ -16,12 +17,14 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.infer import init_to_sample
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array, on_devices
+from numpyro_gp.arrays import Array, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
+from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
-from numpyro_gp.programs.set_up import in_one_program
+from numpyro_gp.programs.set_up import abstract_trace, in_one_program
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.stein.direction import average, forces, healthy_particles, numpyro_forces
+from numpyro_gp.stein.judgement import Judgement
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, starting_values
@@ -120,6 +123,7 @@ class SVGD(SteinHooks):
         super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
         self.init_particles, self.metric, self.sharding = init_particles, metric, sharding
+        self.judgement: Judgement | None = None  # of the end of the last run, for `Posterior.from_stein`
         if evaluation is None:
             evaluation = "map" if jax.default_backend() == "cpu" else "vmap"
         self.evaluation = check_choice("evaluation", evaluation, EVALUATIONS)
@@ -254,8 +258,10 @@ class SVGD(SteinHooks):
         args, kwargs = on_devices((args, kwargs))
         result = super().run(rng_key, num_steps, *args, progress_bar=progress_bar, **kwargs)
         losses = known(result.losses) if isinstance(result.losses, jax.Array) else None
+        of_model = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
+        if losses is not None:
+            self.judgement = self.judge(result.state, *args, **of_model)
         if losses is not None and not jnp.isfinite(losses).all():
-            of_model = {name: value for name, value in kwargs.items() if name not in ("init_state", "collect_fn")}
             lost = self.faults(result.state, *args, **of_model)
             listed = ", ".join(f"particle {number} at {site!r}" for number, site in lost[:10]) or "none any more"
             message = f"Particles are not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
@@ -296,6 +302,35 @@ class SVGD(SteinHooks):
         """
         lost = not_finite(self.unconstrained(state))
         return sorted(set(lost) | set(not_finite(self.scores(state, *args, **kwargs))))
+
+    def log_density(self, params_or_state: Any, *args: object, **kwargs: object) -> Array:
+        """Log density of the target at each particle, ``(n,)``, in unconstrained coordinates.
+
+        ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one.
+        """
+        self._check_ready()
+        self._check_rows(args, kwargs)
+        is_state = isinstance(params_or_state, SteinVIState)
+        params = self.optim.get_params(params_or_state.optim_state) if is_state else self.uconstrain_fn(params_or_state)
+        (arrays, merge), target = split_arrays((args, {**kwargs, **self.static_kwargs})), self._target()
+
+        def of_all(free: dict, shared: dict, key: Array, arrays: list[Array]) -> Array:
+            args, kwargs = merge(arrays)
+            return lax.map(lambda one: target.log_density(one, shared, key, args, kwargs), free)
+
+        found: Array = run(of_all, *self._parted(params), random.key(0), arrays)
+        return found
+
+    def judge(self, params_or_state: Any, *args: object, **kwargs: object) -> Judgement | None:
+        """What the target says of the particles: None where a minibatch would say it, whose noise is as large."""
+        sites = abstract_trace(self.model, args, {**kwargs, **self.static_kwargs})
+        whole = all(site["args"][1] in (None, site["args"][0]) for site in sites.values() if site["type"] == "plate")
+        if not whole or self.sharding is not None:
+            return None
+        is_state = isinstance(params_or_state, SteinVIState)
+        params = self.get_params(params_or_state) if is_state else params_or_state
+        size = sum(x[0].size for x in self._parted(params)[0].values())
+        return Judgement(params, np.asarray(self.log_density(params_or_state, *args, **kwargs)), size)
 
     def _by_site(self, params: Mapping[str, Array]) -> dict[str, Array]:
         return {self._site(name): value for name, value in params.items()}

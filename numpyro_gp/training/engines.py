@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from numpyro.contrib.einstein import ASVGD, SteinVI
-from numpyro.infer import SVI
+from numpyro.infer import SVI, RenyiELBO
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.local_sites import check_renyi
 from numpyro_gp.programs.private import SteinHooks, key_of_stein_step, keys_of_elbo_particles
+from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import argument_names
 
 
@@ -28,12 +31,14 @@ class Family(NamedTuple):
     ``loss_name`` is what ``update`` returns beside the state, ``loss_is_gradient`` whether that is the norm of a
     gradient; ``particles(engine, state)`` are those of the step that starts at ``state``, None where nobody can say.
     ``can_be_traced``: ``init`` keeps nothing that it computes but in the guide and in attributes of the engine.
+    ``judged(engine, state, args, kwargs)`` says what is wrong with a state at the end, or nothing.
     """
 
     loss_name: str
     loss_is_gradient: bool
     particles: Callable[[Any, Any], list[Particle]] | None
     can_be_traced: bool = False
+    judged: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], str] | None = None
 
 
 def check_engine(engine: object, reserved: Sequence[str]) -> None:
@@ -51,6 +56,18 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             required = f"free of arguments named like those of fit ({', '.join(reserved)})"
             cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
+
+
+def check_objective(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse the bound of Renyi where it is none, under any guide."""
+    if isinstance(getattr(engine, "loss", None), RenyiELBO):
+        check_renyi(abstract_trace(engine.model, args, kwargs))
+
+
+def _judged(engine: Any, state: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Particles that are stranded; those that are not finite have stopped the fit."""
+    engine.judgement = found = engine.judge(state, *args, **kwargs)
+    return "" if found is None or not np.isfinite(found.log_density).all() else str(found.stranded())
 
 
 def _elbo_particles(engine: SVI, state: Any) -> list[Particle]:
@@ -73,7 +90,7 @@ def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
 FAMILIES: dict[type, Family] = {
     SVI: Family("loss", False, _elbo_particles, can_be_traced=True),
     SteinVI: Family("Stein force", True, _stein_particles),
-    SteinHooks: Family("Stein force", True, _stein_particles, can_be_traced=True),
+    SteinHooks: Family("Stein force", True, _stein_particles, can_be_traced=True, judged=_judged),
     ASVGD: Family("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state)),
 }
 

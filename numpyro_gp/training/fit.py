@@ -30,8 +30,8 @@ from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
-from numpyro_gp.training.engines import check_engine, family
-from numpyro_gp.training.faults import all_finite, explain, standstill
+from numpyro_gp.training.engines import check_engine, check_objective, family
+from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, explain, standstill
 from numpyro_gp.training.first_state import REMEDY, initial_state, look_at_start
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
@@ -184,7 +184,8 @@ def fit(
     Warns
     -----
     UserWarning
-        Where a new fit of 100 steps or more ends where it began: no parameter moved and the loss stayed at its level.
+        Where a new fit of 100 steps or more ends where it began: no parameter moved and the loss stayed at its level;
+        and where some particles of `ngp.stein.SVGD` end far below the others, in the log density of whole data.
 
     Examples
     --------
@@ -208,6 +209,8 @@ def fit(
     feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
     check_guide(svi_or_stein, feed)
+    with feed.opened(feed.arrays()) as (known_args, known_kwargs):
+        check_objective(svi_or_stein, known_args, {**known_kwargs, **feed.call.static})
     position = starting_position(svi_or_stein, state, path, resume)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
@@ -230,6 +233,8 @@ def fit(
     if failure is not None:
         raise non_finite(job, position, result, *failure)
     if is_new and (message := standstill(start, result.params, position.losses)):
+        warnings.warn(message, stacklevel=2)
+    if message := end_of_particles(job, position):
         warnings.warn(message, stacklevel=2)
     return result
 
@@ -307,6 +312,16 @@ def run_chunks(
             error.add_note(f"This happened after {position.steps} of {job.num_steps} steps. They are {job.place}.")
         raise
     return position, None
+
+
+def end_of_particles(job: Job, position: Position) -> str:
+    """What the target says of particles at the end of a fit of whole data; nothing of the first steps of one."""
+    judged, feed = family(job.engine).judged, job.feed
+    if judged is None or feed.part is not None or feed.placement is not None:
+        return ""
+    with feed.opened(feed.arrays()) as (args, kwargs):
+        message = judged(job.engine, position.state, args, kwargs)
+    return message if position.steps >= FEWEST_STEPS else ""
 
 
 def non_finite(

@@ -57,6 +57,18 @@ def test_an_elbo_seeds_guide_and_model_of_each_particle_with_these_keys(loss):
     np.testing.assert_allclose(params["drawn"], expected["drawn"], rtol=1e-12)
 
 
+def test_renyis_bound_is_recognised_by_the_handler_that_it_alone_sets():
+    for loss in (Trace_ELBO(), TraceMeanField_ELBO(), TraceGraph_ELBO(), RenyiELBO(num_particles=2)):
+        found = []
+
+        def guide(found=found):
+            found.append(private.is_run_by_renyi())
+            prior_guide()
+
+        loss.loss(KEY, {}, noisy_model, guide)
+        assert set(found) == {isinstance(loss, RenyiELBO)}, loss
+
+
 def pair_model(shift=0.0, scale=1.0):
     numpyro.sample("b", dist.Normal(shift, scale).expand([2]).to_event(1))
     numpyro.sample("a", dist.Gamma(2.0, 1.0))

@@ -1,0 +1,142 @@
+"""What the target says of particles at the end: numbers, stranded ones, engines of NumPyro, components of beliefs."""
+
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.contrib import einstein
+from numpyro.infer import init_to_sample
+from numpyro.infer.util import potential_energy
+
+import numpyro_gp as ngp
+from numpyro_gp.stein import RBF, SVGD
+from numpyro_gp.stein.judgement import Judgement
+from tests.stein.models import KEY, LABELS, X, gp_model, state_of
+
+
+def normal(offset=0.0):
+    numpyro.sample("a", dist.Normal(0.0, 1.0))
+    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    numpyro.factor("offset", jnp.asarray(offset))
+
+
+def walled(limit):
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    numpyro.factor("wall", jnp.log(limit - a))
+
+
+def started(model, a, optim=None):
+    return SVGD(model, optim or optax.sgd(1e-4), RBF(), len(a), init_particles={"a": jnp.asarray(a)})
+
+
+def test_the_log_density_is_that_of_numpyro():
+    svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 3)
+    state = state_of(svgd, X, LABELS)
+    free = svgd.unconstrained(state)
+    expected = [-potential_energy(gp_model, (X, LABELS), {}, {n: v[i] for n, v in free.items()}) for i in range(3)]
+    np.testing.assert_allclose(svgd.log_density(state, X, LABELS), expected, rtol=1e-9)
+    np.testing.assert_allclose(svgd.log_density(svgd.get_params(state), X, LABELS), expected, rtol=1e-9)
+    assert svgd.judge(state, X, LABELS).coordinates == sum(v[0].size for v in free.values())
+    assert svgd.judge(state, X, LABELS, batch=6) is None
+
+
+def test_draws_are_not_stranded_and_what_lies_far_below_them_is(rng):
+    """Minus the log density of draws of a normal in d coordinates is half a chi-square: no alarm in 4000 of them."""
+    for size in (1, 3, 60):
+        density = -0.5 * (rng.normal(size=(4000, size)) ** 2).sum(1)
+        assert Judgement({}, density, size).stranded() == ""
+        gap = 5 * np.sqrt(size / 2) + 6
+        density[[3, 5]] = np.median(density) - gap
+        assert (
+            "2 of 4000 particles are stranded: the log density at particles [3, 5]"
+            in Judgement({}, density, size).stranded()
+        )
+
+
+def test_stranded_particles_are_noticed_by_fit_and_by_from_stein():
+    svgd = started(normal, [0.1, -0.3, 0.2, 9.0])
+    with pytest.warns(
+        UserWarning, match=r"1 of 4 particles are stranded: the log density at particles \[3\] is up to 39 nats"
+    ):
+        found = ngp.fit(KEY, svgd, 100, progress=False)
+    with pytest.warns(UserWarning, match="1 of 4 particles are stranded.*Start near the posterior: ngp.stein.auto"):
+        ngp.Posterior.from_stein(normal, svgd, found.params)
+    equal = ngp.Posterior.from_stein(normal, svgd, found.params, weights=[0.5, 0.25, 0.25, 0.0]).samples["a"]
+    near = found.params["a_auto_loc"]
+    np.testing.assert_allclose(equal, np.repeat(near, [20, 10, 10, 0]), rtol=1e-12)
+    near_too = {name: value.at[3].set(value[0]) for name, value in found.params.items()}
+    ngp.Posterior.from_stein(normal, svgd, near_too)  # other particles than those that were judged
+    with pytest.warns(UserWarning, match="stranded"):
+        ngp.Posterior.from_stein(normal, svgd, found.state, 0.0)
+    for weights in (jnp.ones(4), jnp.ones(3) / 3, jnp.array([1.5, -0.5, 0.0, 0.0])):
+        with pytest.raises(ValueError, match="weights must be 4 numbers from 0 on that add up to 1"):
+            ngp.Posterior.from_stein(normal, svgd, found.params, weights=weights)
+
+
+def test_a_density_that_is_no_number_is_refused_where_positions_are_finite():
+    svgd = started(walled, [0.0, 0.5, 9.0])
+    with pytest.warns(UserWarning, match="Particles are not finite after 2 steps"):
+        found = svgd.run(KEY, 2, 2.0, progress_bar=False)
+    assert np.isfinite(svgd.particles(found.params)["a"]).all()
+    message = r"log density at the particles must be finite, but got nan at particles \[2\] of 3. Keep the noise away"
+    with pytest.raises(ValueError, match=message):
+        ngp.Posterior.from_stein(walled, svgd, found.params)
+    with pytest.raises(ValueError, match=message):
+        ngp.Posterior.from_stein(walled, svgd, found.params, 2.0)
+    with pytest.warns(UserWarning, match="stranded"):  # a number behind a wall that is further away, and far below
+        ngp.Posterior.from_stein(walled, svgd, found.params, 20.0)
+
+
+@pytest.mark.parametrize("is_of_the_guide", [False, True])
+def test_data_without_noise_have_a_density_in_float32(is_of_the_guide):
+    """Where the particles of the demo go, noise 3e-4: a number by the jitter of ``models/stein.py`` alone."""
+    data = jnp.linspace(-5.0, 5.0, 100, dtype=jnp.float32)[:, None]
+    model = importlib.import_module("models.stein").model
+
+    def bare(X, y):
+        take = lambda name, prior: jnp.asarray(numpyro.sample(name, prior), jnp.float32)  # noqa: E731
+        l, v = take("lengthscale", ngp.starting.lengthscale_prior(X)), take("variance", ngp.starting.variance_prior())
+        noise = take("noise", ngp.starting.noise_prior())
+        ngp.gp_regression("y", ngp.kernels.Matern52(v, l), X, noise_variance=noise**2, obs=y)
+
+    values = {"lengthscale": jnp.array([6.0]), "variance": jnp.array(4.0), "noise": jnp.array(3e-4)}
+    values = jax.tree.map(lambda x: x.astype(jnp.float32), values)
+    density = functools.partial(numpyro.infer.util.log_density, model if is_of_the_guide else bare)
+    assert np.isfinite(density((data, jnp.sin(data[:, 0])), {}, values)[0]) == is_of_the_guide
+
+
+@pytest.mark.parametrize("kind", [einstein.SVGD, einstein.ASVGD])
+def test_particles_of_numpyros_engines_are_taken(kind):
+    options = {"num_stein_particles": 3, "guide_kwargs": {"init_loc_fn": init_to_sample}}
+    options |= {"num_cycles": 1} if kind is einstein.ASVGD else {}
+    svgd = kind(normal, numpyro.optim.Adagrad(0.1), einstein.RBFKernel(), **options)
+    with pytest.raises(ValueError, match="svgd must be an engine that was run"):
+        ngp.Posterior.from_stein(normal, svgd, {})
+    found = svgd.run(KEY, 3, progress_bar=False)
+    for given in (found.params, found.state):
+        samples = ngp.Posterior.from_stein(normal, svgd, given).samples
+        assert set(samples) == {"a", "rate"}
+        np.testing.assert_allclose(samples["rate"], found.params["rate_auto_loc"], rtol=1e-12)
+        assert samples["rate"].shape == (3,)
+    with pytest.raises(TypeError, match="args must be left out for a "):
+        ngp.Posterior.from_stein(normal, svgd, found.params, 0.0)
+
+
+def test_components_that_are_beliefs_are_refused():
+    def model(y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.2), obs=y)
+
+    options = numpyro.optim.Adam(0.1), einstein.RBFKernel()
+    with pytest.raises(TypeError, match="the guide of SteinVI must be one whose components have a density"):
+        einstein.SteinVI(model, ngp.AutoGP(model), *options)
+    mixture = einstein.SteinVI(model, numpyro.infer.autoguide.AutoNormal(model), *options)
+    with pytest.raises(TypeError, match="svgd must be an engine whose particles are points, but got a SteinVI"):
+        ngp.Posterior.from_stein(model, mixture, {})
