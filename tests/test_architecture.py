@@ -58,6 +58,8 @@ LEVEL = {part: number for number, level in enumerate(PARTS) for part in level}
 DOORS = {
     ("posterior/posterior.py", "numpyro_gp.criticism.arviz"),
     ("stein/__init__.py", "numpyro_gp.plots"),
+    ("stein/__init__.py", "numpyro_gp.training"),
+    ("stein/__init__.py", "numpyro_gp.training.particles"),
     ("stein/__init__.py", "numpyro_gp.plots.stein"),
 }
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -12,6 +12,7 @@ from numpyro_gp.stein.kernels import IMQ, RBF, Groups, Moments, PerSite
 from numpyro_gp.stein.metric import Curvature, Spread
 from numpyro_gp.stein.particles import Around
 from numpyro_gp.stein.svgd import SVGD
+from numpyro_gp.stein.weights import Weights, weights
 
 __all__ = [
     "SVGD",
@@ -30,11 +31,18 @@ __all__ = [
     "particle_paths",
     "plot_paths",
     "plot_spread",
+    "auto",
+    "Weights",
+    "weights",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The figures of particles, which users find here, live with the other figures: looked up when asked for."""
+    """Figures of particles live with the other figures, and ``auto`` with `fit`: looked up when asked for."""
+    if name == "auto":
+        from numpyro_gp.training import particles
+
+        return particles.auto
     if name in ("plot_paths", "plot_spread"):
         from numpyro_gp.plots import stein
 

@@ -284,8 +284,7 @@ class SVGD(SteinHooks):
 
     def unconstrained(self, state: SteinVIState) -> dict[str, Array]:
         """Unconstrained particles by site: the coordinates in which they move."""
-        self._check_ready()
-        return self._by_site(self._parted(self.optim.get_params(state.optim_state))[0])
+        return self._by_site(self.free_and_shared(state)[0])
 
     def scores(self, state: SteinVIState, *args: object, **kwargs: object) -> dict[str, Array]:
         """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
@@ -303,22 +302,36 @@ class SVGD(SteinHooks):
         lost = not_finite(self.unconstrained(state))
         return sorted(set(lost) | set(not_finite(self.scores(state, *args, **kwargs))))
 
+    def free_and_shared(self, params_or_state: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Unconstrained particles, and what they share, by parameter."""
+        self._check_ready()
+        if isinstance(params_or_state, SteinVIState):
+            return self._parted(self.optim.get_params(params_or_state.optim_state))
+        return self._parted(self.uconstrain_fn(params_or_state))
+
+    def density_at(self, args: tuple, kwargs: dict) -> Callable[[dict, dict, list[Array]], Array]:
+        """``log p(particle, shared, arrays)`` of unconstrained values and of the arrays among the arguments."""
+        self._check_rows(args, kwargs)
+        target, static = self._target(), self.static_kwargs
+        _, merge = split_arrays((args, kwargs))
+
+        def density(one: dict, shared: dict, arrays: list[Array]) -> Array:
+            args, kwargs = merge(arrays)
+            return target.log_density(one, shared, random.key(0), args, {**kwargs, **static})
+
+        return density
+
     def log_density(self, params_or_state: Any, *args: object, **kwargs: object) -> Array:
         """Log density of the target at each particle, ``(n,)``, in unconstrained coordinates.
 
         ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one.
         """
-        self._check_ready()
-        self._check_rows(args, kwargs)
-        is_state = isinstance(params_or_state, SteinVIState)
-        params = self.optim.get_params(params_or_state.optim_state) if is_state else self.uconstrain_fn(params_or_state)
-        (arrays, merge), target = split_arrays((args, {**kwargs, **self.static_kwargs})), self._target()
+        density = self.density_at(args, kwargs)
 
-        def of_all(free: dict, shared: dict, key: Array, arrays: list[Array]) -> Array:
-            args, kwargs = merge(arrays)
-            return lax.map(lambda one: target.log_density(one, shared, key, args, kwargs), free)
+        def of_all(free: dict, shared: dict, arrays: list[Array]) -> Array:
+            return lax.map(lambda one: density(one, shared, arrays), free)
 
-        found: Array = run(of_all, *self._parted(params), random.key(0), arrays)
+        found: Array = run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
         return found
 
     def judge(self, params_or_state: Any, *args: object, **kwargs: object) -> Judgement | None:

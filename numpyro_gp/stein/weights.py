@@ -1,0 +1,127 @@
+"""What particles weigh: the mass of the target around each, by importance sampling (mathematics.md section 9.4)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import gammaln, logsumexp
+
+from numpyro_gp.arrays import Array, split_arrays
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.linalg import matmul
+from numpyro_gp.programs.keep import run
+from numpyro_gp.stein.direction import of_row, to_rows
+from numpyro_gp.stein.metric import symmetric_power
+from numpyro_gp.stein.svgd import SVGD
+
+DEGREES = 5.0  # of freedom: the tails of the proposal are heavier than those of a posterior
+FEWEST = 100  # draws that count: the masses of two modes are then right to 0.05
+
+
+class Weights(NamedTuple):
+    """Weights of particles, what they rest on, and a number that comes with them.
+
+    Attributes
+    ----------
+    weights : Array (n,)
+        They add up to 1.
+    effective_sample_size : Array ()
+        Number of draws that count: ``(sum w)^2 / sum w^2``.
+    log_evidence : Array ()
+        Log of the integral of the target over everything that the particles have found.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.stein.Weights(jnp.array([0.2, 0.8]), jnp.array(900.0), jnp.array(-3.0)).weights.shape
+    (2,)
+    """
+
+    weights: Array
+    effective_sample_size: Array
+    log_evidence: Array
+
+
+def weights(
+    key: Array, svgd: SVGD, params_or_state: object, *args: object, num_draws: int = 2000, **kwargs: object
+) -> Weights:
+    """Find how much of the posterior each particle stands for, for `Posterior.from_stein` with ``weights=``.
+
+    Particles move within the modes in which they start: how many are in each says nothing about its mass, and the
+    scores that they follow do not know it. So draws from a mixture of Student's t around all particles, as wide as the
+    curvature there, are weighed by the target, and each particle gets the weights of the draws that belong to it.
+    A few coordinates are what this can do, such as the hyper-parameters of `gp_regression`: where fewer than 100 draws
+    count, it is refused. Modes that no particle has found have no weight.
+
+    Parameters
+    ----------
+    key : PRNG key
+    svgd : SVGD
+    params_or_state
+        ``result.params`` or ``result.state``.
+    *args, **kwargs
+        Arguments of the model in the fit, data included and whole.
+    num_draws : int
+
+    Returns
+    -------
+    Weights
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model():  # 0.2 of the mass at -3
+    ...     mixing = dist.Categorical(jnp.array([0.2, 0.8]))
+    ...     numpyro.sample("a", dist.MixtureSameFamily(mixing, dist.Normal(jnp.array([-3.0, 3.0]), 0.5)))
+    >>> start = {"a": jnp.array([-3.2, -2.9, -2.8, 3.1])}
+    >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=4, init_particles=start)
+    >>> state = svgd.init(jax.random.key(0))
+    >>> print(f"{ngp.stein.weights(jax.random.key(1), svgd, state).weights[:3].sum():.1f}")
+    0.2
+    """
+    check_key("key", key)
+    count, judgement = check_count("num_draws", num_draws), svgd.judge(params_or_state, *args, **kwargs)
+    if judgement is None:
+        fail("args", "whole data", "a minibatch, or shared particles", "Weigh them on all rows: batch=None.")
+    judgement.check()
+    target = svgd.density_at(args, kwargs)
+    free, shared = svgd.free_and_shared(params_or_state)
+    arrays, _ = split_arrays((args, kwargs))
+
+    def weigh(key: Array, free: dict[str, Array], shared: dict[str, Array], arrays: list[Array]) -> Weights:
+        density = lambda row: target(of_row(free)(row), shared, arrays)  # noqa: E731
+        rows = to_rows(free)
+        curvature = lax.map(lambda row: jax.jacfwd(jax.grad(density))(row), rows)
+        roots, inverse = (jax.vmap(lambda h, p=p: symmetric_power(h, p))(curvature) for p in (-0.5, 0.5))
+        draws, log_kernel = _proposal(key, rows, roots, inverse, count)
+        log_weight = lax.map(density, draws) - logsumexp(log_kernel, axis=1)
+        log_weight = jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)  # outside of the support of the model
+        share = jax.nn.softmax(log_weight)
+        belongs = jax.nn.softmax(log_kernel, axis=1)
+        evidence = logsumexp(log_weight) + jnp.log(rows.shape[0] / count)
+        return Weights(matmul(share, belongs), 1 / jnp.sum(share**2), evidence)
+
+    found: Weights = run(weigh, key, free, shared, arrays)
+    if not float(found.effective_sample_size) >= FEWEST:
+        got = f"{float(found.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
+        cure = "Take num_draws=20000, run the particles longer, or leave the weights equal."
+        fail("the number of draws that count", f"at least {FEWEST}", got, cure)
+    return found
+
+
+def _proposal(key: Array, rows: Array, roots: Array, inverse: Array, count: int) -> tuple[Array, Array]:
+    """Draws ``(S, d)`` of the mixture of Student's t around the rows, and log densities ``(S, n)`` of its parts."""
+    size, width = rows.shape
+    normal, chi = jax.random.split(key)
+    noise = jax.random.normal(normal, (count, width), rows.dtype)
+    scale = jnp.sqrt(0.5 * DEGREES / jax.random.gamma(chi, 0.5 * DEGREES, (count, 1), rows.dtype))
+    own = jnp.arange(count) % size
+    draws = rows[own] + scale * lax.map(lambda pair: matmul(roots[pair[0]], pair[1]), (own, noise))
+    constant = gammaln(0.5 * (DEGREES + width)) - gammaln(0.5 * DEGREES) - 0.5 * width * jnp.log(DEGREES * jnp.pi)
+
+    def part(row: Array, inverse: Array) -> Array:
+        squared = jnp.sum(matmul(draws - row[None], inverse) ** 2, axis=1)
+        return constant + jnp.linalg.slogdet(inverse)[1] - 0.5 * (DEGREES + width) * jnp.log1p(squared / DEGREES)
+
+    return draws, lax.map(lambda pair: part(*pair), (rows, inverse)).T

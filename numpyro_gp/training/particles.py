@@ -1,0 +1,153 @@
+"""Stein particles without a choice: where they start, in which coordinates they move, and when they have arrived."""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.guides import AutoGP, coupled
+from numpyro_gp.optim import natural_gradient
+from numpyro_gp.programs.set_up import abstract_trace
+from numpyro_gp.sites import is_latent, role
+from numpyro_gp.stein import RBF, SVGD, Groups, Spread
+from numpyro_gp.stein.metric import in_coordinates
+from numpyro_gp.training.checkpoints import FitResult
+from numpyro_gp.training.fit import fit
+
+BLOCK = 100
+# Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.
+RATE = 0.05
+# Means and spreads of particles that have arrived move by less than this part of a standard deviation in a block.
+STILL = 0.1
+MOST_COORDINATES = 10  # that one distance keeps apart
+
+
+def auto(
+    key: Array,
+    model: Any,
+    *args: Any,
+    num_particles: int = 20,
+    most_steps: int = 2000,
+    progress: bool = False,
+    **kwargs: Any,
+) -> tuple[SVGD, FitResult]:
+    """Run Stein particles without a choice: start, coordinates, kernel and number of steps come from the model.
+
+    A guide is fitted first, with full beliefs at `gp` sites. Particles start at draws of it, and move in coordinates in
+    which it is a standard normal (`Spread`). There whitened values are nearly independent, and have a kernel for each
+    coordinate; the other sites share a distance. The run ends where means and spreads of the particles in these
+    coordinates stand still. All particles start in the mode that the guide has found: for others start them at the
+    prior, `SVGD` itself, and weigh them (`weights`).
+
+    With `gp` sites means of hyper-parameters and functions with their spread are those of NUTS, while the spread of
+    hyper-parameters stays too narrow, as in mean-field inference: in whitened values they are strongly correlated.
+
+    Parameters
+    ----------
+    key : PRNG key
+    model : callable
+        NumPyro model with continuous latent sites, and without draws of inner functions.
+    *args, **kwargs
+        Its arguments.
+    num_particles : int
+    most_steps : int
+        Of the particles; a run that has not settled by then warns.
+    progress : bool
+
+    Returns
+    -------
+    SVGD, FitResult
+        The engine and its result, for ``Posterior.from_stein(model, svgd, result.params)``.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> def model():
+    ...     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    >>> svgd, found = ngp.stein.auto(jax.random.key(0), model, num_particles=10)
+    >>> print(f"{svgd.particles(found.params)['rate'].mean():.0f}")
+    4
+    """
+    key_guide, key_draws, key_run = jax.random.split(check_key("key", key), 3)
+    check_count("num_particles", num_particles)
+    limit = check_count("most_steps", most_steps)
+    sites = {name: site for name, site in abstract_trace(model, args, kwargs).items() if is_latent(site)}
+    if inner := [name for name, site in sites.items() if role(site) in ("noise", "function")]:
+        cure = "Fit ngp.AutoGP by SVI, or sample with ngp.NUTS."
+        fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)
+    processes = [name for name, site in sites.items() if role(site) == "gp"]
+    others = [name for name in sites if name not in processes]
+    draws = _draws_of_guide(key_guide, key_draws, model, processes, sites, progress, args, kwargs)
+    start = {name: values[:num_particles] for name, values in draws.items()}
+    svgd = SVGD(
+        model,
+        optax.adam(RATE),
+        _kernel(processes, others, {name: draws[name][0].size for name in others}),
+        num_particles,
+        metric=Spread(draws),
+        init_particles=start,
+    )
+    result, before = None, None
+    for steps in range(BLOCK, limit + BLOCK, BLOCK):
+        with warnings.catch_warnings():  # particles are judged when the run has ended
+            warnings.filterwarnings("ignore", ".*are stranded")
+            last = min(steps, limit)
+            result = fit(key_run, svgd, last, *args, resume=result or False, progress=progress, **kwargs)
+        now = _moments(svgd, result.state)
+        if before is not None and max(_apart(*pair) for pair in zip(now, before, strict=True)) < STILL:
+            break
+        before = now
+    else:
+        warnings.warn(f"Particles still move after {limit} steps: pass most_steps={2 * limit}.", stacklevel=2)
+    assert result is not None
+    return svgd, result
+
+
+def _draws_of_guide(
+    key: Array, key_draws: Array, model: Any, processes: list[str], sites: Any, progress: bool, args: Any, kwargs: Any
+) -> dict[str, Array]:
+    """Draws of a fitted guide, more than coordinates; the guide is fitted until its loss no longer falls."""
+    rest = AutoNormal if processes else AutoMultivariateNormal
+    guide = AutoGP(model, {name: coupled(natural=True) for name in processes}, rest)
+    step = natural_gradient(optax.adam(RATE), 0.3) if processes else optax.adam(RATE)
+    svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
+    result, before = None, np.inf
+    for steps in range(BLOCK, 20 * BLOCK + 1, BLOCK):
+        result = fit(key, svi, steps, *args, resume=result or False, progress=progress, **kwargs)
+        losses = np.asarray(result.losses[-BLOCK:], float)
+        if losses.mean() > before - max(0.1, losses.std() / 5):
+            break
+        before = losses.mean()
+    assert result is not None
+    size = sum(int(np.prod(np.shape(site["value"]))) for site in sites.values())
+    one = lambda key: guide.sample_posterior(key, result.params, *args, **kwargs)  # noqa: E731
+    found: dict[str, Array] = jax.vmap(one)(jax.random.split(key_draws, max(1000, 5 * size)))
+    return {name: found[name] for name in sites}
+
+
+def _kernel(processes: list[str], others: list[str], sizes: dict[str, int]) -> Any:
+    """One distance for hyper-parameters, if they are few, and one for each whitened value."""
+    shared = RBF(per_coordinate=sum(sizes.values()) > MOST_COORDINATES)
+    if not processes or not others:
+        return shared if others else RBF(per_coordinate=True)
+    return Groups([others], shared, rest=RBF(per_coordinate=True))
+
+
+def _moments(svgd: SVGD, state: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Means and spreads of the particles, by site, in the coordinates in which they move."""
+    free = svgd.free_and_shared(state)[0]
+    z = in_coordinates(state.optim_state.root, free, free)[0]
+    tables = [np.asarray(values).reshape(len(values), -1) for values in jax.tree.map(jnp.asarray, z).values()]
+    return [(table.mean(0), table.std(0)) for table in tables]
+
+
+def _apart(now: tuple[np.ndarray, np.ndarray], before: tuple[np.ndarray, np.ndarray]) -> float:
+    """Root mean square change of the means and spreads of a site's coordinates."""
+    return max(float(np.sqrt(np.mean((a - b) ** 2))) for a, b in zip(now, before, strict=True))

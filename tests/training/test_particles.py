@@ -1,0 +1,63 @@
+"""Particles without a choice: where they arrive, when they stop, and models that they are not for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+
+KEY = jax.random.key(1)
+X = jnp.linspace(-1.0, 1.0, 8)[:, None]
+
+
+def conjugate(y):
+    """The posterior of a is N(mean(y) 8/9, 1/9), and the rate has its prior, Gamma(4, 1)."""
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    with numpyro.plate("data", 8):
+        numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+
+@pytest.mark.long
+def test_particles_arrive_and_stop_by_themselves():
+    y = jnp.linspace(2.0, 4.0, 8)
+    svgd, found = ngp.stein.auto(KEY, conjugate, y, num_particles=15)
+    particles = svgd.particles(found.params)
+    sd = np.sqrt(1 / 9)
+    assert abs(float(particles["a"].mean()) - 8 / 3) < 0.2 * sd
+    assert 0.75 < float(particles["a"].std()) / sd < 1.1
+    assert abs(float(particles["rate"].mean()) - 4.0) < 0.4
+    assert 200 <= len(found.losses) < 2000
+    assert svgd.judgement.stranded() == ""
+
+
+@pytest.mark.long
+def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so():
+    def model(y):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), X[::2])
+        with numpyro.plate("data", 8):
+            ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
+
+    with pytest.warns(UserWarning, match="Particles still move after 1 steps: pass most_steps=2"):
+        svgd, found = ngp.stein.auto(KEY, model, jnp.arange(8.0), num_particles=3, most_steps=1)
+    blocks = svgd.kernel_fn.blocks(("f", "lengthscale"))
+    assert [(block.sites, block.kernel.per_coordinate) for block in blocks] == [
+        (("lengthscale",), False),
+        (("f",), True),
+    ]
+    assert found.losses.shape == (1,)
+    assert svgd.particles(found.params)["f"].shape == (3, 4)
+
+
+def test_models_that_draw_functions_are_refused():
+    def deep(y):
+        g, f = (ngp.gp(name, ngp.kernels.RBF(1.0, 1.0), X[::2]) for name in "gf")
+        with numpyro.plate("data", 8):
+            ngp.observe("y", f(g.draw("e", X)[..., None]), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    with pytest.raises(ValueError, match=r"the model must be without draws of inner functions, but got those of.*'e'"):
+        ngp.stein.auto(KEY, deep, X[:, 0])
