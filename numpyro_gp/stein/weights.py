@@ -71,9 +71,9 @@ def weights(
     Examples
     --------
     >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
-    >>> def model():  # 0.2 of the mass at -3
-    ...     mixing = dist.Categorical(jnp.array([0.2, 0.8]))
-    ...     numpyro.sample("a", dist.MixtureSameFamily(mixing, dist.Normal(jnp.array([-3.0, 3.0]), 0.5)))
+    >>> def model():  # 0.2 of the mass at -3, the rest at 3
+    ...     a = numpyro.sample("a", dist.Normal(0.0, 5.0))
+    ...     numpyro.factor("modes", jnp.logaddexp(jnp.log(0.2) - 2 * (a + 3) ** 2, jnp.log(0.8) - 2 * (a - 3) ** 2))
     >>> start = {"a": jnp.array([-3.2, -2.9, -2.8, 3.1])}
     >>> svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=4, init_particles=start)
     >>> state = svgd.init(jax.random.key(0))

@@ -46,8 +46,8 @@ def auto(
     coordinates stand still. All particles start in the mode that the guide has found: for others start them at the
     prior, `SVGD` itself, and weigh them (`weights`).
 
-    With `gp` sites means of hyper-parameters and functions with their spread are those of NUTS, while the spread of
-    hyper-parameters stays too narrow, as in mean-field inference: in whitened values they are strongly correlated.
+    With `gp` sites functions have about the means and spreads of NUTS. Means of hyper-parameters may be half a standard
+    deviation off, and their spread stays at about a third, as in mean-field inference: whitened values depend on them.
 
     Parameters
     ----------
