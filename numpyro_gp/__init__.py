@@ -37,7 +37,7 @@ from numpyro_gp.criticism import Comparison, compare, conditional_density, diagn
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.additive import plot_effects
-from numpyro_gp.posterior import Posterior, Prediction, PseudoData, pseudo_data
+from numpyro_gp.posterior import Posterior, Prediction, PseudoData, conditioned, pseudo_data
 from numpyro_gp.primitives import (
     AdditiveGP,
     GaussianProcess,
@@ -74,6 +74,7 @@ __all__ = [
     "beliefs",
     "compare",
     "conditional_density",
+    "conditioned",
     "deep",
     "diagnose",
     "effects",

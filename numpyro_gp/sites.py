@@ -8,7 +8,7 @@ weighs draws: where inner functions are drawn it would be no bound, and is refus
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -77,6 +77,8 @@ class InducingPrior(dist.Distribution):
     has_rsample = True
     # Mean function at the inducing inputs, with the axes of plates, where the belief at the site reads it.
     level: Array | None = None
+    # What makes it of the plates around the site, for `ngp.conditioned`, which asks before there is a value.
+    level_of: Callable[[Any], Array | None] | None = None
     # A value with the process that was made of it, and what traced then: a belief is solved for once.
     _known: tuple[object, object, Any] | None = None
 

@@ -153,7 +153,8 @@ class AutoGP(AutoGuide):
 
     def _mine(self) -> dict[str, Any]:
         """Sites that this guide handles itself, in the order of the model."""
-        return {name: s for name, s in self._latent().items() if role(s) is not None or name in self.recipes}
+        latent = self._latent().items()
+        return {name: s for name, s in latent if role(s) not in (None, "coordinates") or name in self.recipes}
 
     # ---------------------------------------------------------------------------- the guide
 

@@ -28,8 +28,9 @@ class _Found(Messenger):
     name, plates = "", Plates()
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "sample":
+        if msg["type"] in ("sample", "deterministic"):  # the latter in the coordinates of `ngp.conditioned`
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
+        if msg["type"] == "sample":
             rows = None if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape[-1]
             _check_members("mask", _mask_shape(msg["fn"]), rows, self)
             _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), rows, self)
@@ -94,6 +95,7 @@ def open_process(
     ``level`` is the mean function at the inducing inputs, with the axes of plates, for beliefs that read it.
     """
     prior = InducingPrior(check_name("name", name), basis, shape)
+    prior.level_of = level
     site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
     if level is not None and isinstance(value, AbstractBelief) and value.reads_basis:
         prior.level = level(plates)

@@ -18,7 +18,16 @@ from numpyro_gp.rows.look import sites_at
 
 
 class _CompiledStart:
-    """What `NUTS` and `HMC` here do otherwise than NumPyro's: what is eager there is one program."""
+    """What `NUTS` and `HMC` here do otherwise than NumPyro's: what is eager there is one program.
+
+    A model with a start of its own, as `ngp.conditioned` makes it, begins there.
+    """
+
+    def __init__(self, model: Any = None, *args: Any, **kwargs: Any) -> None:
+        if not args and hasattr(model, "init_strategy"):
+            kwargs = {"init_strategy": model.init_strategy, **kwargs}
+        own: Any = super()
+        own.__init__(model, *args, **kwargs)
 
     def init(
         self,

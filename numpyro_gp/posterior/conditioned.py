@@ -1,0 +1,166 @@
+"""``conditioned``: a model in coordinates that a fit has made independent of its hyper-parameters, for samplers.
+
+Let a fit say ``N(m, C C^T)`` of the whitened values ``v`` of a process at the hyper-parameters of the moment
+(`ngp.beliefs.Conditional`). Sampling ``e`` with ``v = m + C e`` in place of ``v`` changes no posterior:
+``log p(e) = log N(v; 0, I) + sum_i log C_ii``, whatever the fit was (mathematics.md section 14.5).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from numpyro.infer import init_to_value
+from numpyro.primitives import Messenger
+
+from numpyro_gp.arrays import Array, Shape
+from numpyro_gp.beliefs.conditional import Conditional
+from numpyro_gp.checks import check_finite, fail
+from numpyro_gp.guides import AutoGP
+from numpyro_gp.linalg import einsum, half_log_det, solve_lower
+from numpyro_gp.posterior.past import PseudoData, pseudo_data
+from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.sites import InducingPrior, unwrap
+
+
+class Conditioned(Messenger):
+    """A model whose processes are sampled in the coordinates of pseudo-data: made by `conditioned`.
+
+    Attributes
+    ----------
+    fn : callable
+        The model itself.
+    past : dict of PseudoData
+        By the names of its sites.
+    init_strategy : callable
+        Starts a chain where the fit is; `ngp.NUTS` and `ngp.HMC` take it by themselves.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], past: Mapping[str, PseudoData], start: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(fn)
+        self.past = dict(past)
+        self.init_strategy = init_to_value(values=dict(start or {}))
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] != "sample" or msg["infer"].get("numpyro_gp") != "gp" or msg["is_observed"]:
+            return
+        name, prior = msg["name"], unwrap(msg["fn"])
+        if name not in self.past:
+            cure = "Fit this model with AutoGP, and pass that guide and its parameters."
+            fail("the guide", f"one with a belief at every process, {name!r} too", f"{sorted(self.past)}", cure)
+        mean, root = _coordinates(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
+        # By the name that the model gives: a scope around it is met once more.
+        site = f"{prior.name}_conditioned"
+        noise = numpyro.sample(site, _Coordinates(mean, root, prior.event_dim), infer={"numpyro_gp": "coordinates"})
+        value = mean + einsum("...ij,...j->...i", root, noise)
+        for field in set(msg) - {"name", "cond_indep_stack"}:
+            del msg[field]
+        msg.update(type="deterministic", value=value)
+
+
+def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> tuple[Array, Array]:
+    """``m`` and ``C`` of every member, at the hyper-parameters of the moment."""
+    shape = plates.batch + prior.event_shape
+    if past.shift.shape != shape:
+        cure = "Fit the model as it is now: its inducing inputs, outputs or plates were others."
+        fail(f"the fit at site {name!r}", f"of values of shape {shape}", f"shape {past.shift.shape}", cure)
+    belief = Conditional(past.shift.astype(prior.dtype), past.precision.astype(prior.dtype))
+    if prior.level_of is not None:
+        prior.level = prior.level_of(plates)
+    found = belief.at(prior.basis_of(belief))
+    return found.mean, found.scale_tril
+
+
+class _Coordinates(dist.Distribution):
+    """The prior of ``e`` where ``mean + root e`` is standard normal."""
+
+    pytree_data_fields = ("mean_of_values", "root")
+    pytree_aux_fields = ("own_dim",)
+
+    def __init__(self, mean: Array, root: Array, event_dim: int) -> None:
+        self.mean_of_values, self.root, self.own_dim = mean, root, event_dim
+        at = mean.ndim - event_dim
+        super().__init__(mean.shape[:at], mean.shape[at:], validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.independent(constraints.real, self.event_dim)
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        values = jax.random.normal(key, sample_shape + self.shape(), self.mean_of_values.dtype)
+        away = values - jnp.broadcast_to(self.mean_of_values, values.shape)
+        root = jnp.broadcast_to(self.root, (*away.shape, away.shape[-1]))
+        solved: Array = jax.vmap(solve_lower)(root.reshape(-1, *root.shape[-2:]), away.reshape(-1, away.shape[-1]))
+        return solved.reshape(away.shape)
+
+    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
+        moved = einsum("...ij,...j->...i", self.root, value)
+        values = moved + jnp.broadcast_to(self.mean_of_values, moved.shape)
+        terms = jnp.sum(-0.5 * (values**2 + np.log(2 * np.pi)), axis=-1)
+        terms = terms + jnp.broadcast_to(half_log_det(self.root), terms.shape)
+        return jnp.sum(terms, axis=tuple(range(terms.ndim - self.event_dim + 1, terms.ndim)))
+
+
+def conditioned(
+    model: Callable[..., Any], guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object
+) -> Conditioned:
+    """The same model, for samplers, in the coordinates of a fit.
+
+    A process is sampled as ``NAME_conditioned``, ``e``, and its whitened values are recorded as deterministic ``NAME``:
+    ``v = m + C e``, with the mean and the root of the covariance that the fit's pseudo-data give at the
+    hyper-parameters of the moment. An exact change of variables: a bad fit costs time, and no answer depends on it.
+    What ties a process to its hyper-parameters is gone, which is what makes chains of latent processes slow.
+
+    It pays where data say much of the function. Where they say little, as with few rows and inducing inputs at each
+    of them, a chain takes half the steps and each costs more: sample the model itself.
+
+    Parameters
+    ----------
+    model : callable
+    guide : AutoGP
+        Of any fit of it; beliefs of every kind. `guides.conditional` holds these coordinates as they are.
+    params : dict
+        ``result.params`` of the fit.
+    *args, **kwargs
+        Arguments of the model, as in the fit. They may be left out for `guides.conditional` at fixed inducing inputs;
+        chains then start where NumPyro's do.
+
+    Returns
+    -------
+    Conditioned
+        A model with the same arguments, for `ngp.NUTS`, NumPyro's ``NUTS`` and ``HMC``, `ngp.stein.SVGD`, ``AutoDelta``
+        and NumPyro's other guides, and for `Posterior` after these.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp, optax
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> guide = ngp.AutoGP(model, {"f": ngp.guides.conditional()})
+    >>> svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
+    >>> fit = ngp.fit(jax.random.key(0), svi, 1, X, X[:, 0], progress=False)
+    >>> easy = ngp.conditioned(model, guide, fit.params, X, X[:, 0])
+    >>> trace = numpyro.handlers.trace(numpyro.handlers.seed(easy, 0)).get_trace(X, X[:, 0])
+    >>> [(name, site["type"]) for name, site in trace.items() if name.startswith("f")]
+    [('f_conditioned', 'sample'), ('f', 'deterministic')]
+    """
+    if not callable(model):
+        fail("model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError)
+    for name, value in params.items() if isinstance(params, Mapping) else ():
+        check_finite(f"params[{name!r}]", value)
+    past = pseudo_data(guide, params, *args, **kwargs)
+    start: dict[str, Any] = {}
+    if args or kwargs:
+        start = {name: value for name, value in guide.median(params, *args, **kwargs).items() if name not in past}
+        start |= {f"{name}_conditioned": jnp.zeros_like(one.shift) for name, one in past.items()}
+    return Conditioned(model, past, start)

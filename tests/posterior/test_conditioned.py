@@ -1,0 +1,191 @@
+"""A change of coordinates changes no density but by its Jacobian, whatever the fit was, and every engine takes it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpy.testing import assert_allclose
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoNormal
+from numpyro.infer.util import log_density
+from scipy.stats import ks_2samp
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior import Conditioned
+
+Z = jnp.linspace(-1.0, 1.0, 4)[:, None]
+X = jnp.linspace(-1.2, 1.2, 12)[:, None]
+LABELS = (X[:, 0] > 0.1).astype(float)
+KEY = jax.random.key(0)
+
+
+def kernel():
+    return ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(-0.3, 0.3)))
+
+
+def single(X, y=None, Z=Z):
+    f = ngp.gp("f", kernel(), Z, mean=lambda X: 0.5 * X[:, 0])
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+
+def outputs(X, y=None):
+    f = ngp.gp("f", kernel(), Z, outputs=3)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Softmax(3), obs=None if y is None else y.astype(int))
+
+
+def own_kernels(X, y=None):
+    scales = numpyro.sample("lengthscale", dist.LogNormal(-0.3, 0.3).expand((3,)).to_event(1))
+    f = ngp.gp("f", jax.vmap(lambda scale: ngp.kernels.RBF(1.0, scale))(scales), Z, outputs=3)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Softmax(3), obs=None if y is None else y.astype(int))
+
+
+def groups(X, y=None):
+    level = numpyro.sample("level", dist.Normal())
+    with numpyro.plate("group", 2, dim=-2):
+        f = ngp.gp("f", kernel_of_groups(), Z, mean=level)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=None if y is None else jnp.stack([y, 1 - y]))
+
+
+def kernel_of_groups():
+    return ngp.kernels.RBF(1.0, 0.6)
+
+
+def additive(X, y=None):
+    parts = {"smooth": kernel(), "linear": ngp.kernels.Linear(1.0)}
+    f = ngp.additive_gp("f", parts, dict.fromkeys(parts, Z))
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+
+def in_scope(X, y=None):
+    with numpyro.handlers.scope(prefix="a"):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.6), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Bernoulli(), obs=y)
+
+
+def fitted(model, recipe=None, steps=20):
+    recipe = ngp.guides.conditional() if recipe is None else recipe
+    guide = ngp.AutoGP(model, {"a/f" if model is in_scope else "f": recipe})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.02), 0.5), Trace_ELBO())
+    return guide, ngp.fit(KEY, svi, steps, X, LABELS, progress=False).params
+
+
+def latent_values(model, key=KEY):
+    trace = numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(X, LABELS)
+    return {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [single, *(pytest.param(m, marks=pytest.mark.long) for m in (outputs, own_kernels, groups, additive, in_scope))],
+)
+def test_the_density_is_the_plain_one_with_the_jacobian(model):
+    """A forgotten or doubled Jacobian, or one at other hyper-parameters, is off by far more than rounding."""
+    easy = ngp.conditioned(model, *fitted(model), X, LABELS)
+    values = latent_values(easy)
+    name = "a/f" if model is in_scope else "f"
+    noise = values.pop(f"{name}_conditioned")
+
+    @jax.jit
+    def both(noise):
+        density, trace = log_density(easy, (X, LABELS), {}, {**values, f"{name}_conditioned": noise})
+        whitened = trace[name]["value"]
+        return density, log_density(model, (X, LABELS), {}, {**values, name: whitened})[0], whitened
+
+    density, plain, _ = both(noise)
+    jacobian = jax.jacobian(lambda flat: both(flat.reshape(noise.shape))[2].ravel())(noise.ravel())
+    assert_allclose(density, plain + np.linalg.slogdet(jacobian)[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "recipe", [ngp.guides.coupled(natural=True), ngp.guides.mean_field()], ids=["natural", "field"]
+)
+@pytest.mark.long
+def test_the_fit_of_every_belief_serves(recipe):
+    """At the medians of the hyper-parameters the coordinates have the mean of the fit."""
+    guide = ngp.AutoGP(single, {"f": recipe})
+    is_natural = recipe.keywords.get("natural") or "natural" in recipe.func.__name__
+    optimiser = ngp.optim.natural_gradient(optax.adam(0.02), 0.5) if is_natural else optax.adam(0.02)
+    svi = SVI(single, guide, optimiser, Trace_ELBO())
+    params = ngp.fit(KEY, svi, 50, X, LABELS, progress=False).params
+    easy = ngp.conditioned(single, guide, params, X, LABELS)
+    medians = guide.median(params, X, LABELS)
+    known = {"lengthscale": medians["lengthscale"], "f_conditioned": jnp.zeros(4)}
+    trace = numpyro.handlers.trace(numpyro.handlers.substitute(numpyro.handlers.seed(easy, 0), known)).get_trace(
+        X, LABELS
+    )
+    assert_allclose(trace["f"]["value"], medians["f"], atol=1e-6)
+
+
+@pytest.mark.long
+def test_engines_and_answers_after_them():
+    easy = ngp.conditioned(single, *fitted(single), X, LABELS)
+    mcmc = MCMC(ngp.NUTS(easy), num_warmup=20, num_samples=30, progress_bar=False)
+    mcmc.run(KEY, X, LABELS)
+    chains = [ngp.Posterior.from_mcmc(model, mcmc) for model in (single, easy)]
+    means = [posterior.predict(KEY, X[:3]).mean for posterior in chains]
+    assert_allclose(means[0], means[1], rtol=1e-10)
+    assert list(chains[1].hyperparameters(KEY, X, LABELS)) == ["lengthscale"]
+    data = chains[1].to_arviz(KEY, X, LABELS)
+    assert np.isfinite(
+        ngp.compare({"NUTS": chains[1]}, KEY, X, y=LABELS, train=(X, LABELS))["NUTS"]["LOO per datum"].value
+    )
+    assert data["log_likelihood"]["y"].shape == (1, 30, 12)
+    assert chains[1].functions(KEY, 5, X, num_features=32)(X).shape == (5, 12)
+    svgd = ngp.stein.SVGD(easy, optax.adam(0.05), num_stein_particles=5)
+    particles = ngp.Posterior.from_stein(easy, svgd, ngp.fit(KEY, svgd, 5, X, LABELS, progress=False).params)
+    assert particles.predict(KEY, X[:3]).mean.shape == (3,)
+    for guide in (AutoDelta(easy), AutoNormal(easy)):
+        found = ngp.fit(KEY, SVI(easy, guide, optax.adam(0.05), Trace_ELBO()), 5, X, LABELS, progress=False)
+        assert np.isfinite(found.losses).all()
+
+
+@pytest.mark.long
+def test_chains_start_where_the_fit_is():
+    guide, params = fitted(single)
+    easy = ngp.conditioned(single, guide, params, X, LABELS)
+    median = guide.median(params, X, LABELS)["lengthscale"]
+    state = ngp.NUTS(easy).init(KEY, 0, model_args=(X, LABELS))
+    assert_allclose(np.exp(state.z["lengthscale"]), median, rtol=1e-6)
+    assert_allclose(state.z["f_conditioned"], 0.0, atol=1e-12)
+    other = ngp.NUTS(easy, init_strategy=numpyro.infer.init_to_value(values={"lengthscale": 3.0}))
+    assert_allclose(np.exp(other.init(KEY, 0, model_args=(X, LABELS)).z["lengthscale"]), 3.0, rtol=1e-6)
+
+
+@pytest.mark.statistical
+def test_the_posterior_is_the_same_whatever_the_pseudo_data(rng):
+    """Two-sample Kolmogorov-Smirnov at 5e-4 each, of thinned draws: one test in 300 fails a correct algorithm."""
+    half = rng.normal(size=(4, 4))
+    wrong = ngp.PseudoData(Z, jnp.asarray(rng.normal(size=4)), jnp.asarray(half @ half.T))
+    draws = []
+    for model in (single, Conditioned(single, {"f": wrong})):
+        mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=6000, thinning=6, progress_bar=False)
+        mcmc.run(KEY, X, LABELS)
+        draws.append(mcmc.get_samples())
+    pairs = [(draws[0]["lengthscale"], draws[1]["lengthscale"])]
+    pairs += [(draws[0]["f"][:, i], draws[1]["f"][:, i]) for i in range(4)]
+    assert min(ks_2samp(*pair).pvalue for pair in pairs) > 5e-4
+
+
+def test_messages():
+    guide, params = fitted(single, steps=1)
+    with pytest.raises(ValueError, match=r"params\['f/ngp:natural_shift'\] must be finite"):
+        ngp.conditioned(single, guide, {**params, "f/ngp:natural_shift": params["f/ngp:natural_shift"] * np.nan})
+    with pytest.raises(TypeError, match=r"guide must be an ngp.AutoGP"):
+        ngp.conditioned(single, AutoNormal(single), params)
+    easy = ngp.conditioned(single, guide, params)
+    with pytest.raises(
+        ValueError, match=r"the fit at site 'f' must be of values of shape \(2,\), but got shape \(4,\)"
+    ):
+        numpyro.handlers.seed(easy, 0)(X, LABELS, Z=Z[:2])
+    easy.past.clear()
+    with pytest.raises(ValueError, match="the guide must be one with a belief at every process, 'f' too"):
+        numpyro.handlers.seed(easy, 0)(X, LABELS)
