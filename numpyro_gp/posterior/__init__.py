@@ -1,8 +1,8 @@
 """Answers after a fit: the model run again at draws of its posterior. Nothing is fitted here."""
 
-from numpyro_gp.posterior.conditioned import Conditioned, conditioned
+from numpyro_gp.posterior.conditioned import conditioned
 from numpyro_gp.posterior.past import PseudoData, pseudo_data
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 
-__all__ = ["Conditioned", "Posterior", "Prediction", "PseudoData", "conditioned", "pseudo_data"]
+__all__ = ["Posterior", "Prediction", "PseudoData", "conditioned", "pseudo_data"]

@@ -14,7 +14,7 @@ from numpyro.infer.util import log_density
 from scipy.stats import ks_2samp
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior import Conditioned
+from numpyro_gp.posterior.conditioned import Conditioned
 
 Z = jnp.linspace(-1.0, 1.0, 4)[:, None]
 X = jnp.linspace(-1.2, 1.2, 12)[:, None]
