@@ -24,6 +24,7 @@ from numpyro_gp.guides import AutoGP
 from numpyro_gp.linalg import einsum, half_log_det, solve_lower
 from numpyro_gp.posterior.past import PseudoData, pseudo_data
 from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.sites import InducingPrior, unwrap
 
 
@@ -158,9 +159,15 @@ def conditioned(
         fail("model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError)
     for name, value in params.items() if isinstance(params, Mapping) else ():
         check_finite(f"params[{name!r}]", value)
+    return Conditioned(model, *in_one_program(lambda: _past_and_start(guide, params, args, kwargs)))
+
+
+def _past_and_start(
+    guide: AutoGP, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, PseudoData], dict[str, Any]]:
+    """Pseudo-data by site, and the values of latent sites where a chain is to start."""
     past = pseudo_data(guide, params, *args, **kwargs)
-    start: dict[str, Any] = {}
-    if args or kwargs:
-        start = {name: value for name, value in guide.median(params, *args, **kwargs).items() if name not in past}
-        start |= {f"{name}_conditioned": jnp.zeros_like(one.shift) for name, one in past.items()}
-    return Conditioned(model, past, start)
+    if not (args or kwargs):
+        return past, {}
+    start = {name: value for name, value in guide.median(params, *args, **kwargs).items() if name not in past}
+    return past, start | {f"{name}_conditioned": jnp.zeros_like(one.shift) for name, one in past.items()}
