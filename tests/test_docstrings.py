@@ -38,6 +38,7 @@ LONG = {
     "plots.additive.plot_effects",
     "stein.diagnostics.Paths",
     "stein.svgd.SVGD",
+    "training.particles.auto",
 }
 
 

@@ -103,6 +103,7 @@ def own_site(X, y=None):
         ngp.observe("y", f(X.reshape((1,) * (z.ndim - 2) + X.shape) + z), ngp.likelihoods.Gaussian(1.0), obs=y)
 
 
+@pytest.mark.long
 def test_renyis_bound_is_refused_where_inner_functions_are_drawn():
     """It averages ``exp(l - KL)`` over draws from beliefs, and passed an evidence of -29.8 by 16 nats."""
     X, y, renyi = jnp.zeros((3, 1)), jnp.zeros(3), numpyro.infer.RenyiELBO(num_particles=2)

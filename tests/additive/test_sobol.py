@@ -168,6 +168,7 @@ def test_without_variance_there_is_nothing_to_share():
     assert sobol.plug_in(process(jnp.ones(3), {"a": one}, {"a": line})).index["a"] == 1.0
 
 
+@pytest.mark.long
 def test_bad_input():
     for call in (sobol.sample, lambda *args: sobol.each_draw(*args[:2], lambda f, key: 0.0, *args[2:])):
         with pytest.raises(TypeError, match=r"posterior must be an ngp\.Posterior, but got an int\. Use Posterior"):

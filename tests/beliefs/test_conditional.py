@@ -233,6 +233,7 @@ def step_at(dtype, factor):
     return value, steps[2], *after.marginals(basis_of(new), rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [0.3, 3.0])
 def test_float32_stays_close_in_a_step(factor):
     for one, other in zip(step_at(jnp.float32, factor), step_at(jnp.float64, factor), strict=True):

@@ -298,6 +298,7 @@ def test_chunks_of_rows_are_the_whole(hierarchy, X):
     same_in_chunks(partial(posterior.predict, KEY, X, seen=jnp.ones((G, N), bool), rows=["X", "seen"]), Y)
 
 
+@pytest.mark.long
 def test_a_stream_of_rows_of_each_group_is_the_whole(hierarchy):
     """A piece has four rows of each of three groups: as many at a time, not as many as there are groups."""
     posterior = ngp.Posterior.from_svi(hierarchical, hierarchy[0], hierarchy[3])

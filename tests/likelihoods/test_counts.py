@@ -34,6 +34,7 @@ def test_oracle(name):
         assert_allclose(likelihood.predictive_variance(mean, variance), case[f"{name}/predictive_var"], rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("y", [0.0, 3.0, 400.0])
 def test_predictive_mass_of_small_and_large_counts(y):
     """A large count is a peak of width 1/20 in ``f``, where 20 Gauss-Hermite nodes have nothing."""

@@ -30,6 +30,7 @@ def fitted(recipe, model=model):
     return guide, svi.get_params(state)
 
 
+@pytest.mark.long
 def test_a_coupled_fit_says_what_a_conditional_one_does():
     """A mean function that is forgotten moves the shift by 0.5 times the precision."""
     held = ngp.pseudo_data(*fitted(ngp.guides.conditional()))["f"]

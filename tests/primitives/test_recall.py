@@ -96,6 +96,7 @@ def fitted(*data):
     return guide, svi.get_params(state)
 
 
+@pytest.mark.long
 def test_parts_that_are_recalled_are_the_whole():
     """Half the data, then the other half and what was learnt: the belief of all at once."""
     first, second = (X[:7], Y[:7]), (X[7:], Y[7:])

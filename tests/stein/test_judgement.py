@@ -35,6 +35,7 @@ def started(model, a, optim=None):
     return SVGD(model, optim or optax.sgd(1e-4), RBF(), len(a), init_particles={"a": jnp.asarray(a)})
 
 
+@pytest.mark.long
 def test_the_log_density_is_that_of_numpyro():
     svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 3)
     state = state_of(svgd, X, LABELS)
@@ -111,6 +112,7 @@ def test_data_without_noise_have_a_density_in_float32(is_of_the_guide):
     assert np.isfinite(density((data, jnp.sin(data[:, 0])), {}, values)[0]) == is_of_the_guide
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [einstein.SVGD, einstein.ASVGD])
 def test_particles_of_numpyros_engines_are_taken(kind):
     options = {"num_stein_particles": 3, "guide_kwargs": {"init_loc_fn": init_to_sample}}

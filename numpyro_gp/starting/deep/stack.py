@@ -179,12 +179,12 @@ def _parts(
             continue
         prior, points = lengthscale_prior(_varied(rows)), held[1:]
         if len(parts) == len(widths):
-            return (*parts, Part(prior, *points)), tuple(latents)
+            break  # the last process
         width = widths[len(parts)] or rows.shape[1]
         mean = _passed_on(rows, kept, width)
         held, kept = cast("Held", _each(held, mean, mean, mean)), width
         parts.append(Part(prior, *points, mean, _mixing(held[0], mixing)))
-    raise AssertionError("a stack ends with a GP")
+    return (*parts, Part(prior, *points)), tuple(latents)
 
 
 def _each(held: Held, *functions: Callable[[Array], Array]) -> tuple[Array | None, ...]:

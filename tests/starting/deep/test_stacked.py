@@ -183,6 +183,7 @@ def test_gradients_reach_every_parameter_and_the_bound_rises(data, name):
     assert np.any(np.abs(predicted(moved) - predicted(fit.params)) > 1e-4), "a prediction is at the trained points"
 
 
+@pytest.mark.long
 def test_the_density_that_nuts_follows_has_gradients_at_every_site(data):
     X, y = data
     model = handlers.seed(model_of(ngp.deep.stack(X, "LV-GP-GP", inducing=4)), 0)
