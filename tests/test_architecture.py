@@ -57,6 +57,7 @@ LEVEL = {part: number for number, level in enumerate(PARTS) for part in level}
 # Names that users find in one part and that live in another, looked up when they are asked for: file, module.
 DOORS = {
     ("posterior/posterior.py", "numpyro_gp.criticism.arviz"),
+    ("training/particles.py", "numpyro_gp.posterior.conditioned"),
     ("stein/__init__.py", "numpyro_gp.plots"),
     ("stein/__init__.py", "numpyro_gp.training"),
     ("stein/__init__.py", "numpyro_gp.training.particles"),

@@ -10,6 +10,7 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_conditioned, predict_rows, predict_stream
@@ -102,6 +103,9 @@ class Posterior:
             Of the particles, as `ngp.stein.weights` finds them; else equal ones. A particle then stands as often among
             10 n draws as its weight says.
         """
+        own = getattr(svgd, "model", None)
+        if isinstance(own, Conditioned):  # as `ngp.stein.auto` leaves it: particles are in these coordinates
+            model = own
         return cls(model, "stein", of_particles(svgd, params_or_state, args, kwargs, weights))
 
     @property

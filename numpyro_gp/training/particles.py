@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoMultivariateNormal
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.guides import AutoGP, coupled
+from numpyro_gp.guides import AutoGP, conditional
 from numpyro_gp.optim import natural_gradient
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.sites import is_latent, role
@@ -40,14 +40,11 @@ def auto(
 ) -> tuple[SVGD, FitResult]:
     """Run Stein particles without a choice: start, coordinates, kernel and number of steps come from the model.
 
-    A guide is fitted first, with full beliefs at `gp` sites. Particles start at draws of it, and move in coordinates in
-    which it is a standard normal (`Spread`). There whitened values are nearly independent, and have a kernel for each
-    coordinate; the other sites share a distance. The run ends where means and spreads of the particles in these
-    coordinates stand still. All particles start in the mode that the guide has found: for others start them at the
-    prior, `SVGD` itself, and weigh them (`weights`).
-
-    With `gp` sites functions have about the means and spreads of NUTS. Means of hyper-parameters may be half a standard
-    deviation off, and their spread stays at about a third, as in mean-field inference: whitened values depend on them.
+    A guide is fitted first, with beliefs at `gp` sites that follow the hyper-parameters (`guides.conditional`).
+    Particles start at draws of it, of the model in its coordinates (`conditioned`), where processes are nearly
+    independent of all else and have a kernel for each coordinate; the other sites share a distance. The run ends where
+    means and spreads of the particles stand still. All particles start in the mode that the guide has found: for others
+    start them at the prior, `SVGD` itself, and weigh them (`weights`).
 
     Parameters
     ----------
@@ -84,10 +81,10 @@ def auto(
         fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)
     processes = [name for name, site in sites.items() if role(site) == "gp"]
     others = [name for name in sites if name not in processes]
-    draws = _draws_of_guide(key_guide, key_draws, model, processes, sites, progress, args, kwargs)
+    target, draws = _fitted(key_guide, key_draws, model, processes, sites, progress, args, kwargs)
     start = {name: values[:num_particles] for name, values in draws.items()}
     svgd = SVGD(
-        model,
+        target,
         optax.adam(RATE),
         _kernel(processes, others, {name: draws[name][0].size for name in others}),
         num_particles,
@@ -110,12 +107,16 @@ def auto(
     return svgd, result
 
 
-def _draws_of_guide(
+def _fitted(
     key: Array, key_draws: Array, model: Any, processes: list[str], sites: Any, progress: bool, args: Any, kwargs: Any
-) -> dict[str, Array]:
-    """Draws of a fitted guide, more than coordinates; the guide is fitted until its loss no longer falls."""
-    rest = AutoNormal if processes else AutoMultivariateNormal
-    guide = AutoGP(model, {name: coupled(natural=True) for name in processes}, rest)
+) -> tuple[Any, dict[str, Array]]:
+    """The model in the coordinates of a guide, and draws of it there, more than coordinates.
+
+    The guide is fitted until its loss no longer falls.
+    """
+    from numpyro_gp.posterior.conditioned import conditioned
+
+    guide = AutoGP(model, {name: conditional() for name in processes}, AutoMultivariateNormal)
     step = natural_gradient(optax.adam(RATE), 0.3) if processes else optax.adam(RATE)
     svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
     result, before = None, np.inf
@@ -127,9 +128,15 @@ def _draws_of_guide(
         before = losses.mean()
     assert result is not None
     size = sum(int(np.prod(np.shape(site["value"]))) for site in sites.values())
-    one = lambda key: guide.sample_posterior(key, result.params, *args, **kwargs)  # noqa: E731
-    found: dict[str, Array] = jax.vmap(one)(jax.random.split(key_draws, max(1000, 5 * size)))
-    return {name: found[name] for name in sites}
+    target = conditioned(model, guide, result.params, *args, **kwargs) if processes else model
+    key_rest, *keys = jax.random.split(key_draws, 1 + len(processes))
+    count = (max(1000, 5 * size),)
+    found: dict[str, Array] = dict(guide.rest.sample_posterior(key_rest, result.params, sample_shape=count))
+    draws = {name: found[name] for name in sites if name not in processes}
+    for own, name in zip(keys, processes, strict=True):
+        shift = target.past[name].shift
+        draws[f"{name}_conditioned"] = jax.random.normal(own, count + shift.shape, shift.dtype)
+    return target, draws
 
 
 def _kernel(processes: list[str], others: list[str], sizes: dict[str, int]) -> Any:

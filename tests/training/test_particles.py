@@ -44,13 +44,15 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
 
     with pytest.warns(UserWarning, match="Particles still move after 1 steps: pass most_steps=2"):
         svgd, found = ngp.stein.auto(KEY, model, jnp.arange(8.0), num_particles=3, most_steps=1)
-    blocks = svgd.kernel_fn.blocks(("f", "lengthscale"))
+    blocks = svgd.kernel_fn.blocks(("f_conditioned", "lengthscale"))
     assert [(block.sites, block.kernel.per_coordinate) for block in blocks] == [
         (("lengthscale",), False),
-        (("f",), True),
+        (("f_conditioned",), True),
     ]
     assert found.losses.shape == (1,)
-    assert svgd.particles(found.params)["f"].shape == (3, 4)
+    posterior = ngp.Posterior.from_stein(model, svgd, found.params)
+    assert posterior.functions(KEY, 3, num_features=16)(X).shape == (3, 8)
+    assert svgd.particles(found.params)["f_conditioned"].shape == (3, 4)
 
 
 def test_models_that_draw_functions_are_refused():
