@@ -162,7 +162,8 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, .
     d_turn = 0.5 * (lower + lower.T)
     d_level = None if level is None else -matmul(side, q)
     # d/dE[u] - 2 d/dCov[u] E[u], and -2 d/dCov[u].
-    turned = matmul(-2 * matmul(flipped(frame.inverse), d_spread), frame.inverse)
+    turned = -matmul(matmul(flipped(frame.inverse), d_spread), frame.inverse)
+    turned = turned + turned.T  # exactly symmetric, as the precision that it is added to
     center = matmul(frame.factor, mean) + (0.0 if level is None else level)
     d_shift = matmul(d_mean, frame.inverse) + matmul(turned, center) + d_kl * shift
     return d_shift, turned + d_kl * precision, Frame(nothing(frame.factor), nothing(frame.inverse), d_turn), d_level

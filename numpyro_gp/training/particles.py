@@ -131,7 +131,10 @@ def _fitted(
     target = conditioned(model, guide, result.params, *args, **kwargs) if processes else model
     key_rest, *keys = jax.random.split(key_draws, 1 + len(processes))
     count = (max(1000, 5 * size),)
-    found: dict[str, Array] = dict(guide.rest.sample_posterior(key_rest, result.params, sample_shape=count))
+    found: dict[str, Array] = {}
+    if guide.rest is not None:
+        one = lambda key: guide.rest.sample_posterior(key, result.params)  # noqa: E731
+        found = jax.vmap(one)(jax.random.split(key_rest, count))
     draws = {name: found[name] for name in sites if name not in processes}
     for own, name in zip(keys, processes, strict=True):
         shift = target.past[name].shift

@@ -241,6 +241,17 @@ def test_float32_stays_close_in_a_step(factor):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
+def test_steps_in_float32_keep_the_precision_symmetric():
+    """Else a fit of hundred steps held one that `Conditional` itself refuses: entries differed by 0.002."""
+    rows, at = (jnp.asarray(values, jnp.float32) for values in (GRID[:, None], GRID[::2, None]))
+    basis = Basis.build(Matern52(jnp.float32(1.0), jnp.float32(1.0)), at, 1e-4)
+    spread = lambda precision: Conditional(jnp.ones(len(at), jnp.float32), precision, is_natural=True)  # noqa: E731
+    slope = jax.grad(lambda precision: jnp.sum(spread(precision).marginals(basis, rows).variance ** 2))
+    step = slope(jnp.zeros((len(at), len(at)), jnp.float32))
+    assert float(jnp.abs(step).max()) > 1.0
+    np.testing.assert_array_equal(step, step.T)
+
+
 @jax.jit
 def gap_of(theta, rows, y, at, shift, half):
     """Evidence less bound."""

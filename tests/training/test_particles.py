@@ -51,7 +51,7 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
     ]
     assert found.losses.shape == (1,)
     posterior = ngp.Posterior.from_stein(model, svgd, found.params)
-    assert posterior.functions(KEY, 3, num_features=16)(X).shape == (3, 8)
+    assert posterior.functions(KEY, 3, jnp.arange(8.0), num_features=16)(X).shape == (3, 8)
     assert svgd.particles(found.params)["f_conditioned"].shape == (3, 4)
 
 
