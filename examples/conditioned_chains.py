@@ -27,7 +27,7 @@ WAYS = ("plain", "dense mass", "conditioned")
 
 def run(make, way, options):
     """One row."""
-    model, data, sites = make(np.random.default_rng(0), CASES[make])
+    model, data, sites = make(np.random.default_rng(0), 60 if options.smoke else CASES[make])
     start = time.perf_counter()
     target, kernel_options = model, {}
     if way == "conditioned":
@@ -63,18 +63,22 @@ def main():
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "conditioned_chains.csv")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
+    if options.smoke:
+        options.steps, options.warmup, options.draws = 20, 5, 8
     jax.config.update("jax_enable_x64", True)
-    rows = read(options.out) if options.out.exists() else []
-    for make in CASES:
+    path = options.out / "conditioned_chains.csv"
+    rows = read(path)
+    for make in list(CASES)[: 1 if options.smoke else None]:
         for way in options.ways:
             done = any(row["model"] == make.__name__ and row["way"] == way for row in rows)
             if done or make.__name__ not in options.cases or (make.__name__ == "counts" and way != "conditioned"):
                 continue
             rows.append(run(make, way, options))
-            save(options.out, rows)
+            save(path, rows)
             print(rows[-1], flush=True)
 
 

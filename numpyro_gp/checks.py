@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, current_trace
 
 # A check of values that waits for a program: the check, and the values that it looks at.
-Waiting = tuple[Callable[..., None], tuple[Any, ...]]
+Waiting = tuple[Callable[..., None], tuple[object, ...]]
 _waiting: ContextVar[tuple[list[Waiting], object] | None] = ContextVar("_waiting", default=None)
 
 

@@ -152,9 +152,9 @@ class ImportanceWeightedELBO(ELBO):
 def weighted_samples(
     key: Array,
     params: Mapping[str, Any],
-    model: Callable[..., Any],
-    guide: Callable[..., Any],
-    args: tuple[Any, ...],
+    model: Callable[..., object],
+    guide: Callable[..., object],
+    args: tuple[object, ...],
     kwargs: Mapping[str, Any],
     *,
     num_samples: int,

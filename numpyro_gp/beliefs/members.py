@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, over_axes
 from numpyro_gp.beliefs.basis import BatchBasis
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
 Result = TypeVar("Result")
 
 
@@ -22,7 +22,7 @@ def member_axes(process: Any) -> Any:
     On the first axis, but for the fields named ``Z_...`` and ``columns``, which all members share.
     """
 
-    def axis(path: tuple[Any, ...], _: Array) -> int | None:
+    def axis(path: tuple[object, ...], _: Array) -> int | None:
         names = [str(key).lstrip(".") for key in path]
         return None if any(name.startswith("Z_") or name == "columns" for name in names) else 0
 

@@ -119,7 +119,7 @@ def compare(
     site: str | None = None,
     rows: Sequence[str] | None = None,
     max_parameters: int = 8,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Comparison:
     """Which fit is better: score fits on the same held-out data, and put their hyper-parameters side by side.
 

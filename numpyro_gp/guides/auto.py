@@ -114,7 +114,7 @@ class AutoGP(AutoGuide):
 
     # ------------------------------------------------------------------ structure of the model
 
-    def _learn_model(self, *args: Any, **kwargs: Any) -> None:
+    def _learn_model(self, *args: object, **kwargs: object) -> None:
         self.prototype_trace = self._run_model(args, kwargs)
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
@@ -158,11 +158,11 @@ class AutoGP(AutoGuide):
 
     # ---------------------------------------------------------------------------- the guide
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
         return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
 
-    def _sample_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _sample_sites(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
         if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
         else:
@@ -194,7 +194,9 @@ class AutoGP(AutoGuide):
             }
         return result
 
-    def _distribution(self, name: str, site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Distribution:
+    def _distribution(
+        self, name: str, site: Any, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
             return local_sites.standard_normal_of(site)
@@ -231,8 +233,8 @@ class AutoGP(AutoGuide):
     def _distributions(
         self,
         params: "FittedParams",
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         sites: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
@@ -272,7 +274,12 @@ class AutoGP(AutoGuide):
         return FittedParams(params)
 
     def sample_posterior(
-        self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
+        self,
+        rng_key: Array,
+        params: dict[str, Any],
+        *args: object,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: object,
     ) -> dict[str, Any]:
         """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``.
 

@@ -87,7 +87,7 @@ def _check_start(is_finite: Any) -> None:
 
 
 def call_rest(
-    rest: Any, remainder: Remainder, plates: Mapping[str, object], args: tuple[Any, ...], kwargs: dict[str, Any]
+    rest: Any, remainder: Remainder, plates: Mapping[str, object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
     if not isinstance(rest, autoguide.AutoGuide):
@@ -105,14 +105,14 @@ def is_point(rest: object) -> bool:
     return rest is None or isinstance(rest, autoguide.AutoDelta)
 
 
-def _latent_values(rest: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _latent_values(rest: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
     """What a guide that is a plain function samples; it need not return it."""
     trace = handlers.trace(rest).get_trace(*args, **kwargs)
     return {name: site["value"] for name, site in trace.items() if is_latent(site)}
 
 
 def draws_of_rest(
-    rest: Any, key: Array, params: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Shape = ()
+    rest: Any, key: Array, params: Any, args: tuple[object, ...], kwargs: dict[str, object], shape: Shape = ()
 ) -> dict[str, Any]:
     """Draws of the other sites. A guide that is a plain function is run for each, with the arguments of the model."""
     if hasattr(rest, "sample_posterior"):

@@ -27,7 +27,7 @@ class OnBases:
     """
 
     def __init__(
-        self, model: Callable[..., Any], beliefs: Beliefs, params: Mapping[str, Any], args: Any, kwargs: Any
+        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, Any], args: Any, kwargs: Any
     ) -> None:
         try:
             inspect.signature(model).bind(*args, **kwargs)

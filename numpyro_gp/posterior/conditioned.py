@@ -42,7 +42,7 @@ class Conditioned(Messenger):
     """
 
     def __init__(
-        self, fn: Callable[..., Any], past: Mapping[str, PseudoData], start: Mapping[str, Any] | None = None
+        self, fn: Callable[..., object], past: Mapping[str, PseudoData], start: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(fn)
         self.past = dict(past)
@@ -109,7 +109,7 @@ class _Coordinates(dist.Distribution):
 
 
 def conditioned(
-    model: Callable[..., Any], guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object
+    model: Callable[..., object], guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object
 ) -> Conditioned:
     """The same model, for samplers, in the coordinates of a fit.
 
@@ -163,7 +163,7 @@ def conditioned(
 
 
 def _past_and_start(
-    guide: AutoGP, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    guide: AutoGP, params: Mapping[str, Any], args: tuple[object, ...], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, PseudoData], dict[str, Any]]:
     """Pseudo-data by site, and the values of latent sites where a chain is to start."""
     past = pseudo_data(guide, params, *args, **kwargs)

@@ -57,7 +57,7 @@ class Posterior:
     (4,)
     """
 
-    model: Callable[..., Any]
+    model: Callable[..., object]
     kind: str
     source: GuideDraws | StoredDraws
     num_chains: int = 1
@@ -71,7 +71,7 @@ class Posterior:
         return cls(model, "svi", of_guide(guide, params))
 
     @classmethod
-    def from_mcmc(cls, model: Callable[..., Any], mcmc: Any) -> "Posterior":
+    def from_mcmc(cls, model: Callable[..., object], mcmc: Any) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
         return cls(model, "mcmc", *of_chains(mcmc))
 
@@ -114,7 +114,7 @@ class Posterior:
         return self.source.samples if isinstance(self.source, StoredDraws) else None
 
     @property
-    def guide(self) -> Callable[..., Any] | None:
+    def guide(self) -> Callable[..., object] | None:
         """Guide of a variational fit."""
         return self.source.guide if isinstance(self.source, GuideDraws) else None
 
@@ -129,21 +129,23 @@ class Posterior:
         return self.source.num_draws
 
     @overload
-    def predict(self, key: Array, chunks: Iterator[Any], /, *args: Any, **kwargs: Any) -> Iterator[Prediction]: ...
+    def predict(
+        self, key: Array, chunks: Iterator[Any], /, *args: object, **kwargs: object
+    ) -> Iterator[Prediction]: ...
 
     @overload
-    def predict(self, key: Array, *args: Any, **kwargs: Any) -> Prediction: ...
+    def predict(self, key: Array, *args: object, **kwargs: object) -> Prediction: ...
 
     def predict(
         self,
         key: Array,
-        *args: Any,
+        *args: object,
         num_samples: int | None = None,
         chunk_size: int = 8192,
         rows: Sequence[str] | None = None,
         site: str | None = None,
         new: str | Sequence[str] = (),
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Prediction | Iterator[Prediction]:
         """Predict the data of the model called with these arguments and without its observations.
 
@@ -224,7 +226,7 @@ class Posterior:
             look(self.fitted_model, call)
         return any(is_conditioned(process) for process in found.values())
 
-    def draws(self, key: Array, *args: Any, num_samples: int | None = None, **kwargs: Any) -> TrainingDraws:
+    def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.
 
         ``args`` and ``kwargs`` are the arguments of the model, data included. The log likelihood is on the
@@ -362,13 +364,13 @@ class Posterior:
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
 
     @property
-    def fitted_model(self) -> Callable[..., Any]:
+    def fitted_model(self) -> Callable[..., object]:
         """The model with its own ``numpyro.param`` values (learnt inducing inputs, networks) as they were fitted."""
         return handlers.substitute(self.model, data=dict(self.params)) if self.params else self.model
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, model: Callable[..., Any], guide: Any = None, *args: Any, **kwargs: Any
+        cls, path: str | os.PathLike, model: Callable[..., object], guide: Any = None, *args: object, **kwargs: object
     ) -> "Posterior":
         """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
 
@@ -387,7 +389,7 @@ class Posterior:
         """Return this posterior over other arrays, those of a compiled function's arguments."""
         return dataclasses.replace(self, source=source)
 
-    def values(self, key: Array, index: Array, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def values(self, key: Array, index: Array, *args: object, **kwargs: object) -> dict[str, Any]:
         """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
         call = call_of(self.guide or self.model, args, kwargs) if args or kwargs else None
         return self.source.values(key, index, None if call is None else call.at(call.arrays))

@@ -26,7 +26,7 @@ COPIES = 10
 class GuideDraws:
     """Draws made at will from a guide at fitted parameters; the parameters are the arrays of this value."""
 
-    guide: Callable[..., Any]
+    guide: Callable[..., object]
     params: Mapping[str, Any]
     num_draws: ClassVar[None] = None
 
@@ -98,7 +98,7 @@ class StoredDraws:
     training_values = values
 
 
-def of_guide(guide: Callable[..., object], params: object, *args: Any, **kwargs: Any) -> GuideDraws:
+def of_guide(guide: Callable[..., object], params: object, *args: object, **kwargs: object) -> GuideDraws:
     """Those of a guide that was fitted; one that was not run in this process is set up on arguments, if given."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
         with handlers.block(), handlers.seed(rng_seed=0):
@@ -127,7 +127,7 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
 
 
 def of_particles(
-    svgd: Any, params_or_state: Any, args: tuple[Any, ...], kwargs: dict[str, Any], weights: Any
+    svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: Any
 ) -> StoredDraws:
     """The particles of an engine, with the parameters of the model that they share."""
     particles, shared = _particles_of(svgd, params_or_state)

@@ -25,7 +25,7 @@ from numpyro.primitives import _PYRO_STACK
 from numpyro_gp.arrays import Array
 
 # Positional arguments of a call, and those by keyword.
-Args: TypeAlias = tuple[Any, ...]
+Args: TypeAlias = tuple[object, ...]
 Kwargs: TypeAlias = dict[str, Any]
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 

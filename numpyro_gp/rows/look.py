@@ -59,7 +59,7 @@ class Look(NamedTuple):
 class FirstRows(Messenger):
     """Plates hold their first rows, 0, 1, 2, ...: these, how many, and the sizes of the plates."""
 
-    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
+    def __init__(self, fn: Callable[..., object] | None = None) -> None:
         super().__init__(fn)
         self.held: dict[str, Any] = {}
         self.indices: list[Any] = []
@@ -77,7 +77,7 @@ class FirstRows(Messenger):
             self.sizes.append(held if self.is_batch else size)
 
 
-def look(model: Callable[..., Any], call: Call) -> Look:
+def look(model: Callable[..., object], call: Call) -> Look:
     """What ``model`` does with the arguments of a call."""
     sites: dict[str, Any] = {}
     checks: list[Callable[..., None]] = []
@@ -127,7 +127,7 @@ def check_rows(found: Look, call: Call) -> None:
             fail(call.owners[number], required, f"{held} rows", cure)
 
 
-def sites_at(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace | None:
+def sites_at(model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Trace | None:
     """Sites of a model that is about to run on these arguments, whose rows are checked; None if it needs values."""
     call = call_of(model, args, kwargs)
     try:
@@ -159,7 +159,7 @@ def minibatch(sites: Trace, rows: int) -> int | None:
     return next(iter(drawn), None)
 
 
-def without_whole_gathers(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_whole_gathers(function: Callable[..., object]) -> Callable[..., object]:
     """The same function, without the gathers of all rows of an array in their order.
 
     A model that indexes its data by its plate does so too where the plate holds all that it is given. The compiler does

@@ -270,11 +270,11 @@ class SVGD(SteinHooks):
 
     # ---------------------------------------------------------------------- looking at it
 
-    def particles(self, params_or_state: Any) -> dict[str, Array]:
+    def particles(self, params_or_state: object) -> dict[str, Array]:
         """Constrained particles by site, each with the particle axis first."""
         return self._by_site(self._constrained(params_or_state)[0])
 
-    def shared(self, params_or_state: Any) -> dict[str, Array]:
+    def shared(self, params_or_state: object) -> dict[str, Array]:
         """The model's own ``numpyro.param`` values, which all particles share."""
         return self._constrained(params_or_state)[1]
 
@@ -302,7 +302,7 @@ class SVGD(SteinHooks):
         lost = not_finite(self.unconstrained(state))
         return sorted(set(lost) | set(not_finite(self.scores(state, *args, **kwargs))))
 
-    def free_and_shared(self, params_or_state: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+    def free_and_shared(self, params_or_state: object) -> tuple[dict[str, Array], dict[str, Array]]:
         """Unconstrained particles, and what they share, by parameter."""
         self._check_ready()
         if isinstance(params_or_state, SteinVIState):
@@ -321,7 +321,7 @@ class SVGD(SteinHooks):
 
         return density
 
-    def log_density(self, params_or_state: Any, *args: object, **kwargs: object) -> Array:
+    def log_density(self, params_or_state: object, *args: object, **kwargs: object) -> Array:
         """Log density of the target at each particle, ``(n,)``, in unconstrained coordinates.
 
         ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one.
@@ -334,7 +334,7 @@ class SVGD(SteinHooks):
         found: Array = run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
         return found
 
-    def judge(self, params_or_state: Any, *args: object, **kwargs: object) -> Judgement | None:
+    def judge(self, params_or_state: object, *args: object, **kwargs: object) -> Judgement | None:
         """What the target says of the particles: None where a minibatch would say it, whose noise is as large."""
         sites = abstract_trace(self.model, args, {**kwargs, **self.static_kwargs})
         whole = all(site["args"][1] in (None, site["args"][0]) for site in sites.values() if site["type"] == "plate")

@@ -15,6 +15,7 @@ from numpyro_gp.guides.local_sites import check_renyi
 from numpyro_gp.programs.private import SteinHooks, key_of_stein_step, keys_of_elbo_particles
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import argument_names
+from numpyro_gp.rows.feeds import Feed
 
 
 class Particle(NamedTuple):
@@ -38,7 +39,7 @@ class Family(NamedTuple):
     loss_is_gradient: bool
     particles: Callable[[Any, Any], list[Particle]] | None
     can_be_traced: bool = False
-    judged: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], str] | None = None
+    judged: Callable[[Any, Any, tuple[object, ...], dict[str, Any]], str] | None = None
 
 
 def check_engine(engine: object, reserved: Sequence[str]) -> None:
@@ -58,13 +59,14 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
-def check_objective(engine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_objective(engine: object, feed: Feed) -> None:
     """Refuse the bound of Renyi where it is none, under any guide."""
-    if isinstance(getattr(engine, "loss", None), RenyiELBO):
-        check_renyi(abstract_trace(engine.model, args, kwargs))
+    if isinstance(engine, SVI) and isinstance(engine.loss, RenyiELBO):
+        with feed.opened(feed.arrays()) as (args, kwargs):
+            check_renyi(abstract_trace(engine.model, args, {**kwargs, **feed.call.static}))
 
 
-def _judged(engine: Any, state: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _judged(engine: Any, state: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     """Particles that are stranded; those that are not finite have stopped the fit."""
     engine.judgement = found = engine.judge(state, *args, **kwargs)
     return "" if found is None or not np.isfinite(found.log_density).all() else str(found.stranded())

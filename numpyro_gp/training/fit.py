@@ -103,7 +103,7 @@ def fit(
     svi_or_stein: Any,
     num_steps: int,
     /,
-    *args: Any,
+    *args: object,
     chunk_size: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike | None = None,
@@ -113,7 +113,7 @@ def fit(
     batches: Any = None,
     num_data: int | None = None,
     sharding: Any = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> FitResult:
     """Fit a model: run SVI or SVGD for ``num_steps`` steps on ``model(*args, **kwargs)``, with a bar and checkpoints.
 
@@ -209,8 +209,7 @@ def fit(
     feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
     check_guide(svi_or_stein, feed)
-    with feed.opened(feed.arrays()) as (known_args, known_kwargs):
-        check_objective(svi_or_stein, known_args, {**known_kwargs, **feed.call.static})
+    check_objective(svi_or_stein, feed)
     position = starting_position(svi_or_stein, state, path, resume)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
@@ -223,18 +222,17 @@ def fit(
     # Processes must do the same steps in a chunk, and their clocks differ.
     adapts = chunk_size is None and len(job.processes) == 1
     pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
-    label = family(svi_or_stein).loss_name
     done = min(position.steps, num_steps)
     is_new = done == 0 and init_params is None  # else it may well have begun where it should end
-    hidden = not (progress and job.is_first)
-    with tqdm.tqdm(total=num_steps, initial=done, disable=hidden, file=sys.stderr) as bar:
-        position, failure = run_chunks(job, position, pace, lambda text: f"{label} {text}", bar)
+    with tqdm.tqdm(total=num_steps, initial=done, disable=not (progress and job.is_first), file=sys.stderr) as bar:
+        position, failure = run_chunks(
+            job, position, pace, lambda text: f"{family(svi_or_stein).loss_name} {text}", bar
+        )
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)
-    if is_new and (message := standstill(start, result.params, position.losses)):
-        warnings.warn(message, stacklevel=2)
-    if message := end_of_particles(job, position):
+    still = standstill(start, result.params, position.losses) if is_new else ""
+    for message in filter(None, (still, end_of_particles(job, position))):
         warnings.warn(message, stacklevel=2)
     return result
 

@@ -32,11 +32,11 @@ MOST_COORDINATES = 10  # that one distance keeps apart
 def auto(
     key: Array,
     model: Any,
-    *args: Any,
+    *args: object,
     num_particles: int = 20,
     most_steps: int = 2000,
     progress: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[SVGD, FitResult]:
     """Run Stein particles without a choice: start, coordinates, kernel and number of steps come from the model.
 

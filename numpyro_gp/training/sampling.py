@@ -23,7 +23,7 @@ class _CompiledStart:
     A model with a start of its own, as `ngp.conditioned` makes it, begins there.
     """
 
-    def __init__(self, model: Any = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, model: Any = None, *args: object, **kwargs: object) -> None:
         if not args and hasattr(model, "init_strategy"):
             kwargs = {"init_strategy": model.init_strategy, **kwargs}
         own: Any = super()
@@ -34,7 +34,7 @@ class _CompiledStart:
         rng_key: Array,
         num_warmup: int,
         init_params: Any = None,
-        model_args: tuple[Any, ...] = (),
+        model_args: tuple[object, ...] = (),
         model_kwargs: Any = None,
     ) -> Any:
         """The first state of a chain, or of several chains for as many keys.
@@ -51,7 +51,7 @@ class _CompiledStart:
             return state
         return start()
 
-    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Any) -> Callable[[Any], Any]:
+    def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: Any) -> Callable[[Any], Any]:
         """What makes sites of a state's values: NumPyro's own, as one program for the first state, which is eager."""
         own: Any = super()
         transform = own.postprocess_fn(model_args, model_kwargs)

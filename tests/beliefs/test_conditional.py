@@ -178,6 +178,7 @@ def test_outputs_and_members_are_each_their_own():
             np.testing.assert_allclose(found, mean[p] + one.marginals(with_level, X).mean, atol=1e-10)
 
 
+@pytest.mark.long
 def test_additive_components_are_coupled():
     kernels = {"a": RBF(1.0, 0.5).on(0), "b": RBF(0.7, 0.9).on(1)}
     basis = AdditiveBasis.build(kernels, {"a": Z, "b": Z[:3]})

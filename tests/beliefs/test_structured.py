@@ -31,6 +31,7 @@ def test_predictor_kl_and_bound(case, tag):
     assert case[f"{tag}/elbo_gaussian"] < case["exact_lml"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tag", POSTERIORS)
 def test_float32_stays_close(tag):
     case = cases("additive")[0]

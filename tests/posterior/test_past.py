@@ -40,6 +40,7 @@ def test_a_coupled_fit_says_what_a_conditional_one_does():
     np.testing.assert_allclose(found.shift, held.shift, atol=1e-4 * np.abs(held.shift).max())
 
 
+@pytest.mark.long
 def test_learnt_inducing_inputs_need_the_arguments():
     def learnt(X, y=None):
         return model(X, y, numpyro.param("Z", Z + 0.1))

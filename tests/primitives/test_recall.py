@@ -46,6 +46,7 @@ def test_the_term_is_that_of_dense_algebra(value, mean):
     )
 
 
+@pytest.mark.long
 def test_outputs_and_members_add_and_stand_apart():
     several = Coupled(jnp.stack([BELIEF.mean, -BELIEF.mean]), jnp.stack([BELIEF.scale_tril, 0.5 * BELIEF.scale_tril]))
     past = ngp.PseudoData(OLD, jnp.stack([PAST.shift, 3 * PAST.shift]), jnp.stack([PAST.precision, PAST.precision]))

@@ -94,6 +94,7 @@ def test_a_density_that_is_no_number_is_refused_where_positions_are_finite():
         ngp.Posterior.from_stein(walled, svgd, found.params, 20.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_of_the_guide", [False, True])
 def test_data_without_noise_have_a_density_in_float32(is_of_the_guide):
     """Where the particles of the demo go, noise 3e-4: a number by the jitter of ``models/stein.py`` alone."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def stack(
     covariance: str = "gp",
     latent: str = "concatenate",
     latent_dim: int = 1,
-    kernel: Callable[..., Any] = RBF,
+    kernel: Callable[..., object] = RBF,
     outputs: int | None = None,
     train_inducing: bool = True,
     name: str = "f",

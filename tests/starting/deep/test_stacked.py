@@ -64,6 +64,7 @@ def dense(layers, point, X, kind, width):
     return mean[:, 0], variance
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "width"), [("concatenate", 4), ("add", 2)])
 def test_points_at_every_site_give_the_dense_composition(data, rng, kind, width):
     """With mixing; a layer left out, a missing sqrt or unstandardised inputs are off by 0.1. Gradients, too."""
