@@ -15,7 +15,17 @@ from examples import deep_models
 
 ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
-SHARED = {"__init__", "datasets", "deep_models", "additive_fits", "landscapes", "tables", "run_queue", "run_tables"}
+SHARED = {
+    "facts",
+    "__init__",
+    "datasets",
+    "deep_models",
+    "additive_fits",
+    "landscapes",
+    "tables",
+    "run_queue",
+    "run_tables",
+}
 SHARED |= {"beyond_tables", "gam_interactions_tables"}
 # `rebuild` makes tables of rows, `guide_figures` runs the guide: `test_rebuild.py` and `test_guide.py` run them.
 OTHERS = {"rebuild", "guide_figures"}
