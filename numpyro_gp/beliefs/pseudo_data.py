@@ -1,46 +1,17 @@
 """What data said about a process, as normal pseudo-data at its inducing inputs (mathematics.md section 14.1).
 
 ``t(u) = exp(shift . u - u^T precision u / 2)`` over ``u = f(Z) = level + L v``, the mean function included. It stands
-still while hyper-parameters move; the distribution of the whitened values follows from it at each of them.
+still while hyper-parameters move; `Conditional` has the distribution of the whitened values at each of them.
 """
-
-from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes
-from numpyro_gp.linalg import cholesky, identity_like, matmul, solve_lower
+from numpyro_gp.linalg import identity_like, matmul, solve_lower
 
 Vector = Float[Array, "*#batch M"]
 Square = Float[Array, "*#batch M M"]
-
-
-def whitened_given(
-    shift: Vector, precision: Square, factor: Square, level: Vector | None = None
-) -> tuple[Float[Array, "*batch M"], Float[Array, "*batch M M"]]:
-    """The normal distribution of the whitened values given pseudo-data and the prior of the moment.
-
-    ``R R^T = I + L^T Lambda L``, lower, and ``m = (R R^T)^-1 L^T (shift - Lambda level)``: ``N(m, (R R^T)^-1)``.
-    Leading axes, of outputs and members, broadcast against each other.
-
-    Parameters
-    ----------
-    shift : Array (..., M)
-    precision : Array (..., M, M)
-        ``Lambda``, symmetric and positive semi-definite.
-    factor : Array (..., M, M)
-        ``L`` with ``L L^T = k(Z, Z) + eps I``, at the hyper-parameters of the moment.
-    level : Array (..., M), optional
-        Mean function at ``Z``.
-
-    Returns
-    -------
-    mean : Array (..., M)
-    root : Array (..., M, M)
-        ``R``: the eigenvalues of ``R R^T`` are at least one.
-    """
-    return _each(_whitened, shift, precision, factor, level)
 
 
 def pseudo_data_of(
@@ -56,15 +27,22 @@ def pseudo_data_of(
     ----------
     mean, scale_tril : Array (..., M), (..., M, M)
         Whitened mean and lower factor ``C``.
-    factor, level
-        As in `whitened_given`.
+    factor : Array (..., M, M)
+        ``L`` with ``L L^T = k(Z, Z) + eps I``, at the hyper-parameters of that fit.
+    level : Array (..., M), optional
+        Mean function at ``Z``.
 
     Returns
     -------
     shift : Array (..., M)
     precision : Array (..., M, M)
     """
-    return _each(_pseudo_data, mean, scale_tril, factor, level)
+    arrays = [(mean, 1), (scale_tril, 2), (factor, 2), *([] if level is None else [(level, 1)])]
+    lead = jnp.broadcast_shapes(*[array.shape[: array.ndim - rank] for array, rank in arrays])
+    axes = tuple(0 if array.ndim > rank else None for array, rank in arrays)
+    # What all members share is not repeated.
+    whole = [jnp.broadcast_to(a, lead + a.shape[a.ndim - r :]) if a.ndim > r else a for a, r in arrays]
+    return over_axes(_pseudo_data, len(lead), axes)(*whole)
 
 
 def positive_part(precision: Square) -> Square:
@@ -72,24 +50,6 @@ def positive_part(precision: Square) -> Square:
     values, vectors = jnp.linalg.eigh(precision)
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
     return matmul(root, jnp.swapaxes(root, -1, -2))
-
-
-def _each(
-    function: Callable[..., tuple[Array, Array]], vector: Array, square: Array, factor: Array, level: Array | None
-) -> tuple[Array, Array]:
-    """A function of one member at each of a batch; what all of them share is not repeated."""
-    arrays = [(vector, 1), (square, 2), (factor, 2), *([] if level is None else [(level, 1)])]
-    lead = jnp.broadcast_shapes(*[array.shape[: array.ndim - rank] for array, rank in arrays])
-    axes = tuple(0 if array.ndim > rank else None for array, rank in arrays)
-    whole = [jnp.broadcast_to(a, lead + a.shape[a.ndim - r :]) if a.ndim > r else a for a, r in arrays]
-    return over_axes(function, len(lead), axes)(*whole)
-
-
-def _whitened(shift: Array, precision: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:
-    inner = matmul(factor.T, matmul(precision, factor))
-    root = cholesky(0.5 * (inner + inner.T) + identity_like(inner))
-    pulled = matmul(factor.T, shift - matmul(precision, jnp.broadcast_to(level, shift.shape)))
-    return solve_lower(root, solve_lower(root, pulled), transpose=True), root
 
 
 def _pseudo_data(mean: Array, scale_tril: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:

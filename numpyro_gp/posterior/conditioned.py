@@ -55,18 +55,17 @@ class Conditioned(Messenger):
         if name not in self.past:
             cure = "Fit this model with AutoGP, and pass that guide and its parameters."
             fail("the guide", f"one with a belief at every process, {name!r} too", f"{sorted(self.past)}", cure)
-        mean, root = _coordinates(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
+        own = _coordinates(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
         # By the name that the model gives: a scope around it is met once more.
-        site = f"{prior.name}_conditioned"
-        noise = numpyro.sample(site, _Coordinates(mean, root, prior.event_dim), infer={"numpyro_gp": "coordinates"})
-        value = mean + einsum("...ij,...j->...i", root, noise)
+        noise = numpyro.sample(f"{prior.name}_conditioned", own, infer={"numpyro_gp": "coordinates"})
+        value = own.values_at(noise)
         for field in set(msg) - {"name", "cond_indep_stack"}:
             del msg[field]
         msg.update(type="deterministic", value=value)
 
 
-def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> tuple[Array, Array]:
-    """``m`` and ``C`` of every member, at the hyper-parameters of the moment."""
+def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> "_Coordinates":
+    """Those of every member, at the hyper-parameters of the moment."""
     shape = plates.batch + prior.event_shape
     if past.shift.shape != shape:
         cure = "Fit the model as it is now: its inducing inputs, outputs or plates were others."
@@ -75,7 +74,7 @@ def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plat
     if prior.level_of is not None:
         prior.level = prior.level_of(plates)
     found = belief.at(prior.basis_of(belief))
-    return found.mean, found.scale_tril
+    return _Coordinates(found.mean, found.scale_tril, prior.event_dim)
 
 
 class _Coordinates(dist.Distribution):
@@ -93,6 +92,11 @@ class _Coordinates(dist.Distribution):
     def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.real, self.event_dim)
 
+    def values_at(self, noise: Array) -> Array:
+        """Whitened values ``m + C e``."""
+        moved = einsum("...ij,...j->...i", self.root, noise)
+        return moved + jnp.broadcast_to(self.mean_of_values, moved.shape)
+
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         values = jax.random.normal(key, sample_shape + self.shape(), self.mean_of_values.dtype)
         away = values - jnp.broadcast_to(self.mean_of_values, values.shape)
@@ -101,8 +105,7 @@ class _Coordinates(dist.Distribution):
         return solved.reshape(away.shape)
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
-        moved = einsum("...ij,...j->...i", self.root, value)
-        values = moved + jnp.broadcast_to(self.mean_of_values, moved.shape)
+        values = self.values_at(value)
         terms = jnp.sum(-0.5 * (values**2 + np.log(2 * np.pi)), axis=-1)
         terms = terms + jnp.broadcast_to(half_log_det(self.root), terms.shape)
         return jnp.sum(terms, axis=tuple(range(terms.ndim - self.event_dim + 1, terms.ndim)))

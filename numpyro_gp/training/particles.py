@@ -43,8 +43,8 @@ def auto(
     A guide is fitted first, with beliefs at `gp` sites that follow the hyper-parameters (`guides.conditional`).
     Particles start at draws of it, of the model in its coordinates (`conditioned`), where processes are nearly
     independent of all else and have a kernel for each coordinate; the other sites share a distance. The run ends where
-    means and spreads of the particles stand still. All particles start in the mode that the guide has found: for others
-    start them at the prior, `SVGD` itself, and weigh them (`weights`).
+    means and spreads of the particles no longer change. All particles start in the mode that the guide has found: for
+    others start them at the prior, `SVGD` itself, and weigh them (`weights`).
 
     Parameters
     ----------
