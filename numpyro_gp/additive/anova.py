@@ -1,9 +1,9 @@
 """ANOVA models from a data set: mapped inputs, zero-mean kernels, main effects, chosen interactions, and a constant.
 
 ``f(x) = c + sum_d f_d(x_d) + sum_(d,e) f_de(x_d, x_e)`` where every component but the constant averages to zero over
-the range of its inputs (uniformly; over the observed frequencies for categories). This is deterministic centring:
-the components are identified whatever the likelihood and the minibatches, and Sobol indices exist
-(mathematics.md section 2.4).
+the range of its inputs (uniformly, or as they occur; over the observed frequencies for categories). This is
+deterministic centring: the components are identified whatever the likelihood and the minibatches, and Sobol indices
+exist (mathematics.md section 2.4).
 """
 
 import dataclasses
@@ -12,14 +12,28 @@ import operator
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
-from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern52, Uniform, ZeroMean, ZeroMeanCategory
+from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, known
+from numpyro_gp.kernels import (
+    RBF,
+    Constant,
+    Empirical,
+    Gaussian,
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    Uniform,
+    ZeroMean,
+    ZeroMeanCategory,
+)
+from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 
@@ -88,6 +102,8 @@ class Design:
         Class of the one-dimensional kernels.
     num_inducing, pair_inducing : int
         Grid size of main effects, and on each axis of interactions.
+    measures : tuple
+        Of each mapped column, under which its effects average to zero; none for uniform ones.
 
     Examples
     --------
@@ -102,6 +118,7 @@ class Design:
     family: Family
     num_inducing: int
     pair_inducing: int
+    measures: tuple[Measure, ...] = ()
 
     def map(self, X: ArrayLike) -> Array:
         """Inputs ``(..., N, D)`` as the kernels read them: numbers on [0, 1], categories as codes."""
@@ -149,7 +166,8 @@ class Design:
         if one.is_category:
             return ZeroMeanCategory(unit, jnp.asarray(one.frequencies, dtype))
         assert lengthscale is not None
-        return ZeroMean(self.family(unit, lengthscale), Uniform(0 * unit, unit))
+        measure = self.measures[column] if self.measures else Uniform(0 * unit, unit)
+        return ZeroMean(self.family(unit, lengthscale), jax.tree.map(lambda leaf: leaf.astype(dtype), measure))
 
     def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:
         """Grids of mapped inputs by component, ``(M_c, D)``, zero in the columns that a component does not read."""
@@ -240,6 +258,7 @@ def design(
     family: Family = RBF,
     num_inducing: int = 16,
     pair_inducing: int = 4,
+    measure: str = "uniform",
 ) -> Design:
     """Lay out an ANOVA model for a data set: read its ranges and levels, and choose main effects and interactions.
 
@@ -258,6 +277,9 @@ def design(
         RBF, Matern12, Matern32 or Matern52.
     num_inducing, pair_inducing : int
         Inducing inputs of a main effect; of an interaction, on each axis.
+    measure : {"uniform", "empirical", "gaussian"}
+        Over what effects average to zero, and Sobol indices are shares: the range of each column, its values as they
+        occur in ``X``, or a normal distribution with their mean and standard deviation (RBF only).
 
     Returns
     -------
@@ -286,7 +308,20 @@ def design(
     for first, second in _pairs(pairs, labels):
         components[f"{labels[first]}:{labels[second]}"] = (first, second)
     sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
-    return Design(inputs, components, family, *sizes)
+    check_choice("measure", measure, ("uniform", "empirical", "gaussian"))
+    if measure == "gaussian" and family is not RBF:
+        fail("measure", "'uniform' or 'empirical' for Matern kernels", repr(measure), "Or take family=kernels.RBF.")
+    return Design(inputs, components, family, *sizes, _measures(measure, inputs, data))
+
+
+def _measures(measure: str, inputs: tuple[Input, ...], data: np.ndarray) -> tuple[Measure, ...]:
+    """That of each column in its mapped values; categories have their own, and an entry that nothing reads."""
+    if measure == "uniform":
+        return ()
+    columns = [one.map(jnp.asarray(data[:, d])) for d, one in enumerate(inputs)]
+    if measure == "empirical":
+        return tuple(Empirical.of(column) for column in columns)
+    return tuple(Gaussian(jnp.mean(column), jnp.std(column)) for column in columns)
 
 
 def _column(column: object, labels: tuple[str, ...]) -> int:

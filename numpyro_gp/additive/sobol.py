@@ -3,7 +3,8 @@
 Under the product measure of its zero-mean kernels the components are orthogonal, ``Var f = sum_c D_c`` with
 ``D_c = int f_c^2 dnu``. The index of a component is its share; the total index of an input sums those of all components
 that read it. Components without a zero-mean kernel have no such decomposition and are refused, as are two of the same
-columns, which are not orthogonal; constants are left out.
+columns, which are not orthogonal; constants are left out. ``over=`` takes rows of data for the measure: then ``D_c`` is
+the variance of a component over them, kernels may be of any kind, and shares are those of ``sum_c D_c``.
 """
 
 import math
@@ -13,13 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
-from numpyro_gp.checks import check_count, check_key, check_level, fail, when_known
-from numpyro_gp.kernels import CategoryDelta, Constant, Coregion, ZeroMean, ZeroMeanCategory
+from numpyro_gp.checks import check_count, check_key, check_level, check_points, fail, when_known
+from numpyro_gp.kernels import CategoryDelta, Constant, Coregion, ZeroMean, ZeroMeanCategory, ZeroMeanLinear
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.posterior import Posterior
@@ -59,7 +61,7 @@ class Indices:
 
 
 # Kernels of one column whose functions average to zero.
-OneColumn = ZeroMean | ZeroMeanCategory
+OneColumn = ZeroMean | ZeroMeanCategory | ZeroMeanLinear
 
 
 class Squares(NamedTuple):
@@ -83,7 +85,7 @@ def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike
         return kernel.variance, []
     if isinstance(kernel, ZeroMean):
         return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
-    if isinstance(kernel, ZeroMeanCategory) and len(columns) == 1:
+    if isinstance(kernel, (ZeroMeanCategory, ZeroMeanLinear)) and len(columns) == 1:
         return 1.0, [(columns[0], kernel)]
     required = "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition"
     cure = "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design."
@@ -181,6 +183,23 @@ def squares(basis: AdditiveBasis) -> Squares:
     return Squares(gram, prior)
 
 
+def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> Squares:
+    """The same with the rows of ``X`` for the measure, around the average of each component: for kernels of any kind.
+
+    ``prior`` is the mean of ``k_c(x_n, x_n) - |mean_n a_c(x_n)|^2``.
+    """
+    gram, prior = {}, {}
+    every, diagonals = tuple(range(X.shape[1])), basis.diagonals(X)
+    for name, part, block, diagonal in zip(basis.names, basis.parts, basis.blocks(X), diagonals, strict=True):
+        if kernel_columns(part.kernel, every):
+            mean = jnp.mean(block, axis=1, keepdims=True)
+            gram[name] = matmul(block - mean, (block - mean).T) / X.shape[0]
+            prior[name] = jnp.mean(diagonal) - jnp.sum(mean**2)
+    if not gram:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+    return Squares(gram, prior)
+
+
 def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
     """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
     kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
@@ -197,13 +216,13 @@ def _check_measure(column: int, first: tuple[str, object], second: tuple[str, ob
     when_known(check, *(jax.tree.leaves((first[1], second[1])) if kinds[0] == kinds[1] else ()))
 
 
-def _squares_of(f: AdditiveGP) -> Squares:
+def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> Squares:
     if not isinstance(f, AdditiveGP):
         cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
         fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
     if f.plates.names:
         fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
-    return squares(f.basis)
+    return squares(f.basis) if over is None else squares_over(f.basis, check_points("over", over, f.columns))
 
 
 def _indices(variance: dict[str, Array]) -> Indices:
@@ -213,12 +232,14 @@ def _indices(variance: dict[str, Array]) -> Indices:
     return Indices(variance, {name: value / divisor for name, value in variance.items()})
 
 
-def plug_in(f: AdditiveGP) -> Indices:
+def plug_in(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     """Sobol indices of the posterior mean, without uncertainty: ``D_c = m_c^T G_c m_c``.
 
     Parameters
     ----------
     f : AdditiveGP
+    over : array (N, D), optional
+        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
 
     Returns
     -------
@@ -235,13 +256,13 @@ def plug_in(f: AdditiveGP) -> Indices:
     >>> ngp.sobol.plug_in(f).variance["a"].shape
     ()
     """
-    integrals, process = _squares_of(f), f.process
+    integrals, process = _squares_of(f, over), f.process
     mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
     parts = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
     return _indices({name: matmul(matmul(parts[name], gram), parts[name]) for name, gram in integrals.gram.items()})
 
 
-def expected(f: AdditiveGP) -> Indices:
+def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     """Sobol indices by expected variances, the numbers to report where one number is wanted.
 
     ``E D_c = m_c^T G_c m_c + int k_c dnu - tr((I - S_cc) G_c)``, and their shares.
@@ -249,6 +270,8 @@ def expected(f: AdditiveGP) -> Indices:
     Parameters
     ----------
     f : AdditiveGP
+    over : array (N, D), optional
+        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
 
     Returns
     -------
@@ -265,7 +288,7 @@ def expected(f: AdditiveGP) -> Indices:
     >>> round(float(sum(ngp.sobol.expected(f).index.values())), 4)
     1.0
     """
-    integrals, means = _squares_of(f), plug_in(f).variance
+    integrals, means = _squares_of(f, over), plug_in(f, over).variance
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
     variance = {}
     for name, gram in integrals.gram.items():
@@ -273,7 +296,7 @@ def expected(f: AdditiveGP) -> Indices:
     return _indices(variance)
 
 
-def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
+def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | None = None) -> Indices:
     """Sobol indices with their uncertainty, from draws of the whitened values.
 
     ``D_c = v_c^T G_c v_c + int k_c dnu - tr G_c``.
@@ -287,6 +310,8 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
     key : PRNG key
     num_samples : int
         Number S of draws.
+    over : array (N, D), optional
+        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
 
     Returns
     -------
@@ -305,7 +330,7 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000) -> Indices:
     """
     check_key("key", key)
     check_count("num_samples", num_samples)
-    integrals, process = _squares_of(f), f.process
+    integrals, process = _squares_of(f, over), f.process
     if isinstance(process, AbstractBelief):
         values = process.draw_whitened(key, (num_samples,), f.basis)
     else:
@@ -459,6 +484,7 @@ def sample(
     num_samples: int = 1000,
     num_draws: int | None = None,
     site: str | None = None,
+    over: ArrayLike | None = None,
     **kwargs: object,
 ) -> Indices:
     """Sobol indices under the whole posterior, hyper-parameters included.
@@ -475,6 +501,8 @@ def sample(
         Number S of draws, at least.
     num_draws, site
         As in `each_draw`.
+    over : array (N, D), optional
+        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
 
     Returns
     -------
@@ -498,6 +526,6 @@ def sample(
     check_count("num_samples", num_samples)
     each = math.ceil(num_samples / posterior.spread(num_draws, posterior.source.is_random).size)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
-    drawn = each_draw(posterior, key, lambda f, key: draws(f, key, each), *args, **call)
+    drawn = each_draw(posterior, key, lambda f, key: draws(f, key, each, over), *args, **call)
     indices: Indices = jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)
     return indices

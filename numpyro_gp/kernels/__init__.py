@@ -8,12 +8,12 @@ repeats, `Linear` beside one of them for a trend. Kernels add, multiply and read
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.features import features
-from numpyro_gp.kernels.measures import Gaussian, Uniform
+from numpyro_gp.kernels.measures import Empirical, Gaussian, Uniform
 from numpyro_gp.kernels.members import stack
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
-from numpyro_gp.kernels.zero_mean import ZeroMean
+from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 
 __all__ = [
     "Kernel",
@@ -33,8 +33,10 @@ __all__ = [
     "Coregion",
     "ZeroMean",
     "ZeroMeanCategory",
+    "ZeroMeanLinear",
     "Uniform",
     "Gaussian",
+    "Empirical",
     "Sum",
     "Product",
     "Scaled",

@@ -16,10 +16,10 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.kernels import stationary
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
 from numpyro_gp.kernels.category import ZeroMeanCategory
-from numpyro_gp.kernels.measures import Uniform
+from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.spectral import SpectralMixture
-from numpyro_gp.kernels.zero_mean import ZeroMean
+from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 from numpyro_gp.linalg import matmul
 
 # Each of shape (N, G, R): G independent groups, 1 where nothing is random, of R functions.
@@ -204,7 +204,12 @@ def _(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Fe
     columns = [points[:, d : d + 1] for d in range(len(parts))]
     keys = jax.random.split(key, len(parts))
     triples = zip(parts, keys, columns, strict=True)
-    own = [Partial(_integrated, part, _frequencies(part.kernel, key, num, x)) for part, key, x in triples]
+    own = [
+        Partial(_less_average, part, features(part.kernel, key, num, x))
+        if isinstance(part.measure, Empirical)
+        else Partial(_integrated, part, _frequencies(part.kernel, key, num, x))
+        for part, key, x in triples
+    ]
     return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), own)
 
 
@@ -215,9 +220,19 @@ def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) ->
     return (scale * block,)
 
 
+def _less_average(part: ZeroMean, base: Features, X: Float[Array, "N 1"]) -> Float[Array, "N G R"]:
+    """``psi - (int psi dnu) kbar / cbar`` of the features of the kernel itself, averaged over the points."""
+    points, weights = (value.astype(X.dtype) for value in part.measure.quadrature())
+    (values,), (nodes,) = base(X), base(points[:, None])
+    a, b = part._deviations(X)
+    mean = matmul(weights, nodes.reshape(len(weights), -1)).reshape(1, *nodes.shape[1:])
+    return values - ((1 + a) / (1 + b))[:, :, None] * mean
+
+
 def _integrated(part: ZeroMean, frequencies: Float[Array, "G 1"], X: Float[Array, "N 1"]) -> Float[Array, "N G 2"]:
     """``psi - (int psi dnu) kbar / cbar`` for waves around the middle of the measure, in deviations from 1."""
     measure = part.measure
+    assert not isinstance(measure, Empirical)
     rate = frequencies[:, 0] / jnp.reshape(part.kernel.lengthscale, ())
     if isinstance(measure, Uniform):
         middle, half = 0.5 * (measure.low + measure.high), 0.5 * (measure.high - measure.low) * rate
@@ -243,6 +258,10 @@ def _exact(values: Float[Array, "N R"]) -> Blocks:
 
 def _linear(kernel: Linear, X: Array) -> Blocks:
     return _exact(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
+
+
+def _line(kernel: ZeroMeanLinear, X: Array) -> Blocks:
+    return _exact(jnp.sqrt(kernel.variance) * (X - mean_of(kernel.measure)))
 
 
 def _constant(kernel: Constant, X: Array) -> Blocks:
@@ -277,6 +296,7 @@ def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
 
 FINITE = {
     Linear: _linear,
+    ZeroMeanLinear: _line,
     Constant: _constant,
     Polynomial: _polynomial,
     Coregion: _coregion,

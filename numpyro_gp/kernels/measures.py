@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_floating, fail, when_known
+from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import _require_axes, positive_per_input
 
 # Nodes and weights of a quadrature.
@@ -127,6 +127,93 @@ class Gaussian:
         inside = jnp.clip(_interior(breaks, own), own[:1], own[-1:])
         nodes, weights = _pieces(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
         return nodes, weights * self.density(nodes)
+
+
+@value_type()
+class Empirical:
+    """Inputs as they occur: the measure with weights on the values of the data themselves, for `ZeroMean` kernels.
+
+    Functions average to zero over the data. `of` makes it of a column: all its values where they are few, else the
+    means of bins with as much weight each, so that a kernel costs some 32 values for each row.
+
+    Parameters
+    ----------
+    points
+        ``(Q,)``, or ``(D, Q)`` with those of each column.
+    weights : optional
+        Of the same shape, zero or positive, summing to 1 over the last axis; equal ones where nothing is said.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> measure = ngp.kernels.Empirical(jnp.array([0.0, 1.0, 5.0]))
+    >>> kernel = ngp.kernels.ZeroMean(ngp.kernels.Matern52(1.0, 2.0), measure)
+    >>> mean = kernel.matrix(jnp.array([[0.3]]), measure.points[:, None]) @ measure.weights
+    >>> bool(abs(mean[0]) < 1e-6)
+    True
+    """
+
+    points: ArrayField
+    weights: ArrayField = cast("ArrayField", None)
+
+    def __post_init__(self) -> None:
+        points = _require_axes("points", check_floating("points", self.points), 2)
+        if points.ndim == 0 or points.shape[-1] == 0:
+            fail("points", "of shape (Q,) or (D, Q)", f"shape {points.shape}", "Pass Empirical.of(column).")
+        if self.weights is None:
+            store(self, points=points, weights=jnp.full(points.shape, 1 / points.shape[-1], points.dtype))
+            return
+        weights = check_nonnegative("weights", self.weights)
+        if weights.shape != points.shape:
+            cure = "Pass a weight for each point, or leave weights out."
+            fail("weights", f"of shape {points.shape}, as points", f"shape {weights.shape}", cure)
+
+        def check(values: np.ndarray) -> None:
+            if not np.allclose(total := values.sum(-1), 1, atol=1e-4):
+                cure = "Divide by the sum: weights / weights.sum()."
+                fail("weights", "a distribution that sums to 1", f"a sum of {np.ravel(total)[0]:.6g}", cure)
+
+        when_known(check, weights)
+        store(self, points=points, weights=weights)
+
+    @classmethod
+    def of(cls, column: ArrayLike, weights: ArrayLike | None = None, most: int = 32) -> "Empirical":
+        """The measure of a column of data ``(N,)``: exact up to ``most`` different values, else by that many bins."""
+        x = np.asarray(check_floating("column", column))
+        if x.ndim != 1 or not x.size:
+            fail("column", "of shape (N,), one value for each row", f"shape {x.shape}", "Pass one column: X[:, 0].")
+        w = np.ones_like(x) if weights is None else np.asarray(check_nonnegative("weights", weights), x.dtype)
+        if w.shape != x.shape or not w.sum() > 0:
+            fail("weights", f"of shape {x.shape} and not all zero", f"shape {w.shape}", "Leave weights out.")
+        values, place = np.unique(x, return_inverse=True)
+        mass = np.bincount(place, w) / w.sum()
+        if len(values) > check_count("most", most):
+            number = np.minimum((most * (np.cumsum(mass) - mass / 2)).astype(int), most - 1)
+            total, first = np.bincount(number, mass), np.bincount(number, mass * values)
+            values, mass = first[total > 0] / total[total > 0], total[total > 0]
+        return cls(jnp.asarray(values, x.dtype), jnp.asarray(mass / mass.sum(), x.dtype))
+
+    def column(self, index: int) -> "Empirical":
+        """The one-dimensional measure of one input."""
+        if self.points.ndim == 1:
+            return self
+        return Empirical(self.points[index], self.weights[index])
+
+    def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:  # noqa: ARG002
+        """The points and their weights, of a one-dimensional measure: exact for every function."""
+        return self.points, self.weights
+
+
+Measure = Uniform | Gaussian | Empirical
+
+
+def mean_of(measure: Measure) -> Array:
+    """The mean of each column, ``()`` or ``(D,)``."""
+    if isinstance(measure, Gaussian):
+        return measure.mean
+    if isinstance(measure, Uniform):
+        return 0.5 * (measure.low + measure.high)
+    return jnp.sum(measure.points * measure.weights, axis=-1)
 
 
 def column_of(value: Array, index: int) -> Array:

@@ -6,17 +6,30 @@ for long lengthscales the plain form subtracts numbers near 1 and has no correct
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.kernels.base import Kernel, per_input
-from numpyro_gp.kernels.measures import Gaussian, Uniform, column_of, legendre
-from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, exponential_12, exponential_32, slope_12
+from numpyro_gp.kernels.base import Kernel, per_input, positive_scalar
+from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
+from numpyro_gp.kernels.stationary import (
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    exponential_12,
+    exponential_32,
+    slope_12,
+)
+from numpyro_gp.linalg import matmul
 
 # Below this lengthscale (relative to the interval) the closed forms have no cancellation and the
 # 20-node rule of the deviation form would no longer resolve the kernel.
@@ -149,9 +162,10 @@ class ZeroMean(Kernel):
     Parameters
     ----------
     kernel
-        :class:`RBF`, :class:`Matern12`, :class:`Matern32` or :class:`Matern52`.
+        :class:`RBF`, :class:`Matern12`, :class:`Matern32` or :class:`Matern52`; with an :class:`Empirical` measure
+        also :class:`RationalQuadratic` and :class:`Periodic`.
     measure
-        :class:`Uniform`, or :class:`Gaussian` for the RBF kernel.
+        :class:`Empirical`, :class:`Uniform`, or :class:`Gaussian` for the RBF kernel.
 
     Raises
     ------
@@ -168,28 +182,36 @@ class ZeroMean(Kernel):
     True
     """
 
-    kernel: RBF | Matern12 | Matern32 | Matern52
-    measure: Uniform | Gaussian
+    kernel: RBF | Matern12 | Matern32 | Matern52 | RationalQuadratic | Periodic
+    measure: Measure
 
     def __post_init__(self) -> None:
+        if not isinstance(self.measure, (Uniform, Gaussian, Empirical)):
+            required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", type(self.measure).__name__
+            fail("measure", required, f"a {got}", "Pass Uniform(0.0, 1.0).", TypeError)
+        if type(self.kernel) in (RationalQuadratic, Periodic) and isinstance(self.measure, Empirical):
+            return
         if type(self.kernel) not in _FORMULAS:
             cure = "Take columns and factors outside: 2.0 * ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)."
+            if type(self.kernel) in (RationalQuadratic, Periodic):
+                cure = "Give it an Empirical measure: of the data, or Empirical(jnp.linspace(0.0, 1.0, 32))."
             got = f"a {type(self.kernel).__name__}"
             fail("kernel of ZeroMean", "RBF, Matern12, Matern32 or Matern52", got, cure, TypeError)
-        if not isinstance(self.measure, (Uniform, Gaussian)):
-            got = f"a {type(self.measure).__name__}"
-            fail("measure", "Uniform(low, high) or Gaussian(mean, sd)", got, "Pass Uniform(0.0, 1.0).", TypeError)
         if isinstance(self.measure, Gaussian) and type(self.kernel) is not RBF:
-            got = f"Gaussian with {type(self.kernel).__name__}"
-            fail("measure", "Uniform for Matern kernels", got, "Use Uniform(low, high), or an RBF kernel.", TypeError)
+            got, cure = f"Gaussian with {type(self.kernel).__name__}", "Use Uniform(low, high), or an RBF kernel."
+            fail("measure", "Uniform or Empirical for Matern kernels", got, cure, TypeError)
 
     def factors(self, columns: int) -> tuple["ZeroMean", ...]:
         """The one-dimensional kernels of unit variance whose product, times ``variance``, is this kernel."""
         like = jnp.zeros((1, check_count("columns", columns)), self.kernel.lengthscale.dtype)
         for argument, value in self._parameters().items():
             per_input(argument, value, like)  # checks the number of columns
-        family, scale = type(self.kernel), self.kernel.lengthscale
-        return tuple(ZeroMean(family(1.0, column_of(scale, d)), self.measure.column(d)) for d in range(columns))
+        own = {name: getattr(self.kernel, name) for name in ("lengthscale", "period") if hasattr(self.kernel, name)}
+        found = []
+        for d in range(columns):
+            options: dict[str, Any] = {name: column_of(value, d) for name, value in own.items()}
+            found.append(ZeroMean(replace(self.kernel, variance=1.0, **options), self.measure.column(d)))
+        return tuple(found)
 
     def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:
         """``variance * prod_d kbar_d(x_d)``: the base kernel integrated over one argument."""
@@ -207,11 +229,40 @@ class ZeroMean(Kernel):
         return self.kernel.variance * jnp.prod(1 + b)
 
     def _parameters(self) -> dict[str, Array]:
+        own = {"lengthscale": self.kernel.lengthscale}
+        if isinstance(self.kernel, Periodic):
+            own["period"] = self.kernel.period
+        if isinstance(self.measure, Empirical):
+            return own
         fields = ("low", "high") if isinstance(self.measure, Uniform) else ("mean", "sd")
-        return {"lengthscale": self.kernel.lengthscale} | {name: getattr(self.measure, name) for name in fields}
+        return own | {name: getattr(self.measure, name) for name in fields}
+
+    def _deviation(self, first: Float[Array, " N1"], second: Float[Array, " N2"], d: int) -> Float[Array, "N1 N2"]:
+        """``kappa - 1`` of column ``d``."""
+        gaps, kernel = first[:, None] - second[None, :], self.kernel
+        if isinstance(kernel, Periodic):
+            gaps = 2 * jnp.sin(math.pi * gaps / column_of(kernel.period, d))  # chords: an RBF kernel of the circle
+        squares = (gaps / column_of(kernel.lengthscale, d)) ** 2
+        if isinstance(kernel, RationalQuadratic):
+            return jnp.expm1(-kernel.alpha * jnp.log1p(squares / (2 * kernel.alpha)))
+        return _FORMULAS.get(type(kernel), _FORMULAS[RBF])[0](squares)
+
+    def _empirical_deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
+        """``a`` and ``b`` as averages over the points: exact for every kernel."""
+        a, b = [], []
+        for d in range(X.shape[1]):
+            own = self.measure.column(d)
+            points, weights = (value.astype(X.dtype) for value in own.quadrature())
+            a.append(matmul(self._deviation(X[:, d], points, d), weights))
+            b.append(matmul(weights, matmul(self._deviation(points, points, d), weights)))
+        return jnp.stack(a, axis=1), jnp.stack(b)[None, :]
 
     def _deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
         """``a`` of each coordinate, and ``b``."""
+        if isinstance(self.measure, Empirical):
+            for name, value in self._parameters().items():
+                per_input(name, value, X)  # checks the number of columns
+            return self._empirical_deviations(X)
         lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
         if isinstance(self.measure, Gaussian):
             a, b = _gaussian_deviations(X, lengthscale, first, second)
@@ -227,13 +278,12 @@ class ZeroMean(Kernel):
         else:
             a, b = self._deviations(jnp.concatenate([X1, X2]))
             a_1, a_2 = a[: X1.shape[0]], a[X1.shape[0] :]
-        deviation = _FORMULAS[type(self.kernel)][0]
-        lengthscale = jnp.broadcast_to(per_input("lengthscale", self.kernel.lengthscale, X1), b.shape)
         value = self.kernel.variance
         for d in range(X1.shape[1]):
-            squares = ((X1[:, d][:, None] - X2[:, d][None, :]) / lengthscale[0, d]) ** 2
             row, column = a_1[:, d][:, None], a_2[:, d][None, :]
-            value = value * (deviation(squares) - (row + column + row * column - b[0, d]) / (1 + b[0, d]))
+            value = value * (
+                self._deviation(X1[:, d], X2[:, d], d) - (row + column + row * column - b[0, d]) / (1 + b[0, d])
+            )
         return value
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
@@ -242,3 +292,47 @@ class ZeroMean(Kernel):
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         a, b = self._deviations(X)
         return self.kernel.variance * jnp.prod(-(2 * a + a * a - b) / (1 + b), axis=1)
+
+
+@value_type()
+class ZeroMeanLinear(Kernel):
+    """A straight line around its average, ``k(x, y) = variance (x - m)(y - m)`` with ``m`` the mean of a measure.
+
+    What `ZeroMean` is for curves: a line whose level is of no interest, because another component has it. It reads one
+    column.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar, the prior variance of the slope.
+    measure
+        :class:`Empirical`, :class:`Uniform` or :class:`Gaussian`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.ZeroMeanLinear(2.0, ngp.kernels.Empirical(jnp.array([0.0, 0.0, 3.0])))
+    >>> kernel.matrix(jnp.array([[1.0], [2.0]])).round(6).tolist()
+    [[0.0, 0.0], [0.0, 2.0]]
+    """
+
+    variance: ArrayField
+    measure: Measure
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.measure, (Uniform, Gaussian, Empirical)):
+            required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", type(self.measure).__name__
+            fail("measure", required, f"a {got}", "Pass Uniform(0.0, 1.0).", TypeError)
+        store(self, variance=positive_scalar("variance", self.variance))
+
+    def _from_mean(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        if X.shape[1] != 1:
+            cure = "Choose the column with kernel.on(column), and multiply kernels for an interaction."
+            fail("inputs of ZeroMeanLinear", "one column", f"shape {X.shape}", cure)
+        return X[:, 0] - mean_of(self.measure)
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        return self.variance * self._from_mean(X1)[:, None] * self._from_mean(X2)[None, :]
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return self.variance * self._from_mean(X) ** 2

@@ -116,6 +116,23 @@ def test_designs_pickle_and_dtype_follows():
         assert found.process("f", dtype=jnp.float32).basis.dtype == jnp.float32
 
 
+@pytest.mark.parametrize("measure", ["empirical", "gaussian"])
+def test_effects_average_to_zero_under_the_measure_that_is_chosen(measure):
+    """Over the rows: 60 values in 32 bins, whose means they share."""
+    X = np.random.default_rng(0).lognormal(size=(60, 1))
+    found = anova.design(X, measure=measure)
+    kernel = found.kernels(jnp.ones(1), jnp.full(1, 0.5))["x0"]
+    points, weights = found.measures[0].quadrature()
+    np.testing.assert_allclose(kernel.matrix(found.map(X[:3]), points[:, None]) @ weights, 0, atol=1e-9)
+    mean = float(found.map(X).mean())
+    np.testing.assert_allclose(weights @ points, mean, rtol=1e-9)
+
+
+def test_a_normal_measure_is_for_smooth_kernels():
+    with pytest.raises(ValueError, match="measure must be 'uniform' or 'empirical' for Matern kernels"):
+        layout(measure="gaussian", family=ngp.kernels.Matern52)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -10,7 +10,7 @@ from numpyro import handlers
 
 import numpyro_gp as ngp
 from numpyro_gp.additive import sobol
-from numpyro_gp.kernels import RBF, Constant, Gaussian, Uniform, ZeroMean, ZeroMeanCategory
+from numpyro_gp.kernels import RBF, Constant, Empirical, Gaussian, Matern52, Uniform, ZeroMean, ZeroMeanCategory
 from tests.oracles.additive import additive_of
 from tests.oracles.vectors import cases
 
@@ -219,3 +219,43 @@ def test_processes_of_groups_are_refused():
         ValueError, match=r"f must be the process of one group, but got one for each member of plate 'group'"
     ):
         sobol.plug_in(f)
+
+
+def test_over_rows_equals_the_dense_formula():
+    """With inducing inputs at all rows the posterior is exact: moments of f over the rows by dense algebra."""
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.lognormal(size=9), rng.normal(size=9)], axis=1)
+    kernels = {"one": 1.3 * ZeroMean(Matern52(1.0, 0.7), Empirical.of(X[:, 0])).on(0), "all": RBF(0.8, 1.1)}
+    y, noise = rng.normal(size=9), 0.3
+    # A zero-mean function has nine values of eight degrees: eight rows determine it.
+    inducing = {"one": X[:8], "all": X}
+
+    @jax.jit
+    def found():
+        best = ngp.beliefs.additive_optimum(kernels, inducing, X, y, noise, jitter=0.0, form="full").belief
+        f = process(best, kernels, inducing, jitter=0.0)
+        return sobol.plug_in(f, X), sobol.expected(f, X), sobol.draws(f, jax.random.key(0), 4000, X)
+
+    plugged, hoped, drawn = (indices.variance for indices in found())
+    gram = {name: np.asarray(kernel.matrix(X)) for name, kernel in kernels.items()}
+    inverse = np.linalg.inv(sum(gram.values()) + noise * np.eye(9))
+    centre = np.eye(9) - 1 / 9
+    for name, K in gram.items():
+        mean, covariance = K @ inverse @ y, K - K @ inverse @ K
+        own = np.sum((centre @ mean) ** 2) / 9
+        np.testing.assert_allclose(plugged[name], own, rtol=1e-8)
+        total = own + np.trace(centre @ covariance) / 9
+        np.testing.assert_allclose(hoped[name], total, rtol=1e-8)
+        np.testing.assert_allclose(drawn[name].mean(), total, atol=4 * drawn[name].std() / 4000**0.5)
+
+
+def test_over_the_empirical_measure_of_few_values_is_over_the_rows():
+    X = np.array([[0.0], [1.0], [1.0], [4.0]])
+    kernel = ZeroMean(RBF(1.0, 0.8), Empirical.of(X[:, 0])).on(0)
+
+    @jax.jit
+    def both():
+        f = process(jnp.array([0.3, -1.0]), {"a": kernel}, {"a": X[:2]}, jitter=0.0)
+        return sobol.plug_in(f).variance["a"], sobol.plug_in(f, X).variance["a"]
+
+    np.testing.assert_allclose(*both(), rtol=1e-10)

@@ -24,6 +24,8 @@ EXACT = {
     "cosine": k.Cosine(1.3, SCALES),
     "periodic": k.Periodic(1.5, 0.6, 0.7).on(1),
     "periodic, short": k.Periodic(1.5, 0.1, 2.0).on(1),
+    "line around its mean": k.ZeroMeanLinear(0.8, k.Empirical(jnp.array([0.0, 0.3]))).on(1),
+    "periodic around its mean": k.ZeroMean(k.Periodic(1.5, 0.6, 0.7), k.Empirical(jnp.array([0.0, 0.3]))).on(1),
     "sum": k.Linear(0.3) + 2.0 * k.Cosine(0.4, 1.1),
     "product": k.Linear(0.3).on(0) * k.Periodic(1.0, 1.0, 0.5).on(1),
 }
@@ -41,6 +43,7 @@ RANDOM = {
     "zero mean": k.ZeroMean(k.RBF(1.2, 0.3), k.Uniform(0.0, 1.0)).on(0),
     "zero mean of two": k.ZeroMean(k.Matern52(1.2, SCALES), k.Uniform(-1.0, 1.0)),
     "zero mean, normal": k.ZeroMean(k.RBF(1.2, 0.5), k.Gaussian(0.2, 0.7)),
+    "zero mean, empirical": k.ZeroMean(k.Matern32(1.2, SCALES), k.Empirical(jnp.array([-0.2, 0.3, 2.0]))),
     "sum": k.RBF(0.5, 0.7) + k.Linear(0.4).on(0) + k.Matern32(0.3, 0.4).on(1),
     "product": k.RBF(1.0, 0.7).on(1) * k.Matern32(0.9, 0.4).on(0) * k.Linear(2.0),
     "product of sums": (k.RBF(1.0, 0.7) + k.Constant(0.5)) * (k.Matern12(0.5, 1.0) + k.Linear(0.4)),

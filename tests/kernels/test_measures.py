@@ -1,9 +1,11 @@
 """Measures over the inputs: densities, single columns and quadrature."""
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
-from numpyro_gp.kernels import Gaussian, Uniform
+from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 
 
 def test_measures_densities_and_columns():
@@ -16,3 +18,35 @@ def test_measures_densities_and_columns():
     np.testing.assert_allclose(
         weights @ (np.abs(nodes - 0.3)), stats.norm(0.2, 1.5).expect(lambda s: abs(s - 0.3)), rtol=1e-7
     )
+
+
+def test_a_column_of_few_values_is_its_own_measure():
+    found = Empirical.of(np.array([3.0, 1.0, 3.0, 2.0]), weights=np.array([1.0, 2.0, 1.0, 4.0]))
+    assert found.points.tolist() == [1.0, 2.0, 3.0]
+    assert found.weights.tolist() == [0.25, 0.5, 0.25]
+
+
+def test_bins_keep_the_mean_and_have_as_much_weight_each():
+    """Of a skewed column; the mean of even cells over its range would be off, and most of them empty."""
+    x = np.random.default_rng(0).lognormal(size=1000)
+    found = Empirical.of(x, most=20)
+    np.testing.assert_allclose(found.weights, 1 / 20, atol=1e-12)
+    np.testing.assert_allclose(found.weights @ found.points, x.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.points[0], np.sort(x)[:50].mean(), rtol=1e-12)
+    two = Empirical(jnp.stack([found.points, 2 * found.points]))
+    np.testing.assert_allclose(two.column(1).quadrature()[0], 2 * found.points)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Empirical(jnp.array(1.0)), r"points must be of shape \(Q,\) or \(D, Q\)"),
+        (lambda: Empirical(jnp.ones(2), jnp.array([0.5, 0.6])), "weights must be a distribution that sums to 1"),
+        (lambda: Empirical(jnp.ones(2), jnp.ones(3) / 3), r"weights must be of shape \(2,\), as points"),
+        (lambda: Empirical.of(np.ones((3, 1))), r"column must be of shape \(N,\)"),
+        (lambda: Empirical.of(np.ones(3), np.zeros(3)), "weights must be of shape .* and not all zero"),
+    ],
+)
+def test_bad_points(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

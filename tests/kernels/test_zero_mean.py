@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from numpyro_gp.kernels import RBF, Gaussian, Linear, Matern12, Matern32, Matern52, Uniform, ZeroMean
+from numpyro_gp.kernels import (
+    RBF,
+    Empirical,
+    Gaussian,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    Uniform,
+    ZeroMean,
+    ZeroMeanLinear,
+)
 from tests.oracles.vectors import cases
 
 FAMILIES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
@@ -138,9 +151,11 @@ def test_kernel_mean_mean_of_an_isotropic_kernel_needs_the_number_of_columns():
         (lambda: ZeroMean(Linear(1.0), Uniform()), "RBF, Matern12, Matern32 or Matern52, but got a Linear"),
         (lambda: ZeroMean(RBF(1.0, 1.0).on(0), Uniform()), "but got an Active. Take columns and factors outside"),
         (lambda: ZeroMean(RBF(1.0, 1.0), "uniform"), "must be Uniform.* but got a str"),
+        (lambda: ZeroMeanLinear(1.0, "uniform"), "must be Uniform.* but got a str"),
+        (lambda: ZeroMean(Periodic(1.0, 1.0, 1.0), Uniform()), "but got a Periodic. Give it an Empirical measure"),
         (
             lambda: ZeroMean(Matern32(1.0, 1.0), Gaussian()),
-            "Uniform for Matern kernels, but got Gaussian with Matern32",
+            "Uniform or Empirical for Matern kernels, but got Gaussian with Matern32",
         ),
     ],
 )
@@ -169,3 +184,52 @@ def test_unsupported_kernels_and_measures(build, message):
 def test_wrong_values(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+POINTS, WEIGHTS = np.array([-1.0, 0.2, 0.3, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
+STATIONARY = {
+    "rbf": RBF(1.3, 0.5),
+    "matern12": Matern12(1.3, 0.5),
+    "matern32": Matern32(1.3, 2.0),
+    "matern52": Matern52(1.3, 20.0),
+    "rational quadratic": RationalQuadratic(1.3, 0.5, 0.7),
+    "periodic": Periodic(1.3, 0.5, 5.0),
+}
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_empirical_measure_equals_the_dense_formula_and_averages_to_zero(name):
+    """The plain form, in the values of the kernel itself, which the code does not use."""
+    base, x = STATIONARY[name], np.linspace(-2, 5, 5)[:, None]
+    kernel = ZeroMean(base, Empirical(POINTS, WEIGHTS))
+    kbar = np.asarray(base.matrix(x, POINTS[:, None])) @ WEIGHTS
+    cbar = WEIGHTS @ np.asarray(base.matrix(POINTS[:, None])) @ WEIGHTS
+    dense = base.matrix(x) - np.outer(kbar, kbar) / cbar
+    np.testing.assert_allclose(kernel.matrix(x), dense, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kernel.diagonal(x), np.diagonal(dense), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kernel.matrix(x, POINTS[:, None]) @ WEIGHTS, 0, atol=1e-12)
+    np.testing.assert_allclose(kernel.kernel_mean(x), kbar, rtol=1e-12)
+
+
+def test_columns_have_their_own_points():
+    measure = Empirical(np.stack([POINTS, POINTS + 1.0]), np.stack([WEIGHTS, WEIGHTS[::-1]]))
+    both = ZeroMean(Matern52(1.7, np.array([0.5, 2.0])), measure)
+    x = np.array([[0.0, 1.0], [2.0, -0.5], [4.0, 5.0]])
+    one, two = both.factors(2)
+    np.testing.assert_allclose(both.matrix(x), 1.7 * (one.on(0) * two.on(1)).matrix(x), rtol=1e-12)
+    rows = np.stack([np.full(4, 2.0), POINTS + 1.0], axis=1)
+    np.testing.assert_allclose(both.matrix(x, rows) @ WEIGHTS[::-1], 0, atol=1e-12)
+
+
+def test_a_line_around_its_mean():
+    x = np.array([[1.0], [3.0]])
+    for measure, mean in (
+        (Empirical(POINTS, WEIGHTS), WEIGHTS @ POINTS),
+        (Uniform(0.0, 3.0), 1.5),
+        (Gaussian(0.7), 0.7),
+    ):
+        kernel = ZeroMeanLinear(2.0, measure)
+        np.testing.assert_allclose(kernel.matrix(x), 2 * (x - mean) * (x - mean).T, rtol=1e-12)
+        np.testing.assert_allclose(kernel.diagonal(x), 2 * (x[:, 0] - mean) ** 2, rtol=1e-12)
+    with pytest.raises(ValueError, match="inputs of ZeroMeanLinear must be one column"):
+        kernel.matrix(np.ones((2, 2)))
