@@ -37,7 +37,7 @@ from numpyro_gp.criticism import Comparison, compare, conditional_density, diagn
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.additive import plot_effects
-from numpyro_gp.posterior import Posterior, Prediction, PseudoData, conditioned, pseudo_data
+from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
 from numpyro_gp.primitives import (
     AdditiveGP,
     GaussianProcess,
@@ -68,6 +68,7 @@ __all__ = [
     "NonFiniteLoss",
     "Posterior",
     "Prediction",
+    "Predictor",
     "PseudoData",
     "additive_gp",
     "anova",

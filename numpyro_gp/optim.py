@@ -91,7 +91,7 @@ def natural_gradient(
     >>> import optax, numpyro_gp as ngp
     >>> optimiser = ngp.optim.natural_gradient(optax.adam(1e-2), step=ngp.optim.ramp(1e-4, 0.1, 100))
     """
-    if not hasattr(rest, "update") or not hasattr(rest, "init"):
+    if not isinstance(rest, optax.GradientTransformation):
         fail("rest", "an optax optimiser", f"{rest!r:.60}", "Pass, for example, optax.adam(1e-2).", TypeError)
     if not callable(step):
         check_positive("step", step)

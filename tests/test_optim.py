@@ -80,6 +80,11 @@ def test_fit_refuses_before_the_first_step():
     ("call", "error", "message"),
     [
         (lambda: ngp.optim.natural_gradient("adam"), TypeError, "rest must be an optax optimiser"),
+        (
+            lambda: ngp.optim.natural_gradient(numpyro.optim.Adam(0.1)),
+            TypeError,
+            "optimiser, but got <numpyro.optim.Adam",
+        ),
         (lambda: ngp.optim.natural_gradient(optax.adam(0.1), 0.0), ValueError, "step must be positive"),
         (lambda: ngp.optim.natural_gradient(optax.adam(0.1), 2.0), ValueError, "step must be at most 1, but got 2.0"),
         (

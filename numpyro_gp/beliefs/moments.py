@@ -6,7 +6,7 @@ two products of ``M x M`` by ``M x N``. It is what the others are tested against
 
 * few rows, ``N < M / 2``: the plain form;
 * a derivative is asked for: four products over the rows in place of six (`_marginals_jvp`);
-* no derivative, ``N >= 8 M``: one product, with a root of ``S - I`` that is found once (`signed_rows`).
+* no derivative, ``N >= 8 M``: half of one product or one, with a root of ``I - S`` that is found once (`many_rows`).
 """
 
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
 from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, moved, outer_square
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
@@ -59,24 +60,23 @@ def whitened_marginals(
     else:
         inverse, turn, values = cross
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
-        rows = lax.stop_gradient(signed_rows(*lax.stop_gradient((inverse, mean, factor)))) if many else None
+        found = _at_many_rows(basis, X, inverse, mean, factor) if many else None
         spread = outer_square(factor) if covariance is None else covariance
-        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, rows)
+        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, found)
     return Marginals(mean, positive(variance, prior))
 
 
-def signed_rows(
-    inverse: Float[Array, "M M"], mean: Vector, factor: Factor
-) -> tuple[Float[Array, "*batch M+1 M"], Float[Array, "*batch M"]]:
-    """All that the rows of data are multiplied with, once for each posterior draw.
+def _at_many_rows(basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor) -> Moments:
+    """Both moments without a derivative, from the inputs themselves: ``k(Z, X)`` need not be held whole."""
+    basis, X, *rest = lax.stop_gradient((basis, X, inverse, mean, factor))
 
-    With ``S - I = V diag(t) V^T``: ``B = diag(|t|)^(1/2) V^T W`` above a last row ``m^T W``, and the signs of ``t``, so
-    that the variance is ``k_nn + sum_i sign_i (B k(Z, x_n))_i^2``. As accurate as the features are, in float32
-    too, where ``W^T (S - I) W`` loses all digits to the condition of ``k(Z, Z)``.
-    """
-    values, vectors = jnp.linalg.eigh(outer_square(factor) - identity_like(factor), symmetrize_input=False)
-    rotated = jnp.swapaxes(vectors * jnp.sqrt(jnp.abs(values))[..., None, :], -1, -2)
-    return matmul(jnp.concatenate([rotated, mean[..., None, :]], axis=-2), inverse), jnp.sign(values)
+    def at(points: Array) -> tuple[Array, Array]:
+        cross = basis.cross(points)
+        assert cross is not None
+        return cross.values, basis.diagonal(points)
+
+    found: Moments = lax.stop_gradient(at_blocks(rows_of(*rest), at, X, basis.size))
+    return found
 
 
 @jax.custom_jvp
@@ -88,15 +88,17 @@ def _marginals(
     covariance: Float[Array, "*batch M M"],  # noqa: ARG001
     factor: Float[Array, "*batch M M"],
     inverse: Float[Array, "M M"],
-    rows: tuple[Array, Array] | None,
-) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]:
-    """Mean and variance; ``factor`` and ``covariance`` are of one matrix, ``turn`` is of ``inverse``."""
-    if rows is None:
+    found: Moments | None,
+) -> Moments:
+    """Mean and variance; ``factor`` and ``covariance`` are of one matrix, ``turn`` is of ``inverse``.
+
+    What is already ``found`` is returned: ``cross`` is then made for derivatives alone, which in turn need nothing of
+    what is found, and a compiled program holds one of both.
+    """
+    if found is None:
         loc, variance = plain_marginals(matmul(inverse, cross), prior, mean, factor)
         return loc, variance
-    product = matmul(rows[0], cross)
-    spread = jnp.sum(rows[1][..., None] * product[..., :-1, :] ** 2, axis=-2)
-    return product[..., -1, :], jnp.broadcast_to(prior, spread.shape) + spread
+    return found
 
 
 @_marginals.defjvp

@@ -4,5 +4,6 @@ from numpyro_gp.posterior.conditioned import conditioned
 from numpyro_gp.posterior.past import PseudoData, pseudo_data
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.predictor import Predictor
 
-__all__ = ["Posterior", "Prediction", "PseudoData", "conditioned", "pseudo_data"]
+__all__ = ["Posterior", "Prediction", "Predictor", "PseudoData", "conditioned", "pseudo_data"]

@@ -1,5 +1,6 @@
 """Predictions of many rows under many posterior draws, a chunk of rows at a time and within a bounded memory."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,6 +61,14 @@ class OfChunks(NamedTuple):
     structure: Any
 
 
+@dataclasses.dataclass
+class Reused:
+    """What the parts of a stream share: its programs, and the factorisations of its draws where all fit into memory."""
+
+    of_chunks: OfChunks | None = None
+    prepared: Any = None
+
+
 def predict_chunks(
     function: Callable[[Any, Draw, tuple[Any, Array]], Any],
     fixed: object,
@@ -69,7 +78,7 @@ def predict_chunks(
     chunk_size: int,
     axes: Mapping[Any, int],
     first: int | None = None,
-    known: list[OfChunks] | None = None,
+    known: Reused | None = None,
 ) -> Chunks:
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
@@ -94,8 +103,8 @@ def predict_chunks(
         Axis of the rows in each array.
     first : int, optional
         For rows that are themselves a part of more: how many come before. All chunks then have the same size.
-    known : list, optional
-        Of the parts of a stream: empty at the first, which leaves its programs there for the others.
+    known : Reused, optional
+        Of the parts of a stream: empty at the first, which leaves there what serves the others.
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
     placement = placement_of(None, list(rows.values()))
@@ -110,15 +119,17 @@ def predict_chunks(
 
     parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws
-    known = [] if known is None else known
-    if not known:
-        known.append(_of_chunks(function, fixed, (key, jnp.asarray(index[0])), parts[0]))
-    programs, constants, structure = known[0]
+    known = known or Reused()
+    if known.of_chunks is None:
+        known.of_chunks = _of_chunks(function, fixed, (key, jnp.asarray(index[0])), parts[0])
+    programs, constants, structure = known.of_chunks
     early = (*constants, *jax.tree.leaves(fixed))
     together = min(index.size, max(1, HELD_BYTES // max(programs.held, 1)))
     groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
     prepare = lambda group: programs.prepare(early, key, group, index[group], count=index.size)  # noqa: E731
-    only = prepare(groups[0]) if len(groups) == 1 else None
+    if known.prepared is None and len(groups) == 1:
+        known.prepared = prepare(groups[0])
+    only = known.prepared
     finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
     join = lambda found: jax.tree.unflatten(structure, _joined(found))  # noqa: E731
 

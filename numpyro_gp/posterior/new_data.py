@@ -1,19 +1,18 @@
 """A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array, ArrayLike, is_array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.chunks import OfChunks, predict_chunks
+from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import rows_to_cut
-from numpyro_gp.rows.feeds import layout_of, with_batch
 from numpyro_gp.rows.look import Look, check_values, look
 from numpyro_gp.sites import Observation, Trace, unwrap
 
@@ -25,7 +24,6 @@ class Plan(NamedTuple):
     site: str
     plates: frozenset[str]
     is_local: bool
-    programs: list[OfChunks]
 
 
 def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
@@ -34,7 +32,7 @@ def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | 
     found = look(posterior.fitted_model, call)
     name, plates = tracing.data_site(found.sites, site), tracing.new_data_plates(posterior, call, found.sites, new)
     check_all_rows(found.sites, plates)
-    return Plan(found, name, plates, tracing.has_local(found.sites, plates), [])
+    return Plan(found, name, plates, tracing.has_local(found.sites, plates))
 
 
 def predict_rows(
@@ -46,10 +44,11 @@ def predict_rows(
     num_samples: int | None,
     chunk_size: int,
     first: int | None = None,
+    known: Reused | None = None,
 ) -> Prediction:
     """Predict the data site of a model called without its data; the arguments are those of `Posterior.predict`.
 
-    ``first``: of rows that are a part of more, how many come before.
+    ``first``: of rows that are a part of more, how many come before; ``known``: what their parts share.
     """
     check_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random or plan.is_local)
@@ -65,7 +64,7 @@ def predict_rows(
 
     size = chunk_size if places else total  # no array has rows: in one piece
     fixed, draws = (posterior.source, rest), (key, index)
-    chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, plan.programs)
+    chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 
@@ -76,31 +75,6 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
         if held not in (None, size):
             got = f"{held} of {size} rows at random, in plate {name!r}"
             fail("args and kwargs", "arguments with which the model holds all rows", got, "Leave out batch=.")
-
-
-def predict_stream(
-    posterior: Any,
-    key: Array,
-    stream: Iterator[Any],
-    args: tuple,
-    kwargs: dict,
-    site: str | None,
-    num_samples: int | None,
-    chunk_size: int,
-    new: Sequence[str],
-) -> Iterator[Prediction]:
-    """Predict the rows of a stream, a chunk at a time, by one program and under the same draws of the posterior."""
-    key, size = check_key("key", key), check_count("chunk_size", chunk_size)
-    start, first, plan = 0, None, None
-    for number, chunk in enumerate(stream):
-        name = f"chunks[{number}]"
-        layout = layout_of(name, chunk := (chunk,) if is_array(chunk) else chunk, first)
-        first = first or layout
-        call = call_of(posterior.model, *with_batch(name, chunk, args, kwargs))
-        rows = tuple(chunk) if isinstance(chunk, dict) else tuple(call.arguments)[: len(chunk)]
-        plan = plan or plan_of(posterior, call, rows, site, new)
-        yield predict_rows(posterior, key, call, rows, plan, num_samples, min(size, first.longest), start)
-        start += layout.longest
 
 
 def predict_conditioned(

@@ -1,0 +1,81 @@
+"""Predictions of inputs that come one after the other: one trace of the model, one program, one factorisation."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from numpyro_gp.arrays import Array, is_array
+from numpyro_gp.checks import check_count, check_key
+from numpyro_gp.posterior.chunks import Reused
+from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
+from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.rows.call import Arguments, call_of
+from numpyro_gp.rows.feeds import Layout, layout_of, with_batch
+
+
+class Predictor:
+    """What `Posterior.predictor` returns: call it with new inputs, as often as you like.
+
+    The first call looks at the model, compiles and factorises. Later ones multiply: they take inputs of the same
+    types and columns, of no more rows, and predict under the same draws of the posterior. What the model reads outside
+    of its arguments is as it was at the first call.
+
+    Parameters
+    ----------
+    posterior, key
+        As in `Posterior.predict`.
+    behind : Arguments
+        Arguments of the model behind those of each call.
+    site, num_samples, chunk_size, new
+        As in `Posterior.predict`.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 2))})
+    >>> predictor = posterior.predictor(jax.random.key(0))
+    >>> [predictor(jnp.array([[x]])).mean.tolist() for x in (0.0, 0.5)]
+    [[0.0], [0.0]]
+    """
+
+    def __init__(
+        self,
+        posterior: Any,
+        key: Array,
+        behind: Arguments,
+        site: str | None,
+        num_samples: int | None,
+        chunk_size: int,
+        new: tuple[str, ...],
+    ) -> None:
+        self._posterior, self._key, self._behind = posterior, check_key("key", key), behind
+        self._site, self._num_samples, self._new = site, num_samples, new
+        self._size = check_count("chunk_size", chunk_size)
+        self._first: Layout | None = None
+        self._plan: Plan | None = None
+        self._reused = Reused()
+
+    def __call__(self, *inputs: Any, **named: Any) -> Prediction:
+        """Predict at new inputs: the model's first arguments, or any of them by name."""
+        return self._at("inputs", inputs or named, 0)[0]
+
+    def each(self, chunks: Iterator[Any]) -> Iterator[Prediction]:
+        """Predictions of a stream of arrays or batches, whose rows are numbered one after the other."""
+        start = 0
+        for number, chunk in enumerate(chunks):
+            found, length = self._at(f"chunks[{number}]", (chunk,) if is_array(chunk) else chunk, start)
+            yield found
+            start += length
+
+    def _at(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
+        layout = layout_of(name, inputs, self._first)
+        first = self._first = self._first or layout
+        call = call_of(self._posterior.model, *with_batch(name, inputs, *self._behind))
+        rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
+        plan = self._plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
+        size = min(self._size, first.longest)
+        found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, self._reused)
+        return found, layout.longest

@@ -1,0 +1,37 @@
+"""Inputs that come one after the other: the numbers of `predict`, one factorisation, and refusals.
+
+Streams, which are made of it: ``test_new_data.py``.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior import chunks as module
+from tests.posterior.test_new_data import CASE, noisy_model
+
+
+def test_a_predictor_factorises_once_and_says_what_predict_does(monkeypatch):
+    X, key, prepared = np.asarray(CASE["X"]), jax.random.key(0), []
+    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
+    compiled = module._compile
+
+    def counting(*program):
+        found = compiled(*program)
+        return found._replace(prepare=lambda *args, **kwargs: prepared.append(1) or found.prepare(*args, **kwargs))
+
+    monkeypatch.setattr(module, "_compile", counting)
+    monkeypatch.setattr(module, "kept", lambda program, count, make: make())
+    predictor = posterior.predictor(key)
+    found = [predictor(part) for part in (X[:2], X[2:4], X[4:5])]
+    assert len(prepared) == 1
+    whole = posterior.predict(key, X[:5])
+    np.testing.assert_allclose(np.concatenate([one.mean for one in found]), whole.mean[:5], rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate([one.variance for one in found]), whole.variance[:5], rtol=1e-12)
+    assert posterior.predictor(key)(X=X[:2]).mean.shape == (2,)
+    with pytest.raises(ValueError, match=r"inputs must be of at most 2 rows, as the first batch, but got 5 rows"):
+        predictor(X[:5])
+    with pytest.raises(TypeError, match="inputs must be a tuple of arrays"):
+        predictor("X")
