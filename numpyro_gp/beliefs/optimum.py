@@ -44,6 +44,31 @@ class GaussianData(NamedTuple):
         constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
         return -half_log_det - constant - 0.5 * (quadratic + unexplained)
 
+    def upper_bound(self, residuals: Float[Array, " N"]) -> Float[Array, ""]:
+        """An upper bound of the log evidence (Titsias 2014; mathematics.md section 3.3), with ``r`` as in `bound`.
+
+        What the inducing points leave unexplained, ``t = tr(K - Q)``, is at least the largest eigenvalue of ``K - Q``:
+        ``-log |S| / 2 - r^T (S + t I)^-1 r / 2`` and the constants, ``S = B^T B + I``.
+        """
+        left = jnp.maximum(jnp.sum(self.prior) - jnp.sum(self.features**2), 0)
+        gram = matmul(self.features, self.features.T)
+        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+        moved = matmul(inverse_factor((1 + left) * eye + gram).T, matmul(self.features, residuals))
+        quadratic = (matmul(residuals, residuals) - matmul(moved, moved)) / (1 + left)
+        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
+        return half_log_det(inverse_factor(eye + gram)) - constant - 0.5 * quadratic
+
+    def leave_one_out(self, residuals: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Mean and variance of ``y_n`` given all others under ``Q + noise``, in units of the noise, less the mean.
+
+        What the inducing points leave unexplained at ``n`` is added to the variance.
+        """
+        eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
+        half = matmul(inverse_factor(eye + matmul(self.features, self.features.T)).T, self.features)
+        precision = 1 - jnp.sum(half**2, axis=0)
+        mean = residuals - (residuals - matmul(half.T, matmul(half, residuals))) / precision
+        return mean, 1 / precision + jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)
+
     def optimum(
         self, residuals: Float[Array, " N"]
     ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:

@@ -1,181 +1,26 @@
-"""Whether to trust a fit: importance weights of a variational one, and simulation-based calibration of a model."""
+"""Whether to trust a fit: a verdict, importance weights, and simulation-based calibration of a model."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
-from numpyro.infer.util import log_density
 
-from numpyro_gp.arrays import Array, ArrayLike, Merge, split_arrays
-from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.checks import check_count, check_key, fail, known
-from numpyro_gp.criticism import arviz, metrics
-from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace, is_hyperparameter
-from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.rows.call import call_of
-from numpyro_gp.sites import Site, unwrap
+from numpyro_gp.arrays import Array, Merge, split_arrays
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.criticism import metrics
+from numpyro_gp.criticism.verdict import Finding, verdict
+from numpyro_gp.criticism.weights import Weights, importance_weights, whitened_normal
+from numpyro_gp.posterior.draws import is_hyperparameter
 
-__all__ = ["Calibration", "Weights", "importance_weights", "sbc", "whitened_normal"]
+__all__ = ["Calibration", "Finding", "Weights", "importance_weights", "sbc", "verdict", "whitened_normal"]
 
-
-GOOD, POOR = 0.5, 0.7
 THINNING = 5
-
-
-class Weights(NamedTuple):
-    """What `importance_weights` returns: log weights of draws from a fit, and the shape ``k`` of their tail.
-
-    ``k < 0.5``: the approximation is good in the parts that matter; up to 0.7 it is usable, with
-    importance sampling; beyond, it misses mass of the posterior (Yao et al. 2018). A small ``k`` says
-    nothing about parts of the posterior that no draw reached.
-
-    Attributes
-    ----------
-    log_weights : numpy.ndarray (S,)
-    pareto_k : float
-
-    Examples
-    --------
-    >>> import numpy as np, numpyro_gp as ngp
-    >>> ngp.diagnose.Weights(np.zeros(100), 0.3).verdict
-    'good'
-    """
-
-    log_weights: np.ndarray
-    pareto_k: float
-
-    @property
-    def verdict(self) -> str:
-        """One word for ``k``."""
-        return "good" if self.pareto_k < GOOD else "usable" if self.pareto_k < POOR else "poor"
-
-    def __str__(self) -> str:
-        return f"Pareto k = {self.pareto_k:.2f} from {self.log_weights.size} draws: {self.verdict}"
-
-
-def importance_weights(
-    posterior: Posterior, key: Array, *args: object, num_samples: int = 1000, **kwargs: object
-) -> Weights:
-    """Whether to trust a variational fit: the importance weights of its draws.
-
-    They are ``p(y, theta, v) / q(theta, v)`` at the data of the fit.
-
-    The target is the one that NUTS samples, with each datum's term ``E_{p(f_n | v)} log p(y_n | f_n)``
-    (mathematics.md section 8): the best posterior over ``v`` is proportional to it, so the weights judge the shape of
-    ``q`` and not the choice of inducing points. Sites with a point estimate (`AutoDelta`) are taken as known.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        From `Posterior.from_svi`.
-    key : PRNG key
-    *args, **kwargs
-        Arguments of the model as in the fit, data included and without minibatches.
-    num_samples : int
-
-    Returns
-    -------
-    Weights
-
-    Examples
-    --------
-    >>> import jax, jax.numpy as jnp, numpyro, optax, numpyro_gp as ngp
-    >>> def model(X, y=None):
-    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:2])
-    ...     with numpyro.plate("data", len(X)):
-    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.5), obs=y)
-    >>> X, y, guide = jnp.linspace(0.0, 1.0, 6)[:, None], jnp.zeros(6), ngp.AutoGP(model)
-    >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.05), numpyro.infer.Trace_ELBO())
-    >>> params = ngp.fit(jax.random.key(0), svi, 5, X, y, progress=False).params
-    >>> posterior = ngp.Posterior.from_svi(model, guide, params)
-    >>> ngp.diagnose.importance_weights(posterior, jax.random.key(1), X, y, num_samples=50).log_weights.shape
-    (50,)
-    """
-    if getattr(posterior, "guide", None) is None:
-        cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
-        got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
-        fail("posterior", "of a variational fit", got, cure, TypeError)
-    keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
-    call = call_of(posterior.model, args, kwargs)
-    bound = call.at(call.arrays)
-
-    first = jax.jit(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)))
-    for name, is_whitened in first(keys[0]).items():
-        if not is_whitened:
-            _refuse(name)
-
-    def log_weight(key: Array) -> Array:
-        key_guide, key_points = jax.random.split(key)
-        guide = handlers.substitute(handlers.seed(posterior.guide, key_guide), data=posterior.params)
-        with handlers.block():
-            trace = handlers.trace(guide).get_trace(*args, **kwargs)
-        latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-        points = {name: s["value"] for name, s in latent.items() if not isinstance(s["value"], AbstractBelief)}
-        drawn = _WeighedPoints({name: s["value"] for name, s in latent.items()}, key_points, set(latent) - set(points))
-        model = handlers.substitute(posterior.fitted_model, substitute_fn=drawn)
-        with handlers.block():
-            log_model = log_density(model, args, kwargs, points)[0]
-        log_guide = sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
-        weight: Array = log_model - drawn.log_prob - log_guide
-        return weight
-
-    found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
-    return Weights(found, arviz.pareto_k(found))
-
-
-class _WeighedPoints(PointsAt):
-    """Points drawn from beliefs, with the sum of their log densities."""
-
-    log_prob: ArrayLike = 0.0
-
-    def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
-        value = super().draw(belief, key, site)
-        normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis_of(belief))
-        self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
-        return value
-
-
-def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:
-    """The normal distribution of whitened values that a belief is, for diagnostics of your own.
-
-    Parameters
-    ----------
-    name : str
-        Site, for messages.
-    belief : AbstractBelief
-    basis : AbstractBasis
-
-    Returns
-    -------
-    numpyro.distributions.MultivariateNormal
-        Event shape ``(M,)``.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, numpyro_gp as ngp
-    >>> basis = ngp.beliefs.Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
-    >>> ngp.diagnose.whitened_normal("f", ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2)), basis).event_shape
-    (2,)
-    """
-    is_whitened = known(belief.is_whitened(basis))
-    if is_whitened is not None and not is_whitened:
-        _refuse(name)
-    found = belief.whitened(basis)
-    return dist.MultivariateNormal(found.mean, scale_tril=found.scale_tril)
-
-
-def _refuse(name: str) -> NoReturn:
-    got = "one whose KL divergence is another: it says more about the function"
-    cure = "Compare its predictions with those of NUTS instead: ngp.compare."
-    fail(f"the belief at site {name!r}", "a normal distribution of the whitened values", got, cure, TypeError)
 
 
 class Calibration(NamedTuple):

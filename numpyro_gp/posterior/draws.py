@@ -4,6 +4,7 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 """
 
 from collections.abc import Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -88,7 +89,7 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
         trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
-        seen = _data_sites(trace)
+        seen = data_sites(trace)
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else key) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
@@ -96,14 +97,18 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
 
     def data(source: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
-        seen = _data_sites(trace)
+        seen = data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
-        return values, {name: _seen(site["fn"], site["value"]) for name, site in seen.items()}, are_whitened(trace)
+        return (
+            values,
+            {name: seen_entries(site["fn"], site["value"]) for name, site in seen.items()},
+            are_whitened(trace),
+        )
 
     first = jax.tree.map(lambda leaf: leaf[0], draws)
     observed, seen, found = run(data, posterior.source, first, call.arrays)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
-    _check_full(sites)
+    check_full(sites)
     latent, terms, copies = at_each_draw(one, posterior, draws, call.arrays)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
     given = {name: x for name, x in call.arguments.items() if is_data(x)}
@@ -111,13 +116,13 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
     return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
 
 
-def _data_sites(trace: Trace) -> dict[str, Any]:
+def data_sites(trace: Trace) -> dict[str, Any]:
     """Observed sites, but for the terms of `numpyro.factor` and `ngp.recall`, which are no data."""
     observed = {n: site for n, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
     return {name: site for name, site in observed.items() if not isinstance(unwrap(site["fn"]), dist.Unit)}
 
 
-def _seen(fn: Any, value: Array) -> Array:
+def seen_entries(fn: Any, value: Array) -> Array:
     """Which entries of an observed value no mask hides, in its shape."""
     mask = jnp.asarray(mask_of(fn))
     mask = jnp.broadcast_to(mask.reshape(mask.shape + (1,) * fn.event_dim), jnp.shape(value))
@@ -161,11 +166,21 @@ def is_hyperparameter(site: Site) -> bool:
     return is_latent(site) and role(site) is None and not site["cond_indep_stack"]
 
 
-def belief_trace(posterior: Any, draw: Draw, call: Arguments, drawn: Container[str] = ()) -> dict[str, Any]:
-    """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others."""
+def belief_trace(
+    posterior: Any,
+    draw: Draw,
+    call: Arguments,
+    drawn: Container[str] = (),
+    around: AbstractContextManager[object] = nullcontext(),  # noqa: B008
+) -> dict[str, Any]:
+    """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others.
+
+    The model, and not the guide, which may run it too, runs inside of ``around``.
+    """
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
     values = posterior.source.training_values(key_values, draw[1], call)
-    return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
+    with around:
+        return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
 def _beliefs(trace: Trace) -> dict[str, Any]:
@@ -245,7 +260,8 @@ def _has_copies(site: Site) -> bool:
     return not isinstance(unwrap(site["fn"]), Marginal)
 
 
-def _check_full(sites: Mapping[str, Any]) -> None:
+def check_full(sites: Mapping[str, Any]) -> None:
+    """Refuse a minibatch, and a call without the data."""
     for name, site in sites.items():
         if site["type"] == "plate" and site["args"][0] != site["args"][1] and site["args"][1] is not None:
             got = f"{site['args'][1]} of {site['args'][0]} rows"

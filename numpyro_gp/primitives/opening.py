@@ -20,6 +20,7 @@ from numpyro_gp.sites import InducingPrior
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
 _recorded: ContextVar[dict[str, Any] | None] = ContextVar("_recorded", default=None)
+_called: ContextVar[list[tuple[Any, Array]] | None] = ContextVar("_called", default=None)
 
 
 class _Found(Messenger):
@@ -125,3 +126,20 @@ def recorded_processes() -> Iterator[dict[str, Any]]:
         yield recorded
     finally:
         _recorded.reset(token)
+
+
+def record_call(process: object, inputs: Array) -> None:
+    """Add a call of a process, and its inputs, to those of `recorded_calls`."""
+    called = _called.get()
+    if called is not None:
+        called.append((process, inputs))
+
+
+@contextmanager
+def recorded_calls(called: list[tuple[Any, Array]]) -> Iterator[None]:
+    """Append the calls of processes inside the block, in their order: the process and the inputs ``(..., N, D)``."""
+    token = _called.set(called)
+    try:
+        yield
+    finally:
+        _called.reset(token)

@@ -18,7 +18,7 @@ from numpyro_gp.linalg import default_jitter, einsum, lower_product, materialise
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
-from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.opening import check_name, record_call
 from numpyro_gp.primitives.plates import Layout, Plates
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.sites import Certain, standard_normal
@@ -86,6 +86,7 @@ class GaussianProcess:
         fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
         inputs = check_points("X", X, self.columns, leading=True)
+        record_call(self, inputs)
         return self._normal(None if inputs is self._inducing else inputs)
 
     def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: ArrayLike) -> dist.Distribution:
@@ -97,6 +98,7 @@ class GaussianProcess:
         member at every row instead.
         """
         inputs = check_points("X", X, self.columns)
+        record_call(self, inputs)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
@@ -177,6 +179,7 @@ class GaussianProcess:
         Array (..., N), or (..., N, P) for several outputs.
         """
         inputs = check_points("X", X, self.columns, leading=True)
+        record_call(self, inputs)
         layout = self.plates.layout("X", inputs.shape[:-1])
         batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
         standard = standard_normal(batch + event, self.basis.dtype, len(event))

@@ -23,7 +23,7 @@ from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
-from numpyro_gp.primitives.opening import open_site, record
+from numpyro_gp.primitives.opening import open_site, record, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -103,7 +103,9 @@ def gp_regression(
     known, own = _noise_of_members(variance, plates, inputs.shape[-2], name), mean_of_members(mean, plates)
     at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
     process = _conditioned(marginal, at, y)
-    return record(GaussianProcess(site, process, at, own, None, inputs.shape[-1], jitter, known, plates))
+    found = record(GaussianProcess(site, process, at, own, None, inputs.shape[-1], jitter, known, plates))
+    record_call(found, inputs)
+    return found
 
 
 class _Data(NamedTuple):

@@ -48,10 +48,21 @@ def run(function: Callable[..., object], *arguments: object) -> Any:
 
     Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
     """
+    return _run(lambda program: jax.jit(as_function(program)), None, function, arguments)
+
+
+def run_quickly(function: Callable[..., object], *arguments: object) -> Any:
+    """`run` of what compiles for longer than it runs, as `quickly` compiles it."""
+    return _run(quickly, "quickly", function, arguments)
+
+
+def _run(
+    build: Callable[[Jaxpr], Any], extra: object, function: Callable[..., object], arguments: tuple[object, ...]
+) -> Any:
     if is_traced():
         return function(*arguments)
     found = traced(function, *arguments)
-    compiled = kept(found.program, None, lambda: jax.jit(as_function(found.program)))
+    compiled = kept(found.program, extra, lambda: build(found.program))
     return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
 
 

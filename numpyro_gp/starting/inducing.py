@@ -14,10 +14,10 @@ import numpy as np
 from jax import lax
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_key, check_points, fail
+from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
 from numpyro_gp.linalg import matmul
 
-__all__ = ["kmeans", "greedy_variance", "random_subset"]
+__all__ = ["enough", "kmeans", "greedy_variance", "random_subset"]
 
 
 # What Lloyd's loop carries: number of the step, centres, and whether one moved.
@@ -81,10 +81,6 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
     factorisation of ``k(X, X)``: the trace of ``k(X, X) - Q(X, X)``, which the bound pays for, falls greedily. Time
     ``O(N M^2)``, memory ``O(N M)``; no ``N x N`` matrix.
 
-    This is the pivoted Cholesky factorisation of ``k(X, X)``: the trace of
-    ``k(X, X) - Q(X, X)``, which the bound pays for, falls greedily. Time ``O(N M^2)``, memory
-    ``O(N M)``; no ``N x N`` matrix.
-
     Once the variance that is left is at the level of rounding the kernel cannot tell rows apart,
     and the remaining points are those farthest from all chosen ones (in the units of ``X``).
 
@@ -117,18 +113,66 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
     [0.0, 3.0, 1.5]
     """
     X = check_request(X, num_inducing)
+    if key is not None:
+        X = jax.random.permutation(check_key("key", key), X)
+    indices, distinct, _ = _checked_pivots(kernel, X, int(num_inducing))
+    check_distinct(num_inducing, distinct)
+    return X[indices]
+
+
+def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
+    """How many inducing inputs a process needs at the data: the fewest that leave less than a share of its variance.
+
+    The smallest M with ``tr(k(X, X) - Q(X, X)) <= tolerance tr k(X, X)`` for the M rows that `greedy_variance` chooses,
+    at these hyper-parameters: take those of a fit (shorter lengthscales need more). Inducing inputs that are trained
+    need fewer. With little noise let the share be below that of the noise, ``noise**2 / variance``. Time
+    ``O(N M^2)``, memory ``O(N M)``.
+
+    Parameters
+    ----------
+    kernel
+        As for `greedy_variance`.
+    X
+        Inputs, ``(N, D)``.
+    tolerance
+        Share of the prior variance that may be left unexplained, above 0 and below 1.
+
+    Returns
+    -------
+    int
+        M, at most the number of distinct rows.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 10.0, 200)[:, None]
+    >>> [ngp.inducing.enough(ngp.kernels.RBF(1.0, lengthscale), X) for lengthscale in (2.0, 1.0, 0.5)]
+    [6, 11, 20]
+    """
+    X = check_request(X, 1)
+    share = float(check_positive("tolerance", tolerance))
+    if not share < 1:
+        fail("tolerance", "a share, below 1", share, "Pass tolerance=0.01.")
+    size, rows = min(32, len(X)), len(X)
+    while True:
+        _, distinct, left = _checked_pivots(kernel, X, size)
+        found = np.flatnonzero(np.asarray(left) <= share)
+        if found.size or size == rows:
+            return min(int(found[0]) + 1 if found.size else size, int(distinct))
+        size = min(2 * size, rows)
+
+
+def _checked_pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:
+    """`pivots` without the last entry: refuse what is no kernel, or one that is not finite at ``X``."""
     for method in ("matrix", "diagonal"):
         if not callable(getattr(kernel, method, None)):
             cure = "Pass a kernel such as numpyro_gp.kernels.RBF(1.0, 1.0)."
             fail("kernel", "an object with matrix(X1, X2) and diagonal(X)", type(kernel).__name__, cure, TypeError)
-    if key is not None:
-        X = jax.random.permutation(check_key("key", key), X)
-    indices, distinct, finite = jax.jit(lambda X: pivots(kernel, X, int(num_inducing)))(X)
+    indices, distinct, left, finite = jax.jit(lambda X: pivots(kernel, X, size))(X)
     if not finite:
         cure = "Check its hyper-parameters: variance and lengthscale must be positive and finite."
         fail("kernel", "finite at X", "NaN or infinite variances", cure)
-    check_distinct(num_inducing, distinct)
-    return X[indices]
+    return indices, distinct, left
 
 
 def random_subset(key: Array, X: ArrayLike, num_inducing: int) -> Array:
@@ -266,14 +310,17 @@ def clusters(key: Array, X: Array, offset: Array, size: int, num_iterations: int
     return lloyd(X, X[indices], num_iterations) + offset, distinct
 
 
-def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:
-    """Row indices of a pivoted Cholesky factorisation, the number of distinct rows, and whether all was finite."""
+def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array]:
+    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, whether all is finite.
+
+    What is left ``(size,)`` is the share of the trace after each row.
+    """
     prior = jnp.asarray(kernel.diagonal(X))
     # Rounding of the sum of `size` squares that is subtracted from the largest variance.
     rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
 
     def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        indices, factor, left, distances, distinct = carry
+        indices, factor, left, distances, distinct, shares = carry
         exhausted = jnp.max(left) <= rounding
         index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
         column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - matmul(factor[:, index], factor)
@@ -281,9 +328,10 @@ def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]
         left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
         distinct = distinct + (distances[index] > 0)
         distances = jnp.minimum(distances, squared_distances(X, X[index]))
-        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct
+        shares = shares.at[number].set(jnp.sum(left) / jnp.sum(prior))
+        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, shares
 
-    factor = jnp.zeros((size, X.shape[0]), prior.dtype)
-    start = (jnp.zeros(size, int), factor, prior, jnp.full(X.shape[0], jnp.inf, X.dtype), jnp.asarray(0))
-    indices, factor, _, _, distinct = lax.fori_loop(0, size, choose, start)
-    return indices, distinct, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))
+    factor, shares = jnp.zeros((size, X.shape[0]), prior.dtype), jnp.zeros(size, prior.dtype)
+    start = (jnp.zeros(size, int), factor, prior, jnp.full(X.shape[0], jnp.inf, X.dtype), jnp.asarray(0), shares)
+    indices, factor, _, _, distinct, shares = lax.fori_loop(0, size, choose, start)
+    return indices, distinct, shares, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))

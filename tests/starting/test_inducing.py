@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.starting import inducing
-from numpyro_gp.starting.inducing import greedy_variance, kmeans, random_subset
+from numpyro_gp.starting.inducing import enough, greedy_variance, kmeans, random_subset
 from tests.compiling import counted
 from tests.optimised import optimised
 
@@ -53,6 +53,30 @@ def test_greedy_variance_equals_the_dense_definition(rng, lengthscale):
     # Exact rows in this order: choosing by distance, or by prior variance, gives other rows.
     np.testing.assert_array_equal(greedy_variance(kernel, X, 15), expected)
     assert not np.array_equal(expected, X[np.argsort(-np.asarray(varying(X)))[:15]])
+
+
+@pytest.mark.parametrize("tolerance", [0.2, 0.02])
+def test_enough_is_the_first_number_of_the_dense_definition(rng, tolerance):
+    """The share of the trace by dense solves, of the rows that a pivoted Cholesky takes; 40 ask for a second search."""
+    X = rng.normal(size=(70, 2))
+    kernel = matern32(0.7, varying)
+    K = np.asarray(kernel.matrix(jnp.asarray(X), jnp.asarray(X)))
+    order = numpy_pivots(K, 69)
+
+    def share(size):
+        cut = order[:size]
+        return 1 - np.trace(K[:, cut] @ np.linalg.solve(K[np.ix_(cut, cut)], K[cut])) / np.trace(K)
+
+    expected = next(size for size in range(1, 70) if share(size) <= tolerance)
+    assert enough(kernel, X, tolerance) == expected
+    assert (expected > 32) == (tolerance == 0.02)
+
+
+def test_enough_is_never_above_the_number_of_distinct_rows():
+    X = jnp.repeat(jnp.array([[0.0], [50.0], [100.0]]), 4, axis=0)
+    assert enough(matern32(1.0), X, 1e-9) == 3
+    with pytest.raises(ValueError, match="tolerance must be a share, below 1"):
+        enough(matern32(1.0), X, 1.0)
 
 
 @pytest.mark.long

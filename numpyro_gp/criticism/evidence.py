@@ -1,0 +1,306 @@
+"""What a verdict judges: a posterior's draws at the data of its fit, and what the processes of the model say there.
+
+One program runs the model at each draw. Of an observed site it keeps the log density of each datum, its moments, and
+how probable is what lies below it; of a process the prior variance that its inducing inputs explain, and its
+lengthscales.
+What a structure has no number for is left out.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import ndtr
+from jax.scipy.stats import norm
+from scipy.special import ndtri
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import Basis, BatchBasis
+from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.checks import known
+from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
+from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
+from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.posterior.draws import (
+    are_whitened,
+    belief_trace,
+    check_full,
+    data_sites,
+    draws_at_data,
+    is_hyperparameter,
+    leave_one_out,
+    log_likelihood,
+    seen_entries,
+)
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
+from numpyro_gp.primitives.opening import recorded_calls
+from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.rows.call import Call
+from numpyro_gp.sites import Observation, Trace, role, unwrap
+
+# Rows of a site that are looked at, and how many copies of each of them all draws make together.
+ROWS, COPIES = 2000, 1000
+OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
+# Calls of processes, in their order: the process and its inputs (..., N, D).
+Calls = list[tuple[Any, Array]]
+
+
+class Seen(NamedTuple):
+    """What is seen of an observed site at the rows that are looked at, out of ``num_rows``, its entries in one axis.
+
+    ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
+    datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual.
+    ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
+    """
+
+    y: np.ndarray
+    rows: np.ndarray
+    num_rows: int
+    level: np.ndarray
+    spread: np.ndarray
+    pit: np.ndarray
+    z: np.ndarray
+    noise: np.ndarray | None
+    is_normal: bool
+
+
+class Fact(NamedTuple):
+    """Of a process at S draws: its prior variance at the data, what of it is left unexplained, and its lengthscales.
+
+    ``lengthscales`` and ``extent`` ``(S, L)`` are those of ``columns``, where all parts of a kernel have one that is a
+    distance. ``gap`` is that between an upper bound of the log evidence and the collapsed bound, per datum.
+    """
+
+    left: np.ndarray
+    prior: np.ndarray
+    lengthscales: np.ndarray | None
+    extent: np.ndarray | None
+    gap: np.ndarray
+    size: int
+    columns: tuple[int, ...]
+
+
+class Evidence(NamedTuple):
+    """All of it: observed sites, processes, hyper-parameters, draws of their prior, lower ends, and the first inputs.
+
+    ``is_weighable``: whether importance weights of a variational fit have a meaning: every belief is one of whitened
+    values, and no draw of an inner function stands between.
+    """
+
+    sites: dict[str, Seen]
+    processes: dict[str, Fact]
+    parameters: dict[str, np.ndarray]
+    prior: dict[str, np.ndarray]
+    lower: dict[str, float]
+    inputs: np.ndarray | None
+    is_weighable: bool
+
+
+def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None) -> Evidence:
+    """Run the model at draws of the posterior and at the data of ``call``."""
+    draws = draws_at_data(posterior, key, call, num_samples)
+    look = _Look(draws[1].size)
+
+    def first(source: Any, draw: Any, arrays: list[Array]) -> dict[str, Array]:
+        return are_whitened(belief_trace(posterior.at(source), draw, call.at(arrays)))
+
+    def each(source: Any, draws: Any, arrays: list[Array]) -> dict[str, Any]:
+        def one(draw: Any) -> dict[str, Any]:
+            calls: Calls = []
+            trace = belief_trace(posterior.at(source), draw, call.at(arrays), drawn, recorded_calls(calls))
+            check_full(trace)
+            return look.at_draw(trace, calls, jax.random.split(jax.random.fold_in(draw[0], 3)))
+
+        found: dict[str, Any] = jax.lax.map(one, draws)
+        return found
+
+    start = jax.tree.map(lambda leaf: leaf[0], draws)
+    found = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)  # chains hold points
+    drawn = {name for name, is_whitened in found.items() if is_whitened}
+    every = jax.tree.map(np.asarray, run_quickly(each, posterior.source, draws, call.arrays))
+    sites = {name: judged(own, look.counts[name], look.is_normal[name]) for name, own in every["sites"].items()}
+    processes = {name: Fact(**own, **look.notes[name]) for name, own in every["processes"].items()}
+    inputs = every["inputs"]
+    is_known = inputs is not None and np.ptp(inputs, axis=0).max(initial=0) == 0
+    given = inputs[0] if is_known else None
+    is_weighable = len(drawn) == len(found) and not look.has_inner
+    return Evidence(sites, processes, every["parameters"], every["prior"], look.lower, given, is_weighable)
+
+
+def _flat(value: Any, axes: int) -> Any:
+    """A value of data at the rows that are looked at, with one axis for them, then its last ``axes``."""
+    shape = jnp.shape(value)
+    rows = value.reshape(-1, *shape[len(shape) - axes :])
+    return rows[chosen(rows.shape[0])]
+
+
+def chosen(count: int) -> np.ndarray:
+    """Numbers of the rows that are looked at."""
+    return np.unique(np.round(np.linspace(0, count - 1, min(count, ROWS))).astype(int))
+
+
+class _Look:
+    """What is kept of a model at one of ``count`` draws, and what its trace tells beside numbers."""
+
+    def __init__(self, count: int) -> None:
+        self.copies, self.has_inner = -(-COPIES // count), False
+        self.counts: dict[str, int] = {}
+        self.is_normal: dict[str, bool] = {}
+        self.lower: dict[str, float] = {}
+        self.notes: dict[str, dict[str, Any]] = {}
+
+    def at_draw(self, trace: Trace, calls: Calls, keys: Array) -> dict[str, Any]:
+        """Everything that is kept of one draw."""
+        data = data_sites(trace)
+        is_point = not any(isinstance(site["value"], AbstractBelief) for site in trace.values())
+        own = {name: site for name, site in trace.items() if is_hyperparameter(site)}
+        self.has_inner = any(role(site) in ("noise", "function") for site in trace.values() if site["type"] == "sample")
+        proper = {n: s for n, s in own.items() if not isinstance(unwrap(s["fn"]), dist.ImproperUniform)}
+        sites = {name: self.of_site(name, site, calls, is_point, keys[0]) for name, site in data.items()}
+        facts: dict[str, Any] = {}
+        for f, inputs in calls:
+            if f.name not in facts and (f.noise is not None or not isinstance(f.process, AbstractBelief)):
+                facts[f.name] = self.of_process(f, inputs, data)
+                only = len(calls) == len(data) == 1
+                facts[f.name]["gap"] = _gap(f, inputs, next(iter(data.values()))) if only else jnp.nan
+        self.lower |= {name: low for name, site in own.items() if (low := _lower_end(site)) > 0}
+        return {
+            "sites": {name: kept for name, kept in sites.items() if kept is not None},
+            "processes": facts,
+            "parameters": {n: s["value"] for n, s in trace.items() if n in own or s["type"] == "deterministic"},
+            "prior": {n: s["fn"].sample(jax.random.fold_in(keys[1], c)) for c, (n, s) in enumerate(proper.items())},
+            "inputs": calls[0][1] if calls and calls[0][1].ndim == 2 else None,
+        }
+
+    def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
+        """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
+        fn, y = unwrap(site["fn"]), site["value"]
+        axes, noise, term, below = 0 if isinstance(fn, Marginal) else site["fn"].event_dim, None, None, None
+        rows = jnp.shape(y)[: jnp.ndim(y) - axes]
+        if isinstance(fn, Marginal):
+            mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
+            term = norm.logpdf(y, mean, jnp.sqrt(variance))
+            noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name)
+        elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):
+            mean, variance, noise = fn.mean, fn.variance, jnp.sqrt(jnp.mean(fn.likelihood.scale**2))
+        elif isinstance(fn, dist.Normal):
+            mean, variance = fn.loc, fn.scale**2
+        elif (copies := _copies(fn, key, self.copies)) is None:
+            return None
+        else:
+            mean, variance = copies.mean(axis=0), copies.var(axis=0)
+            ties = jax.random.uniform(jax.random.key(0), jnp.shape(y))  # data that tie lie anywhere among their equals
+            below = jnp.mean((copies < y) + ties * (copies == y), axis=0)
+        self.is_normal[name] = below is None
+        below = ndtr((y - mean) / jnp.sqrt(variance)) if below is None else below
+        if term is None:  # what is not a point has no draws whose weights leave a datum out
+            term = log_likelihood(site["fn"], y) if is_point else jnp.zeros(rows)
+        self.counts[name], seen = math.prod(rows), seen_entries(site["fn"], y)
+        kept = {"y": y, "seen": seen, "mean": mean, "variance": variance, "below": below}
+        found = {n: _flat(jnp.broadcast_to(x, jnp.shape(y)), axes) for n, x in kept.items()}
+        return {**found, "term": _flat(term, 0), "noise": noise}
+
+    def of_process(self, f: Any, inputs: Array, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
+        fn = unwrap(data[f.name]["fn"]) if f.name in data else None
+        is_exact, few = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal), chosen(inputs.shape[-2])
+
+        def shares(process: Any, basis: Any, rows: Array) -> Array:  # noqa: ARG001
+            def at(points: Array) -> Array:
+                prior = basis.diagonal(points)
+                left = 0.0 * prior if is_exact else prior - jnp.sum(basis.features(points) ** 2, axis=-2)
+                return jnp.stack([jnp.mean(left), jnp.mean(prior)])
+
+            return jax.vmap(at)(rows)
+
+        left, prior = f.each(shares, inputs[..., few, :]).reshape(-1, 2).mean(axis=0)
+        basis = f.basis.members if isinstance(f.basis, BatchBasis) and not f.basis.own else f.basis
+        own = lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
+        columns = tuple(column for read, _ in own for column in read)
+        self.notes[f.name] = {"size": f.basis.size, "columns": columns}
+        found = {"left": left, "prior": prior, "lengthscales": None, "extent": None}
+        if own and inputs.ndim == 2:
+            extent = inputs.max(axis=0) - inputs.min(axis=0)
+            found |= {"lengthscales": jnp.concatenate([x for _, x in own]), "extent": extent[jnp.asarray(columns)]}
+        return found
+
+
+def _copies(fn: Any, key: Array, count: int) -> Array | None:
+    """New data from an observed site; None for NumPyro's censored distributions, which have no draws."""
+    try:
+        drawn: Array = fn.sample(key, (count,))
+    except NotImplementedError:
+        return None
+    return drawn
+
+
+def _lower_end(site: Any) -> float:
+    """The lower end of the support of a hyper-parameter, where it is a number."""
+    low = getattr(unwrap(site["fn"]).support, "lower_bound", None)
+    value = None if low is None else known(low)
+    return math.nan if value is None or value.size != 1 else float(value)
+
+
+def _left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
+    """Leave-one-out moments under the collapsed bound's model."""
+    mean, variance = data.leave_one_out((y - loc) / data.scale)
+    return loc + data.scale * mean, data.scale**2 * variance
+
+
+def _gap(f: Any, inputs: Array, site: Any) -> Array | float:
+    """From the collapsed bound to an upper bound of the log evidence, per datum; NaN where they do not apply.
+
+    They do for one process whose marginals are those of the data, whatever known level they have. Of many rows they
+    are ``O(N M^2)`` at each draw, and too loose to prove anything.
+    """
+    fn, y = unwrap(site["fn"]), site["value"]
+    if f.outputs is not None or jnp.shape(y) != inputs.shape[:-1] or not 0 < inputs.shape[0] <= ROWS:
+        return math.nan
+    if isinstance(fn, CollapsedMarginal) and not fn.lead and isinstance(f.basis, Basis):
+        data, residuals = fn.spread, (y - fn.loc) / fn.spread.scale
+    elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian) and isinstance(f.basis, Basis):
+        mean, variance = f.process.marginals(f.basis, inputs)
+        data = GaussianData.build(f.basis, inputs, jnp.asarray(fn.likelihood.scale) ** 2)
+        is_of_f = jnp.max(jnp.abs(fn.variance_latent - variance)) <= 1e-3 * jnp.max(f.basis.diagonal(inputs))
+        residuals = jnp.where(is_of_f, (y - (fn.mean_latent - mean)) / data.scale, jnp.nan)
+    else:
+        return math.nan
+    return (data.upper_bound(residuals) - data.optimum(residuals)[2]) / inputs.shape[0]
+
+
+def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[int, ...], Array]]:
+    """Columns and lengthscales of each part of a kernel; empty if some part has none that is a distance."""
+    if isinstance(kernel, Active):
+        return lengthscales(kernel.kernel, kernel.of_columns(columns))
+    if isinstance(kernel, Scaled):
+        return lengthscales(kernel.kernel, columns)
+    if isinstance(kernel, (Sum, Product)):
+        parts = [lengthscales(part, columns) for part in (kernel.first, kernel.second)]
+        return [own for part in parts for own in part] if all(parts) else []
+    if isinstance(kernel, OF_DISTANCE):
+        return [(columns, jnp.broadcast_to(kernel.lengthscale, (len(columns),)))]
+    return []
+
+
+def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
+    """What all draws say of each datum that no mask hides, the datum itself left out by importance weights."""
+    y, seen = own["y"][0], own["seen"][0]
+    shape = y.shape[:1] + (1,) * (y.ndim - 1)
+    # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
+    weights = np.exp(own["term"].min(axis=0) - own["term"])
+    weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean(axis=0))
+    weights = (weights / weights.sum(axis=0)).reshape(-1, *shape)
+    mean, variance = own["mean"], own["variance"]
+    pit = np.clip((weights * own["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
+    centre = (weights * mean).sum(axis=0)
+    z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
+    rows = np.broadcast_to(chosen(num_rows).reshape(shape), y.shape)
+    level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
+    at = (values[seen] for values in (level, spread, pit, z))
+    return Seen(y[seen], rows[seen], num_rows, *at, own["noise"], is_normal)

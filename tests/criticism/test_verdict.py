@@ -1,0 +1,202 @@
+"""A verdict names the one fault of a fit that was made bad on purpose first, and finds none in good fits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import numpyro_gp as ngp
+from numpyro_gp.criticism.evidence import gather, lengthscales
+from numpyro_gp.criticism.verdict import LOOKS
+from numpyro_gp.rows.call import call_of
+from tests.criticism import faults
+from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y
+
+RNG = np.random.default_rng(1)
+CLUSTERED = Z / 3 - 2
+HEAVY = CURVE + NOISE * np.random.default_rng(5).standard_t(1.5, len(X))
+SILENT = 0.3 * np.random.default_rng(6).standard_normal(len(X))
+POISSON = RNG.poisson(RATE).astype(float)
+SCATTERED = RNG.poisson(RATE * RNG.gamma(0.7, 1 / 0.7, len(X))).astype(float)
+TWO_PLACES = np.concatenate([around(0.8)[: DRAWS // 2], around(1.25)[: DRAWS // 2]])
+SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
+
+# The fault, a posterior, the data, a second posterior.
+BAD = {
+    "chains in two places": ("R-hat", lambda: posterior(chains=2, lengthscale=TWO_PLACES), y, None),
+    "a funnel": ("divergences", lambda: posterior(diverging=SHORT), y, None),
+    "a slow chain": ("effective draws", lambda: posterior(lengthscale=np.repeat(around(1.0)[:25], 8)), y, None),
+    "no noise": ("noise", lambda: posterior(noise=around(1e-3)), y, None),
+    "inputs in a corner": ("inducing inputs", lambda: posterior(Z=CLUSTERED), y, None),
+    "a flat function": ("long lengthscale", lambda: posterior(lengthscale=around(20.0)), y, None),
+    "outliers": ("residuals not normal", lambda: posterior(y=HEAVY, noise=around(0.6)), HEAVY, None),
+    "a function not learnt": (
+        "residuals follow the inputs",
+        lambda: posterior(f=jnp.zeros((DRAWS, len(Z))), noise=around(0.75)),
+        y,
+        None,
+    ),
+    "too much noise": ("calibration", lambda: posterior(noise=around(0.9)), y, None),
+    "over-dispersed counts": ("calibration", lambda: faults.posterior_of_counts(SCATTERED), SCATTERED, None),
+    "another function": ("fits differ", posterior, y, lambda: posterior(y=y + 0.3)),
+    "a narrow belief": ("Pareto k", lambda: faults.variational(0.5), y, None),
+    "a narrow lengthscale": (
+        "parameters differ",
+        lambda: posterior(lengthscale=around(1.0, 0.02)),
+        y,
+        lambda: posterior(lengthscale=around(1.0, 0.25)),
+    ),
+    "nothing learnt": (
+        "lengthscale at its prior",
+        lambda: posterior(y=SILENT, lengthscale=around(1.0, 1.0)),
+        SILENT,
+        None,
+    ),
+}
+GOOD = {
+    "whitened values": (posterior, y, {"Z": Z}),
+    "exact regression": (lambda: ngp.Posterior.from_mcmc(faults.exact, hyperparameters()), y, {}),
+    "the collapsed bound": (lambda: ngp.Posterior.from_mcmc(faults.exact, hyperparameters()), y, {"Z": Z}),
+    "counts": (lambda: faults.posterior_of_counts(POISSON), POISSON, {"Z": Z}),
+    "a variational fit": (faults.variational, y, {"Z": Z}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_fault_of_a_bad_fit_comes_first(name, capsys):
+    fault, fit, data, other = BAD[name]
+    with jax.numpy_rank_promotion("allow"):
+        inducing = CLUSTERED if fault == "inducing inputs" else Z
+        found = ngp.diagnose.verdict(fit(), X, data, Z=inducing, other=None if other is None else other())
+    assert [one.fault for one in found][:1] == [fault]
+    assert len(found) <= 4
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [f"{number}. {one}" for number, one in enumerate(found, 1)]
+    for one in found:
+        assert (one.number < one.threshold) == (one.fault in ("noise", "effective draws"))
+        assert str(one) == f"{one.sentence}: {one.cure}."
+        assert ":" not in one.sentence + one.cure
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_nothing_is_found_in_a_good_fit(name, capsys):
+    fit, data, keywords = GOOD[name]
+    with jax.numpy_rank_promotion("allow"):
+        assert ngp.diagnose.verdict(fit(), X, data, **keywords) == ()
+    assert capsys.readouterr().out.startswith("No fault was found in ")
+
+
+def test_the_parameter_of_divergences_is_named(capsys):
+    """Draws diverge where the lengthscale is short, and nothing else is common to them."""
+    found = ngp.diagnose.verdict(posterior(diverging=SHORT), X, y, Z=Z)[0]
+    assert "most of them where lengthscale is small" in found.sentence
+    scattered = ngp.diagnose.verdict(posterior(diverging=np.arange(DRAWS) % 20 == 0), X, y, Z=Z)[0]
+    assert "most of them" not in scattered.sentence
+    assert (scattered.number, scattered.threshold) == (10.0, 0.0)
+
+
+def dense_leave_one_out(covariance, y):
+    """From the definition: the Gaussian conditional of each datum given all others, one by one."""
+    moments = []
+    for n in range(len(y)):
+        rest = np.arange(len(y)) != n
+        solved = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, n])
+        moments.append((solved @ y[rest], covariance[n, n] - solved @ covariance[rest, n]))
+    return np.array(moments).T
+
+
+def test_residuals_leave_their_datum_out():
+    """One draw of known hyper-parameters: exactly, and under ``Q + noise`` with the variance that is left added."""
+    one = {name: jnp.asarray([value]) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
+    fit, few = ngp.Posterior.from_mcmc(faults.exact, one), Z[::3]
+    K, cross = (np.asarray(faults.kernel(0.8, 1.0).matrix(X, own)) for own in (X, few))
+    Q = cross @ np.linalg.solve(np.asarray(faults.kernel(0.8, 1.0).matrix(few)), cross.T)
+    for prior, keywords in ((K, {}), (Q, {"Z": few})):
+        mean, variance = dense_leave_one_out(prior + NOISE**2 * np.eye(len(X)), np.asarray(y))
+        seen = gather(fit, jax.random.key(0), call_of(faults.exact, (X, y), keywords), None).sites["y"]
+        z = (np.asarray(y) - mean) / np.sqrt(variance + np.diag(K - prior))
+        np.testing.assert_allclose(seen.z, z, rtol=2e-3 if keywords else 1e-8, atol=1e-4 if keywords else 1e-8)
+
+
+def test_importance_weights_leave_a_datum_out():
+    """Draws of whitened values at known hyper-parameters: nearer to the exact residuals than those of the whole fit."""
+    constant = {name: np.full(DRAWS, value) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
+    call = call_of(faults.model, (X, y), {"Z": Z})
+    seen = gather(posterior(**constant), jax.random.key(0), call, None).sites["y"]
+    one = {name: jnp.asarray(value[:1]) for name, value in constant.items()}
+    exact = ngp.Posterior.from_mcmc(faults.exact, one)
+    wanted = gather(exact, jax.random.key(0), call_of(faults.exact, (X, y), {"Z": Z}), None).sites["y"].z
+    plain = (seen.y - seen.level) / seen.spread
+    assert np.sqrt(np.mean((seen.z - wanted) ** 2)) < 0.5 * np.sqrt(np.mean((plain - wanted) ** 2))
+
+
+def test_what_is_left_unexplained_is_that_of_dense_matrices():
+    call = call_of(faults.model, (X, y), {"Z": CLUSTERED})
+    own = {name: np.full(DRAWS, value) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
+    fact = gather(posterior(Z=CLUSTERED, **own), jax.random.key(0), call, None).processes["f"]
+    kernel = faults.kernel(0.8, 1.0)
+    cross, inner = (np.asarray(kernel.matrix(at, CLUSTERED)) for at in (X, CLUSTERED))
+    explained = np.einsum("nm,mn->n", cross, np.linalg.solve(inner, cross.T))
+    np.testing.assert_allclose(fact.left, np.mean(0.8 - explained), rtol=1e-4)
+    np.testing.assert_allclose(fact.prior, 0.8)
+    np.testing.assert_allclose(fact.lengthscales, 1.0)
+    np.testing.assert_allclose(fact.extent, 6.0)
+
+
+def test_lengthscales_know_their_columns():
+    RBF, Periodic = ngp.kernels.RBF, ngp.kernels.Periodic
+    found = lengthscales(2.0 * RBF(1.0, jnp.array([0.5, 3.0])).on([2, 0]) + RBF(1.0, 4.0).on(1), (0, 1, 2))
+    assert [(columns, value.tolist()) for columns, value in found] == [((2, 0), [0.5, 3.0]), ((1,), [4.0])]
+    assert lengthscales(RBF(1.0, 2.0) * Periodic(1.0, 1.0, 3.0), (0,)) == []
+
+
+def test_noise_at_the_lower_end_of_its_prior(capsys):
+    def model(X, y=None):
+        variance = numpyro.sample("noise_variance", dist.Uniform(0.04, 4.0))
+        ngp.gp_regression("y", faults.kernel(0.8, 1.0), X, noise_variance=variance, obs=y)
+
+    calm = CURVE + 0.2 * np.random.default_rng(2).standard_normal(len(X))
+    fit = ngp.Posterior.from_mcmc(model, {"noise_variance": jnp.asarray(0.04 + 0.001 * around(1.0))})
+    (found,) = ngp.diagnose.verdict(fit, X, calm)
+    assert found.fault == "noise"
+    assert "times 0.2, the least that its prior allows" in found.sentence
+
+
+def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out(capsys):
+    """Plates, several processes and outputs, masks, an improper prior and a censored distribution: nothing stops it."""
+    assert len(LOOKS) == 13
+
+    def model(X, y=None, z=None, t=None):
+        level = numpyro.sample("level", dist.ImproperUniform(dist.constraints.real, (), ()))
+        with numpyro.plate("group", 2, dim=-2):
+            g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), inducing=Z, mean=level)
+        h = ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), inducing=Z, outputs=2)
+        with numpyro.plate("data", len(X)):
+            with numpyro.plate("group", 2, dim=-2):
+                ngp.observe("y", g(X), ngp.likelihoods.Gaussian(0.5), obs=y)
+            with handlers.mask(mask=X[:, 0] > 0):
+                ngp.observe("z", h(X), ngp.likelihoods.Gaussian(0.5), obs=z)
+            numpyro.sample("t", dist.RightCensoredDistribution(dist.Exponential(1.0), jnp.zeros(len(X))), obs=t)
+
+    draws = {"level": RNG.normal(size=20), "g": RNG.normal(size=(20, 2, 1, 15)), "h": RNG.normal(size=(20, 2, 15))}
+    fit = ngp.Posterior.from_mcmc(model, {name: jnp.asarray(own) for name, own in draws.items()})
+    data = (X, jnp.zeros((2, len(X))), jnp.zeros((len(X), 2)), jnp.ones(len(X)))
+    with jax.numpy_rank_promotion("allow"):
+        found = ngp.diagnose.verdict(fit, *data)
+        sites = gather(fit, jax.random.key(0), call_of(model, data, {}), None).sites
+    assert len(found) <= 10
+    assert set(sites) == {"y", "z"}
+    assert sites["z"].y.size == 2 * int((X[:, 0] > 0).sum())
+
+
+def test_wrong_arguments():
+    fit = posterior()
+    with pytest.raises(TypeError, match=r"other must be made of ngp\.Posterior, but got a dict\. Use Posterior"):
+        ngp.diagnose.verdict(fit, X, y, Z=Z, other={})
+    with pytest.raises(ValueError, match="site 'y' must be observed"):
+        ngp.diagnose.verdict(fit, X, Z=Z)
+    with pytest.raises(ValueError, match="num_samples must be"):
+        ngp.diagnose.verdict(fit, X, y, Z=Z, num_samples=0)
