@@ -264,6 +264,8 @@ def main(arguments=None):
         rows[name], densities[name], predictions[name] = score(result, data, key_score)
     print_table(results, rows)
     diagnose(rows, densities, predictions)
+    print("\nverdict on SVI, beside NUTS")
+    ngp.diagnose.verdict(results["SVI"].posterior, data.X, data.y, Z=data.Z, other=results["NUTS"].posterior)
     options.out.mkdir(parents=True, exist_ok=True)
     with open(options.out / "compare_engines.csv", "w", newline="") as file:
         writer = csv.writer(file)

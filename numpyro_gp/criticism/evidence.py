@@ -121,7 +121,8 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
         return found
 
     start = jax.tree.map(lambda leaf: leaf[0], draws)
-    found = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)  # chains hold points
+    # Chains and particles hold points.
+    found = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     every = jax.tree.map(np.asarray, run_quickly(each, posterior.source, draws, call.arrays))
     sites = {name: judged(own, look.counts[name], look.is_normal[name]) for name, own in every["sites"].items()}
@@ -180,7 +181,7 @@ class _Look:
 
     def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
-        fn, y = unwrap(site["fn"]), site["value"]
+        fn, y = _plain(site["fn"]), site["value"]
         axes, noise, term, below = 0 if isinstance(fn, Marginal) else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]
         if isinstance(fn, Marginal):
@@ -191,7 +192,7 @@ class _Look:
             mean, variance, noise = fn.mean, fn.variance, jnp.sqrt(jnp.mean(fn.likelihood.scale**2))
         elif isinstance(fn, dist.Normal):
             mean, variance = fn.loc, fn.scale**2
-        elif (copies := _copies(fn, key, self.copies)) is None:
+        elif (copies := _copies(site["fn"], fn, key, self.copies)) is None:
             return None
         else:
             mean, variance = copies.mean(axis=0), copies.var(axis=0)
@@ -231,18 +232,25 @@ class _Look:
         return found
 
 
-def _copies(fn: Any, key: Array, count: int) -> Array | None:
+def _plain(fn: Any) -> Any:
+    """The distribution inside plates, masks and events; what censors or transforms another stays around it."""
+    while isinstance(fn, (dist.ExpandedDistribution, dist.MaskedDistribution, dist.Independent)):
+        fn = fn.base_dist
+    return fn
+
+
+def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
     """New data from an observed site; None for NumPyro's censored distributions, which have no draws."""
-    try:
-        drawn: Array = fn.sample(key, (count,))
-    except NotImplementedError:
+    given = _plain(fn.likelihood.conditional(fn.mean_latent)) if isinstance(fn, Observation) else fn
+    if type(given).sample is dist.Distribution.sample:
         return None
+    drawn: Array = whole.sample(key, (count,))
     return drawn
 
 
 def _lower_end(site: Any) -> float:
     """The lower end of the support of a hyper-parameter, where it is a number."""
-    low = getattr(unwrap(site["fn"]).support, "lower_bound", None)
+    low = getattr(_plain(site["fn"]).support, "lower_bound", None)
     value = None if low is None else known(low)
     return math.nan if value is None or value.size != 1 else float(value)
 
@@ -302,5 +310,6 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
     rows = np.broadcast_to(chosen(num_rows).reshape(shape), y.shape)
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
-    at = (values[seen] for values in (level, spread, pit, z))
-    return Seen(y[seen], rows[seen], num_rows, *at, own["noise"], is_normal)
+    at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
+    kept = {name: values[seen] for name, values in at.items()}
+    return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)

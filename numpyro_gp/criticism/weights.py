@@ -16,6 +16,7 @@ from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism import arviz
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.sites import Site, unwrap
 
@@ -99,8 +100,8 @@ def importance_weights(
     call = call_of(posterior.model, args, kwargs)
     bound = call.at(call.arrays)
 
-    first = jax.jit(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)))
-    for name, is_whitened in first(keys[0]).items():
+    first = run_quickly(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)), keys[0])
+    for name, is_whitened in first.items():
         if not is_whitened:
             _refuse(name)
 
@@ -119,7 +120,7 @@ def importance_weights(
         weight: Array = log_model - drawn.log_prob - log_guide
         return weight
 
-    found = np.asarray(jax.jit(lambda keys: jax.lax.map(log_weight, keys))(keys))
+    found = np.asarray(run_quickly(lambda keys: jax.lax.map(log_weight, keys), keys))
     return Weights(found, arviz.pareto_k(found))
 
 

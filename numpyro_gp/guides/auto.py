@@ -31,6 +31,7 @@ from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.programs.private import is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
+    Feasible,
     Validated,
     abstract_trace,
     in_one_program,
@@ -133,7 +134,7 @@ class AutoGP(AutoGuide):
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         key = numpyro.prng_key()
         checks = Validated() if is_set_up_here() else nullcontext()
-        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key):
+        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), Feasible():
             return dict(handlers.trace(self.model).get_trace(*args, **kwargs))
 
     def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide
@@ -46,6 +47,25 @@ class UnfitStart(Exception):
     """Raised by a check: values at the start will not do, and NumPyro's own search is wanted, which is eager."""
 
 
+class Feasible(Messenger):
+    """A point of its support for each site that has no prior to draw from: one of `ImproperUniform`.
+
+    It is drawn as NumPyro's samplers start, where a handler inside of this one seeds the model.
+    """
+
+    def process_message(self, message: dict[str, Any]) -> None:
+        if message["type"] != "sample" or message["value"] is not None:
+            return
+        fn = message["fn"]
+        while hasattr(fn, "base_dist"):
+            fn = fn.base_dist
+        if isinstance(fn, dist.ImproperUniform):
+            transform = dist.biject_to(message["fn"].support)
+            shape, key = transform.inverse_shape(message["fn"].shape()), message["kwargs"].get("rng_key")
+            free = jnp.zeros(shape) if key is None else jax.random.uniform(key, shape, minval=-2.0, maxval=2.0)
+            message["value"] = transform(free)
+
+
 def is_set_up_here() -> bool:
     """Whether `in_one_program` will make values of the tracers that are made now."""
     return _set_up.get() == current_trace()
@@ -73,7 +93,7 @@ def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     found: dict[str, Any] = {}
 
     def run() -> None:
-        with handlers.block(), handlers.seed(rng_seed=0):
+        with handlers.block(), handlers.seed(rng_seed=0), Feasible():
             found.update(as_shapes(handlers.trace(function).get_trace(*args, **kwargs)))
 
     jax.eval_shape(run)

@@ -17,7 +17,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, waiting_checks, when_known
 from numpyro_gp.programs.private import active_handlers, constants_of_loop
-from numpyro_gp.programs.set_up import NEEDS_VALUES, as_shapes
+from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
 from numpyro_gp.rows.call import Call, call_of
 from numpyro_gp.rows.held import BatchPlate
@@ -84,7 +84,7 @@ def look(model: Callable[..., object], call: Call) -> Look:
     plates = FirstRows()
 
     def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), plates:
+        with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), Feasible(), plates:
             sites.update(as_shapes(call.run(handlers.trace(model).get_trace, arrays)))
         checks.extend(check for check, _ in waiting)
         indices, plates.indices = plates.indices, []  # no tracer is left behind

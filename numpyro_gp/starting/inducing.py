@@ -145,9 +145,9 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
-    >>> X = jnp.linspace(0.0, 10.0, 200)[:, None]
-    >>> [ngp.inducing.enough(ngp.kernels.RBF(1.0, lengthscale), X) for lengthscale in (2.0, 1.0, 0.5)]
-    [6, 11, 20]
+    >>> X = jnp.linspace(0.0, 10.0, 100)[:, None]
+    >>> [ngp.inducing.enough(ngp.kernels.Matern52(1.0, lengthscale), X, 0.05) for lengthscale in (4.0, 2.0, 1.0)]
+    [4, 7, 12]
     """
     X = check_request(X, 1)
     share = float(check_positive("tolerance", tolerance))

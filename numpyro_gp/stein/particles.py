@@ -14,6 +14,7 @@ from numpyro.handlers import seed, trace
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 from numpyro_gp.programs.private import mask_of
+from numpyro_gp.programs.set_up import Feasible
 
 
 @value_type(static=("scale",))
@@ -107,7 +108,8 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
     hidden: set[str] = set()
 
     def bounds(key: Array) -> dict[str, list[Array]]:
-        sites = trace(seed(model, key)).get_trace(*args, **kwargs)
+        with Feasible():
+            sites = trace(seed(model, key)).get_trace(*args, **kwargs)
         latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
         hidden.update(n for n, s in latent.items() if mask_of(s["fn"]) is not True and _is_cut(s, sites))
         leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}

@@ -21,7 +21,7 @@ from numpyro_gp.arrays import Array, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
-from numpyro_gp.programs.set_up import abstract_trace, in_one_program
+from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.stein.direction import average, forces, healthy_particles, numpyro_forces
 from numpyro_gp.stein.judgement import Judgement
@@ -146,7 +146,8 @@ class SVGD(SteinHooks):
             starter.optim = self.optim.inner
         if not isinstance(self.kernel_fn, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
             starter.kernel_fn = einstein.RBFKernel()
-        state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
+        with Feasible():
+            state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
         # What NumPyro's init learns about the model: names and transforms of its sites.
         vars(self).update({n: value for n, value in vars(starter).items() if n not in ("kernel_fn", "optim")})
         if self.metric is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
+from numpyro_gp.beliefs.optimum import GaussianData, coupled_optimum, orthogonal_optimum
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import basis_of, kernel_of
@@ -55,6 +55,31 @@ def test_coupled_optimum(case):
     np.testing.assert_allclose(belief.mean, case["m_opt"], atol=1e-9)
     np.testing.assert_allclose(belief.scale_tril @ belief.scale_tril.T, case["S_opt"], atol=1e-9)
     np.testing.assert_allclose(bound, case["bound"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [4, 12, 30])
+def test_the_evidence_lies_between_its_bounds(size, rng):
+    """The upper one in its dense form, with unequal noise; with all inputs inducing the two are one number."""
+    X, noise = rng.uniform(-3, 3, (30, 1)), rng.uniform(0.1, 0.3, 30)
+    kernel = Matern32(1.3, 0.8)
+    K, cross, inner = (np.asarray(kernel.matrix(a, b)) for a, b in ((X, X), (X, X[:size]), (X[:size], X[:size])))
+    y = np.linalg.cholesky(K + np.diag(noise)) @ rng.normal(size=30)
+    Q = cross @ np.linalg.solve(inner, cross.T)
+    units = np.sqrt(np.outer(noise, noise))
+    left = np.trace((K - Q) / units)
+    r, S = y / np.sqrt(noise), Q / units + np.eye(30)
+    constant = -0.5 * (np.log(noise).sum() + 30 * np.log(2 * np.pi))
+    wanted = constant - 0.5 * np.linalg.slogdet(S)[1] - 0.5 * r @ np.linalg.solve(S + left * np.eye(30), r)
+    exact = constant - 0.5 * np.linalg.slogdet(K / units + np.eye(30))[1]
+    exact -= 0.5 * r @ np.linalg.solve(K / units + np.eye(30), r)
+
+    basis = Basis.build(kernel, jnp.asarray(X[:size]), 0.0)
+    data = GaussianData.build(basis, jnp.asarray(X), jnp.asarray(noise))
+    upper, lower = float(data.upper_bound(jnp.asarray(r))), float(data.optimum(jnp.asarray(r))[2])
+    np.testing.assert_allclose(upper, wanted, rtol=1e-8)
+    assert lower <= exact + 1e-7
+    assert exact <= upper + 1e-7
+    assert (upper - lower < 1e-6) == (size == 30)
 
 
 @pytest.mark.long

@@ -9,13 +9,14 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.evidence import gather, lengthscales
+from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.verdict import LOOKS
 from numpyro_gp.rows.call import call_of
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y
 
 RNG = np.random.default_rng(1)
+KNOWN = {"lengthscale": 1.0, "variance": 0.8, "noise": NOISE}
 CLUSTERED = Z / 3 - 2
 HEAVY = CURVE + NOISE * np.random.default_rng(5).standard_t(1.5, len(X))
 SILENT = 0.3 * np.random.default_rng(6).standard_normal(len(X))
@@ -65,7 +66,12 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+def rows(names, slow):
+    """Names of fits, those that compile a program of their own in the second stage."""
+    return [pytest.param(name, marks=[pytest.mark.long] * (name in slow)) for name in names]
+
+
+@pytest.mark.parametrize("name", rows(BAD, ("a narrow belief", "over-dispersed counts")))
 def test_the_fault_of_a_bad_fit_comes_first(name, capsys):
     fault, fit, data, other = BAD[name]
     with jax.numpy_rank_promotion("allow"):
@@ -81,7 +87,7 @@ def test_the_fault_of_a_bad_fit_comes_first(name, capsys):
         assert ":" not in one.sentence + one.cure
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", rows(GOOD, set(GOOD) - {"whitened values"}))
 def test_nothing_is_found_in_a_good_fit(name, capsys):
     fit, data, keywords = GOOD[name]
     with jax.numpy_rank_promotion("allow"):
@@ -98,61 +104,7 @@ def test_the_parameter_of_divergences_is_named(capsys):
     assert (scattered.number, scattered.threshold) == (10.0, 0.0)
 
 
-def dense_leave_one_out(covariance, y):
-    """From the definition: the Gaussian conditional of each datum given all others, one by one."""
-    moments = []
-    for n in range(len(y)):
-        rest = np.arange(len(y)) != n
-        solved = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, n])
-        moments.append((solved @ y[rest], covariance[n, n] - solved @ covariance[rest, n]))
-    return np.array(moments).T
-
-
-def test_residuals_leave_their_datum_out():
-    """One draw of known hyper-parameters: exactly, and under ``Q + noise`` with the variance that is left added."""
-    one = {name: jnp.asarray([value]) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
-    fit, few = ngp.Posterior.from_mcmc(faults.exact, one), Z[::3]
-    K, cross = (np.asarray(faults.kernel(0.8, 1.0).matrix(X, own)) for own in (X, few))
-    Q = cross @ np.linalg.solve(np.asarray(faults.kernel(0.8, 1.0).matrix(few)), cross.T)
-    for prior, keywords in ((K, {}), (Q, {"Z": few})):
-        mean, variance = dense_leave_one_out(prior + NOISE**2 * np.eye(len(X)), np.asarray(y))
-        seen = gather(fit, jax.random.key(0), call_of(faults.exact, (X, y), keywords), None).sites["y"]
-        z = (np.asarray(y) - mean) / np.sqrt(variance + np.diag(K - prior))
-        np.testing.assert_allclose(seen.z, z, rtol=2e-3 if keywords else 1e-8, atol=1e-4 if keywords else 1e-8)
-
-
-def test_importance_weights_leave_a_datum_out():
-    """Draws of whitened values at known hyper-parameters: nearer to the exact residuals than those of the whole fit."""
-    constant = {name: np.full(DRAWS, value) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
-    call = call_of(faults.model, (X, y), {"Z": Z})
-    seen = gather(posterior(**constant), jax.random.key(0), call, None).sites["y"]
-    one = {name: jnp.asarray(value[:1]) for name, value in constant.items()}
-    exact = ngp.Posterior.from_mcmc(faults.exact, one)
-    wanted = gather(exact, jax.random.key(0), call_of(faults.exact, (X, y), {"Z": Z}), None).sites["y"].z
-    plain = (seen.y - seen.level) / seen.spread
-    assert np.sqrt(np.mean((seen.z - wanted) ** 2)) < 0.5 * np.sqrt(np.mean((plain - wanted) ** 2))
-
-
-def test_what_is_left_unexplained_is_that_of_dense_matrices():
-    call = call_of(faults.model, (X, y), {"Z": CLUSTERED})
-    own = {name: np.full(DRAWS, value) for name, value in (("lengthscale", 1.0), ("variance", 0.8), ("noise", NOISE))}
-    fact = gather(posterior(Z=CLUSTERED, **own), jax.random.key(0), call, None).processes["f"]
-    kernel = faults.kernel(0.8, 1.0)
-    cross, inner = (np.asarray(kernel.matrix(at, CLUSTERED)) for at in (X, CLUSTERED))
-    explained = np.einsum("nm,mn->n", cross, np.linalg.solve(inner, cross.T))
-    np.testing.assert_allclose(fact.left, np.mean(0.8 - explained), rtol=1e-4)
-    np.testing.assert_allclose(fact.prior, 0.8)
-    np.testing.assert_allclose(fact.lengthscales, 1.0)
-    np.testing.assert_allclose(fact.extent, 6.0)
-
-
-def test_lengthscales_know_their_columns():
-    RBF, Periodic = ngp.kernels.RBF, ngp.kernels.Periodic
-    found = lengthscales(2.0 * RBF(1.0, jnp.array([0.5, 3.0])).on([2, 0]) + RBF(1.0, 4.0).on(1), (0, 1, 2))
-    assert [(columns, value.tolist()) for columns, value in found] == [((2, 0), [0.5, 3.0]), ((1,), [4.0])]
-    assert lengthscales(RBF(1.0, 2.0) * Periodic(1.0, 1.0, 3.0), (0,)) == []
-
-
+@pytest.mark.long
 def test_noise_at_the_lower_end_of_its_prior(capsys):
     def model(X, y=None):
         variance = numpyro.sample("noise_variance", dist.Uniform(0.04, 4.0))
@@ -165,6 +117,7 @@ def test_noise_at_the_lower_end_of_its_prior(capsys):
     assert "times 0.2, the least that its prior allows" in found.sentence
 
 
+@pytest.mark.long
 def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out(capsys):
     """Plates, several processes and outputs, masks, an improper prior and a censored distribution: nothing stops it."""
     assert len(LOOKS) == 13
