@@ -46,6 +46,7 @@ from numpyro_gp.sites import Observation, Trace, role, unwrap
 
 # Rows of a site that are looked at, and how many copies of each of them all draws make together.
 ROWS, COPIES = 2000, 1000
+CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
 OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 # Calls of processes, in their order: the process and its inputs (..., N, D).
 Calls = list[tuple[Any, Array]]
@@ -240,9 +241,9 @@ def _plain(fn: Any) -> Any:
 
 
 def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
-    """New data from an observed site; None for NumPyro's censored distributions, which have no draws."""
+    """New data from an observed site; None where draws are of what is behind censored data, or there are none."""
     given = _plain(fn.likelihood.conditional(fn.mean_latent)) if isinstance(fn, Observation) else fn
-    if type(given).sample is dist.Distribution.sample:
+    if isinstance(given, CENSORED) or type(given).sample is dist.Distribution.sample:
         return None
     drawn: Array = whole.sample(key, (count,))
     return drawn
