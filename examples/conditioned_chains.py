@@ -5,7 +5,8 @@
 The five models of ``examples/hyperparameters.py``. Rows have leapfrog steps per draw, divergences, the least effective
 sample size of the hyper-parameters, that size per second with warm-up (and with the fit, for the coordinates), and
 mean and standard deviation of each hyper-parameter. The plain rows of the counts are not run: 400 draws were not done
-in twenty minutes when they were tried.
+in twenty minutes when they were tried. ``--check`` runs two long chains, plain and conditioned, on the labels and on
+the outputs, and compares their draws of hyper-parameters and of the function at 20 inputs (Kolmogorov-Smirnov).
 """
 
 import argparse
@@ -17,24 +18,36 @@ import numpy as np
 import optax
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, SVI, Trace_ELBO
+from scipy.stats import ks_2samp
 
 import numpyro_gp as ngp
-from examples.hyperparameters import CASES
+from examples.hyperparameters import CASES, classification, outputs
 from examples.tables import read, save
 
 WAYS = ("plain", "dense mass", "conditioned")
 
 
+def coordinates(case, steps):
+    """The model in those of a fit."""
+    model, data, sites = case
+    guide = ngp.AutoGP(model, dict.fromkeys(sites, ngp.guides.conditional()))
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.02), 0.3), Trace_ELBO())
+    params = ngp.fit(jax.random.key(0), svi, steps, *data, progress=False).params
+    return ngp.conditioned(model, guide, params, *data)
+
+
+def case_of(make, options):
+    """A model, its data, and the names of its processes."""
+    return make(np.random.default_rng(0), 60 if options.smoke else CASES[make])
+
+
 def run(make, way, options):
     """One row."""
-    model, data, sites = make(np.random.default_rng(0), 60 if options.smoke else CASES[make])
+    case = case_of(make, options)
+    (target, data, _), kernel_options = case, {}
     start = time.perf_counter()
-    target, kernel_options = model, {}
     if way == "conditioned":
-        guide = ngp.AutoGP(model, dict.fromkeys(sites, ngp.guides.conditional()))
-        svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.02), 0.3), Trace_ELBO())
-        params = ngp.fit(jax.random.key(0), svi, options.steps, *data, progress=False).params
-        target = ngp.conditioned(model, guide, params, *data)
+        target = coordinates(case, options.steps)
     elif way == "dense mass":
         kernel_options["dense_mass"] = True
     mcmc = MCMC(
@@ -55,6 +68,25 @@ def run(make, way, options):
     }  # fmt: skip
 
 
+def check(make, options):
+    """The least p-value of the two chains being one posterior, over hyper-parameters and values at 20 inputs."""
+    case = case_of(make, options)
+    model, data, _ = case
+    found, places = [], data[0][:: max(1, len(data[0]) // 20)][:20]
+    for target in (model, coordinates(case, options.steps)):
+        sizes = {"num_warmup": options.warmup, "num_samples": 10 * options.draws, "thinning": 10}
+        mcmc = MCMC(ngp.NUTS(target), **sizes, progress_bar=options.progress)
+        mcmc.run(jax.random.key(len(found)), *data)
+        draws = {name: np.asarray(x) for name, x in mcmc.get_samples().items() if x.ndim == 1}
+        functions = ngp.Posterior.from_mcmc(target, mcmc).function_draws(jax.random.key(2), places, *data)
+        values = np.moveaxis(np.asarray(functions), 0, -1).reshape(-1, len(functions))
+        found.append(draws | {f"f at input {i}": own for i, own in enumerate(values)})
+    p_values = {name: ks_2samp(found[0][name], found[1][name]).pvalue for name in found[0]}
+    least = min(p_values, key=p_values.get)
+    sizes = {"draws": options.draws, "compared": len(p_values)}
+    return {"model": make.__name__, **sizes, "least_p_value": f"{p_values[least]:.3g}", "of": least}
+
+
 def main():
     """Make the rows that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -64,12 +96,20 @@ def main():
     parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--check", action="store_true", help="two long chains, in place of the rows")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.steps, options.warmup, options.draws = 20, 5, 8
     jax.config.update("jax_enable_x64", True)
+    if options.check:
+        rows = []
+        for make in (classification, outputs):
+            rows.append(check(make, options))
+            save(options.out / "conditioned_check.csv", rows)
+            print(rows[-1], flush=True)
+        return
     path = options.out / "conditioned_chains.csv"
     rows = read(path)
     for make in list(CASES)[: 1 if options.smoke else None]:

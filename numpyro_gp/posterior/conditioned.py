@@ -121,6 +121,9 @@ def conditioned(
     hyper-parameters of the moment. An exact change of variables: a bad fit costs time, and no answer depends on it.
     What ties a process to its hyper-parameters is gone, which is what makes chains of latent processes slow.
 
+    It is a handler and no ``Reparam`` of NumPyro's: ``handlers.reparam`` hands over a distribution without its plates,
+    and a mean function may have a level for each of their members. The two compose, one around the other.
+
     It pays where data say much of the function. Where they say little, as with few rows and inducing inputs at each
     of them, a chain takes half the steps and each costs more: sample the model itself.
 

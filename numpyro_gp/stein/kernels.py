@@ -180,8 +180,7 @@ class Moments:
     covariance once there are more particles than coordinates. The kernel alone understates them; it keeps the particles
     of such a set apart and gives them the shape. Take it with a ``metric``, in whose coordinates the two parts have one
     scale. Far from its fixed point it overshoots: for a normal target an optimiser that forgets the first, large forces
-    (``optax.adam(rate, b2=0.9)``) settles; in ``examples.compare_engines`` few steps of the usual Adam, from draws of a
-    variational fit, came closer to NUTS.
+    (``optax.adam(rate, b2=0.9)``) settles.
 
     Parameters
     ----------

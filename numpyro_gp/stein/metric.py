@@ -30,7 +30,7 @@ class Curvature:
     The absolute eigenvalues of each particle count, so that it is positive definite everywhere. It costs ``d``
     gradients per particle, for ``d`` coordinates, at every ``every``-th step, and nothing between; on minibatches it is
     that of the minibatch of its step, and values that stand outside of it, or under a mask, keep theirs. Far from the
-    posterior it says little: start at draws of a fitted guide (``examples/compare_engines.py``), or `Around` a MAP,
+    posterior it says little: start at draws of a fitted guide, as `auto` does, or `Around` a MAP,
     found by a run of one particle.
 
     Parameters

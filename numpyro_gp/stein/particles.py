@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 from numpyro.handlers import seed, trace
+from numpyro.infer import init_to_sample
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
@@ -47,6 +48,20 @@ class Around:
             got = f"a {type(self.values).__name__}"
             fail("values", "a dictionary of site names to values", got, "Pass {'noise': 0.1}.", TypeError)
         check_nonnegative("scale", self.scale)
+
+
+def _draw(site: dict[str, Any]) -> Any:
+    """Where a particle starts: at a draw from the prior; in coordinates of a fit (`ngp.conditioned`), at one of it.
+
+    There the fit is ``N(0, I)``, and draws from the prior lie as far away as the data have moved the process.
+    """
+    drawn = init_to_sample(site)
+    if drawn is None or site["infer"].get("numpyro_gp") != "coordinates":
+        return drawn
+    return random.normal(site["kwargs"]["rng_key"], drawn.shape, drawn.dtype)
+
+
+init_to_draw = functools.partial(_draw)  # the form that NumPyro asks of its strategies
 
 
 def check_start(init_particles: object) -> None:

@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding
 from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
-from numpyro.infer import init_to_sample
 from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, on_devices, split_arrays
@@ -27,7 +26,7 @@ from numpyro_gp.stein.direction import average, forces, healthy_particles, numpy
 from numpyro_gp.stein.judgement import Judgement
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
-from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, starting_values
+from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, init_to_draw, starting_values
 from numpyro_gp.stein.target import Target, copied, not_finite, scores, site_of
 
 EVALUATIONS = ("vmap", "map")
@@ -70,7 +69,8 @@ class SVGD(SteinHooks):
         One particle climbs to the MAP of the unconstrained density. Few particles in many dimensions
         understate the variance: report the number, and compare with NUTS.
     guide_kwargs : dict, optional
-        For NumPyro's ``AutoDelta``; by default each particle starts at a draw from the prior.
+        For NumPyro's ``AutoDelta``; by default each particle starts at a draw from the prior, and of the fit where it
+        is in its coordinates (`ngp.conditioned`).
     init_particles : dict or Around, optional
         Starting values: site names to *constrained* values with the particle axis first (sites left
         out start as above), or `Around` a point.
@@ -118,7 +118,7 @@ class SVGD(SteinHooks):
             fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", cure, TypeError)
         check_start(init_particles)
         check_metric(metric, kernel_fn)
-        guide_kwargs = {"init_loc_fn": init_to_sample, **(guide_kwargs or {})}
+        guide_kwargs = {"init_loc_fn": init_to_draw, **(guide_kwargs or {})}
         optimiser = _as_optimiser(optim) if metric is None else Moving(_as_optimiser(optim), metric)
         super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages

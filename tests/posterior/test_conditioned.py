@@ -183,6 +183,17 @@ def test_chains_start_where_the_fit_is():
     assert_allclose(np.exp(other.init(KEY, 0, model_args=(X, LABELS)).z["lengthscale"]), 3.0, rtol=1e-6)
 
 
+def test_particles_start_at_draws_of_the_fit():
+    """``N(0, I)`` there, and the prior elsewhere: draws of its whitened values are a hundred of these away."""
+    sharp = ngp.PseudoData(Z, jnp.zeros(4), 1e4 * jnp.eye(4))
+    svgd = ngp.stein.SVGD(Conditioned(single, {"f": sharp}), optax.adam(0.05), num_stein_particles=200)
+    start = svgd.free_and_shared(svgd.init(KEY, X, LABELS))[0]
+    found = {name.removesuffix("_auto_loc"): np.asarray(values) for name, values in start.items()}
+    assert_allclose(found["f_conditioned"].std(0), 1.0, atol=5 / np.sqrt(400))
+    assert_allclose(found["f_conditioned"].mean(0), 0.0, atol=5 / np.sqrt(200))
+    assert_allclose([found["lengthscale"].mean(), found["lengthscale"].std()], [-0.3, 0.3], atol=5 * 0.3 / np.sqrt(200))
+
+
 @pytest.mark.statistical
 def test_the_posterior_is_the_same_whatever_the_pseudo_data(rng):
     """Two-sample Kolmogorov-Smirnov at 2e-4 each of 21, of thinned draws: one in 240 fails a correct algorithm."""
