@@ -22,6 +22,7 @@ from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.likelihoods.expectations import floored_sqrt
 from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
+from numpyro_gp.likelihoods.tails import moments_of
 from numpyro_gp.linalg import identity_like, small_cholesky
 
 TENSOR_LIMIT = 3
@@ -97,6 +98,15 @@ class Likelihood(abc.ABC):
     def check_targets(self, y: ArrayLike) -> None:
         """Refuse observed values that ``p(y | f)`` cannot produce; says nothing about traced values."""
         check_finite("obs", y)
+
+    @property
+    def uncensored(self) -> "Likelihood":
+        """The likelihood of values that are seen as they are: this one, unless it is wrapped, as in `Censored`."""
+        return self
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch K"] | None:  # noqa: ARG002
+        """Where ``p(y | f)`` turns quickly in its one ``f``, by `composite_cuts`; None: smooth, or not known."""
+        return None
 
     @abc.abstractmethod
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]: ...
@@ -256,16 +266,6 @@ class CallableLikelihood(Likelihood):
 
         when_known(check, support(jnp.asarray(values)))
 
-    def _points(self, latent: Latent) -> tuple[Array, Array]:
-        """Latent values ``(K, ...)`` and their weights ``(K, 1, ...)``."""
-        count, mean = self.num_latent, latent.mean
-        if count == 1:
-            nodes, weights = gauss_hermite(20)
-            points = mean[None] + floored_sqrt(latent.variance)[None] * _column(nodes, mean, mean.ndim)
-            return points, _column(weights, mean, mean.ndim)
-        nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
-        return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
-
     def _log_probs(self, y: Float[Array, "*batch"], points: Array) -> Float[Array, " K *batch"]:
         """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
 
@@ -277,16 +277,16 @@ class CallableLikelihood(Likelihood):
         return jax.vmap(log_prob)(points).astype(y.dtype)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        points, weights = self._points(latent)
+        points, weights = latent_points(latent, self.num_latent)
         return jnp.sum(weights * self._log_probs(y, points), axis=0)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        points, weights = self._points(latent)
+        points, weights = latent_points(latent, self.num_latent)
         values = self._log_probs(y, points)
         return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
 
     def _conditional_moments(self, latent: Latent) -> tuple[Array, Array, Array]:
-        points, weights = self._points(latent)
+        points, weights = latent_points(latent, self.num_latent)
 
         def moments(f: Array) -> tuple[Array, Array]:
             found = self.conditional(f)
@@ -294,7 +294,8 @@ class CallableLikelihood(Likelihood):
                 return found.probs.astype(latent.mean.dtype), (found.probs * (1 - found.probs)).astype(
                     latent.mean.dtype
                 )
-            return found.mean.astype(latent.mean.dtype), found.variance.astype(latent.mean.dtype)
+            mean, variance = moments_of(found)
+            return mean.astype(latent.mean.dtype), variance.astype(latent.mean.dtype)
 
         means, variances = jax.vmap(moments)(points)
         return jnp.expand_dims(weights, range(weights.ndim, means.ndim)), means, variances
@@ -307,6 +308,17 @@ class CallableLikelihood(Likelihood):
         weights, means, variances = self._conditional_moments(latent)
         centred = means - jnp.sum(weights * means, axis=0)[None]
         return jnp.sum(weights * (variances + centred**2), axis=0)
+
+
+def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
+    """Values ``(K, ...)`` of ``count`` latent functions, and their weights ``(K, 1, ...)``, by `CallableLikelihood`."""
+    mean = latent.mean
+    if count == 1:
+        nodes, weights = gauss_hermite(20)
+        points = mean[None] + floored_sqrt(latent.variance)[None] * _column(nodes, mean, mean.ndim)
+        return points, _column(weights, mean, mean.ndim)
+    nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
+    return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
 
 
 def _column(numbers: np.ndarray, like: Array, axes: int) -> Array:

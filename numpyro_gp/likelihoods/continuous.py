@@ -69,6 +69,9 @@ class Gaussian(Likelihood):
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return normal_log_prob(y - latent.mean, self._variance(latent))
 
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+        return composite_cuts(y, like("scale", self.scale, y), y)
+
     def _mean(self, latent: Latent) -> Array:
         return latent.mean
 
@@ -175,9 +178,11 @@ class StudentT(Likelihood):
         df, scale = like("df", self.df, f), like("scale", self.scale, f)
         return dist.StudentT(df, f, scale, validate_args=False)
 
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+        return composite_cuts(y, like("scale", self.scale, y), y)
+
     def _given(self, y: Array) -> tuple[tuple[Array, Array, Array], Array]:
-        df, scale = like("df", self.df, y), like("scale", self.scale, y)
-        return (y, df, scale), composite_cuts(y, scale, y)
+        return (y, like("df", self.df, y), like("scale", self.scale, y)), self._turns(y)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         given, cuts = self._given(y)
@@ -221,8 +226,11 @@ class _PositiveTargets(Likelihood):
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
-        cuts = composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
-        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=cuts)
+        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=self._turns(y))
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+        shape = like("shape", self.shape, y)
+        return composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
 
     def _mean(self, latent: Latent) -> Array:
         return like("shape", self.shape, latent.mean) * jnp.exp(latent.mean + 0.5 * latent.variance)
@@ -342,7 +350,7 @@ class Beta(Likelihood):
         cure = "Move exact zeros and ones inside, or model them apart."
         check_each_target(y, lambda y: (y > 0) & (y < 1), "strictly between 0 and 1", cure)
 
-    def _given(self, y: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch"], Float[Array, "*batch 9"]]:
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         k = like("concentration", self.concentration, y)
         m = likeliest_share(jnp.minimum(y, 1 - y), k)
         if self.link == "logit":
@@ -351,14 +359,14 @@ class Beta(Likelihood):
             centre, widest = ndtri(m), 0.5  # the probit link bends over a shorter way
             steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
         spread = jnp.sqrt(m * (1 - m) / (1 + k))  # of y given its mean, turned into a width in f
-        return k, composite_cuts(jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest), y)
+        return composite_cuts(jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest), y)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        k, cuts = self._given(y)
+        k, cuts = like("concentration", self.concentration, y), self._turns(y)
         return expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        k, cuts = self._given(y)
+        k, cuts = like("concentration", self.concentration, y), self._turns(y)
         return log_expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _mean(self, latent: Latent) -> Array:

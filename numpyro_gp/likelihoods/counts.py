@@ -51,10 +51,12 @@ class Poisson(_Counts):
         return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return log_expect(poisson_log_prob, latent.mean, latent.variance, y, cuts=self._turns(y))
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
         peak = jnp.maximum(y, 1.0)
-        cuts = composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
-        return log_expect(poisson_log_prob, latent.mean, latent.variance, y, cuts=cuts)
+        return composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
 
     def _variance(self, latent: Latent) -> Array:
         mean = self._mean(latent)
@@ -106,10 +108,11 @@ class NegativeBinomial(_Counts):
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
-        peak = jnp.maximum(y, 1.0)
-        width = jnp.sqrt((peak + r) / (peak * r))
-        cuts = composite_cuts(jnp.log(peak), width, y)
-        return log_expect(negative_binomial_log_prob, latent.mean, latent.variance, y, r, cuts=cuts)
+        return log_expect(negative_binomial_log_prob, latent.mean, latent.variance, y, r, cuts=self._turns(y))
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+        r, peak = like("r", self.r, y), jnp.maximum(y, 1.0)
+        return composite_cuts(jnp.log(peak), jnp.sqrt((peak + r) / (peak * r)), y)
 
     def _variance(self, latent: Latent) -> Array:
         mean, r = self._mean(latent), like("r", self.r, latent.mean)

@@ -11,6 +11,7 @@ from numpyro_gp.plots.fits import convergence, particles
 from numpyro_gp.plots.functions import function, layers
 from numpyro_gp.plots.hyperparameters import hyperparameters
 from numpyro_gp.plots.style import COLOURS, STYLES
+from numpyro_gp.plots.survival import survival
 
 __all__ = [
     "COLOURS",
@@ -22,4 +23,5 @@ __all__ = [
     "layers",
     "particles",
     "ranks",
+    "survival",
 ]

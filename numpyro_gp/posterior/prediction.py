@@ -11,8 +11,9 @@ import numpy as np
 from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device
-from numpyro_gp.checks import check_array, check_count, check_key, fail, known
-from numpyro_gp.likelihoods import CallableLikelihood, Gaussian
+from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, known
+from numpyro_gp.likelihoods import CallableLikelihood, Censored, Gaussian
+from numpyro_gp.likelihoods.tails import log_tails
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.sites import Observation
@@ -79,8 +80,9 @@ class Prediction:
             fail("y", f"of shape {wanted}, one value for each predicted row", f"shape {data.shape}", cure)
         if given is not None and given.dtype.kind == "f" and np.isnan(given).any():
             fail("y", "free of NaN", f"{np.isnan(given).sum()} NaN of {given.size}", "Leave out rows without targets.")
-        if not isinstance(self.likelihood, CallableLikelihood):  # the support of these may be another at each draw
-            self.likelihood.check_targets(data)
+        values = self.likelihood.uncensored
+        if not isinstance(values, CallableLikelihood):  # the support of these may be another at each draw
+            values.check_targets(data)
         return data
 
     def log_density(self, y: ArrayLike) -> Array:
@@ -116,7 +118,7 @@ class Prediction:
         given = known(levels)
         if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
             fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
-        if isinstance(self.likelihood, Gaussian):
+        if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(_gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)
         count = check_count("num_samples", num_samples)
@@ -125,6 +127,42 @@ class Prediction:
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
         parts = [jnp.quantile(draws, probabilities, axis=0) for draws in every]
         return jnp.concatenate(parts, axis=1 + self._axis)
+
+    def survival(self, times: ArrayLike) -> Array:
+        """``P(Y > t)`` of new data at each of some times, shape ``(T, N, ...)``; any real values serve as times.
+
+        It is of the values themselves where they were censored in the fit. ``1 - survival`` is the distribution
+        function.
+
+        Parameters
+        ----------
+        times : array (T,)
+        """
+        found = self._times(times)
+        rows = self._reduce(lambda chunk: _survival(chunk, found))
+        return jnp.moveaxis(rows, -1, 0)
+
+    def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
+        """``P(Y > t | f)`` at draws of the function and of all else, shape ``(num_samples, T, N, ...)``.
+
+        Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
+        """
+        times, count = self._times(times), check_count("num_samples", num_samples)
+        key = jax.random.fold_in(self._key, 3) if key is None else check_key("key", key)
+        each = -(-count // self.num_draws)
+        parts = [
+            _survival_draws(chunk, jax.random.split(jax.random.fold_in(key, number), self.num_draws), times, each=each)
+            for number, chunk in enumerate(self._chunks)
+        ]
+        cut = [_first(part, size, 2 + self._axis) for part, size in zip(parts, self._sizes, strict=True)]
+        order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
+        return jnp.concatenate(cut, axis=2 + self._axis)[order[:count]]
+
+    def _times(self, times: ArrayLike) -> Array:
+        found = check_array("times", times)
+        if found.ndim != 1 or not found.size:
+            fail("times", "of shape (T,), one or more", f"shape {found.shape}", "Pass jnp.linspace(0.0, 10.0, 50).")
+        return check_floating("times", found.astype(self.mean.dtype))
 
 
 def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
@@ -153,6 +191,41 @@ def _log_density(chunk: Observation, y: Array) -> Array:
 def _sample(chunk: Observation, keys: Array, *, times: int) -> Array:
     """Draws ``(S, times, rows, ...)``."""
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
+
+
+@compiled
+def _survival(chunk: Observation, times: Array) -> Array:
+    """``P(Y > t)``, ``(rows, ..., T)``: by the quadrature of data that are censored on the right."""
+
+    def one(o: Observation, time: Array) -> Array:
+        values, shape = o.likelihood.uncensored, o.batch_shape + o.event_shape
+        zero = jnp.zeros(o.mean_latent.shape, time.dtype)
+        is_discrete = values.conditional(zero).support.is_discrete
+        bound = jnp.broadcast_to(jnp.floor(time) + 1 if is_discrete else time, shape)
+        mean, variance, covariance = o.latent
+        return jnp.exp(Censored(values, right=True).predictive_log_prob(bound, mean, variance, covariance=covariance))
+
+    def at(time: Array) -> Array:
+        return _each(lambda o: one(o, time), chunk).mean(0)
+
+    return jnp.moveaxis(jax.lax.map(at, times), 0, -1)
+
+
+@compiled
+def _survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int) -> Array:
+    """Draws ``(S each, T, rows, ...)``."""
+
+    def of_draw(o: Observation, key: Array) -> Array:
+        drawn = o.draw_latent(key, (each,))
+
+        def at(f: Array, time: Array) -> Array:
+            conditional = o.likelihood.conditional(f)
+            return jnp.exp(log_tails(conditional, jnp.broadcast_to(time, conditional.batch_shape))[1])
+
+        return jax.vmap(lambda f: jax.vmap(lambda time: at(f, time))(times))(drawn)
+
+    draws = jax.vmap(of_draw)(chunk, keys)
+    return draws.reshape(-1, *draws.shape[2:])
 
 
 def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> Any:

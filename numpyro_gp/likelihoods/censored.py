@@ -1,0 +1,350 @@
+"""Data of which a bound is known: censored, in an interval, or seen only where they lie in one (mathematics.md 7.4).
+
+What is predicted is the value itself, not what would be seen of it. All that is given for each datum, masks and bounds,
+is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import logsumexp
+from jaxtyping import Bool, Float
+
+from numpyro_gp.arrays import Array, ArrayLike, Converted, store, value_type
+from numpyro_gp.checks import check_array, fail, when_known
+from numpyro_gp.likelihoods.base import Latent, Likelihood, as_likelihood, latent_points, like
+from numpyro_gp.likelihoods.expectations import expect, log_expect
+from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
+
+Given = Converted[Likelihood, Likelihood | Callable[..., dist.Distribution]]
+Batch = Float[Array, "*batch"]
+# The log probability of what is known of ``y`` given ``f``: (likelihood, y, f) -> (...).
+Known = Callable[..., Array]
+
+
+class _Wrapped(Likelihood):
+    """A likelihood around another, with what is seen of its values."""
+
+    likelihood: Given
+
+    @property
+    def num_latent(self) -> int:
+        """Number of latent functions."""
+        return self.likelihood.num_latent
+
+    @property
+    def uncensored(self) -> Likelihood:
+        """The likelihood of the values themselves."""
+        return self.likelihood.uncensored
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """``p(y | f)`` of the values themselves."""
+        return self.likelihood.conditional(f)
+
+    def _mean(self, latent: Latent) -> Array:
+        return self.likelihood._mean(latent)
+
+    def _variance(self, latent: Latent) -> Array:
+        return self.likelihood._variance(latent)
+
+    def _integral(self, known: Known, y: Batch, latent: Latent, *, is_log: bool) -> Batch:
+        """``E known(f)``, or ``log E exp(known(f))``: by the composite rule where the likelihood says how it turns."""
+        cuts = self._turns(y) if self.num_latent == 1 else None
+        if cuts is None:
+            points, weights = latent_points(latent, self.num_latent)
+            values = jax.vmap(lambda f: known(self, y, f))(points).astype(y.dtype)
+            if is_log:
+                return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+            return jnp.sum(weights * values, axis=0)
+        leaves, structure = jax.tree.flatten(self)
+
+        def at(f: Array, y: Array, *leaves: Array) -> Array:
+            return known(jax.tree.unflatten(structure, leaves), y, f)
+
+        each = [like("likelihood", leaf, y) for leaf in leaves]
+        return (log_expect if is_log else expect)(at, latent.mean, latent.variance, y, *each, cuts=cuts)
+
+    def _turns_at(self, y: Batch, *ends: ArrayLike | None) -> Float[Array, "*batch K"] | None:
+        """Cuts at the ends of intervals, in place of infinite ones those at ``y``."""
+        own = self.likelihood._turns(y)
+        if own is None:
+            return None
+        found = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
+        finite = [jnp.where(jnp.isfinite(cuts), cuts, own) for cuts in found if cuts is not None]
+        return jnp.concatenate(finite, axis=-1)
+
+
+class _Hiding(_Wrapped):
+    """Of some values a probability of their own is known, in place of their density."""
+
+    @abc.abstractmethod
+    def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
+        """Which they are; None: none."""
+
+    @abc.abstractmethod
+    def _log_known(self, y: Array, f: Array) -> Array:
+        """The log probability of what is known of them."""
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, or the log probability of what is known of it."""
+        seen, target = self.likelihood.log_prob(y, f), jnp.asarray(y, jnp.asarray(f).dtype)
+        hidden = self._is_hidden(target)
+        return seen if hidden is None else jnp.where(hidden, self._log_known(target, jnp.asarray(f)), seen)
+
+    def _expected(self, y: Batch, latent: Latent) -> Batch:
+        return self._either(y, latent, self.likelihood._expected(y, latent), is_log=False)
+
+    def _predictive(self, y: Batch, latent: Latent) -> Batch:
+        return self._either(y, latent, self.likelihood._predictive(y, latent), is_log=True)
+
+    def _either(self, y: Batch, latent: Latent, seen: Batch, *, is_log: bool) -> Batch:
+        hidden = self._is_hidden(y)
+        if hidden is None:
+            return seen
+        return jnp.where(hidden, self._integral(type(self)._log_known, y, latent, is_log=is_log), seen)
+
+
+def shaped(argument: str, value: Array, y: Array) -> Array:
+    """A mask or a bound, after a check that there is one for each datum."""
+    if value.ndim and value.shape != y.shape[max(y.ndim - value.ndim, 0) :]:
+        cure = f"Give each datum its own; in a plate of minibatches {argument}[idx], as y[idx]."
+        fail(argument, f"of the shape of the data, {y.shape}", f"shape {value.shape}", cure)
+    return value
+
+
+def check_mask(argument: str, mask: ArrayLike | None) -> Array | None:
+    """A boolean array, or None."""
+    if mask is None:
+        return None
+    array = check_array(argument, mask)
+    if array.dtype != bool:
+        required = "boolean, true where y is the bound"
+        fail(argument, required, f"dtype {array.dtype}", f"Compare: {argument}={argument} == 1.", TypeError)
+    return array
+
+
+def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike | None) -> list[Array | None]:
+    """Ends of intervals, infinite ones among them: the first is not above the second, and none is NaN."""
+    ends = [None if end is None else check_array(name, end) for name, end in zip(names, (lower, upper), strict=True)]
+    given = [(name, end.astype(jnp.result_type(end, float))) for name, end in zip(names, ends) if end is not None]
+
+    def check(*values: np.ndarray) -> None:
+        for (name, _), value in zip(given, values):
+            if np.isnan(value).any():
+                cure = f"Where an end is not known pass {'-jnp.inf' if name == names[0] else 'jnp.inf'}."
+                fail(name, "free of NaN", f"{np.isnan(value).sum()} NaN of {value.size}", cure)
+        if len(values) == 2 and (wrong := np.broadcast_to(np.greater(*values), np.broadcast(*values).shape)).any():
+            first = tuple(map(int, np.argwhere(wrong)[0]))
+            pair = [f"{np.broadcast_to(value, wrong.shape)[first]:.6g}" for value in values]
+            where = f"{pair[0]} above {pair[1]}" + (f" at index {first}" if first else "")
+            fail(names[0], f"at most {names[1]}", where, f"Swap the two: {names[0]} comes first.")
+
+    when_known(check, *[end for _, end in given])
+    found = dict(given)
+    return [found.get(name) for name in names]
+
+
+def check_inside(y: ArrayLike, names: tuple[str, str], ends: Sequence[ArrayLike | None]) -> None:
+    """Refuse known data outside of their interval."""
+    low, high = (infinite if end is None else end for end, infinite in zip(ends, (-jnp.inf, jnp.inf), strict=True))
+
+    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (wrong := (values < low) | (values > high)).any():
+            cure = f"Pass a value inside for each datum: {names[1]} where it is finite, else {names[0]}."
+            got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
+            fail("obs", f"between {names[0]} and {names[1]}", got, cure)
+
+    when_known(check, y, low, high)
+
+
+@value_type()
+class Censored(_Hiding):
+    """Values of which some are known to lie beyond a bound, as survival times at the end of a study do.
+
+    ``y`` holds the bound there: ``log P(Y >= y | f)`` is the term of a row that is censored on the right, and
+    ``log P(Y <= y | f)`` of one that is censored on the left. Others have their density. Predictions are of the values
+    themselves, and `Prediction.survival` is ``P(Y > t)``.
+
+    Parameters
+    ----------
+    likelihood : Likelihood or callable ``f -> numpyro Distribution``
+        Of the values, with a distribution function: all of this library but those of classes, and NumPyro's that have a
+        ``cdf``. Tails are by logarithms, without underflow, for the usual ones.
+    left, right : array of bool, optional
+        True where the value is at most, or at least, ``y``. One for each datum.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro.distributions as dist, numpyro_gp as ngp
+    >>> weibull = lambda f: dist.Weibull(jnp.exp(f), 1.5)
+    >>> times = ngp.likelihoods.Censored(weibull, right=jnp.array([False, True]))
+    >>> log_prob = times.log_prob(jnp.array([2.0, 2.0]), jnp.zeros(2))
+    >>> round(float(log_prob[1]), 4)   # -2^1.5: nothing happened up to 2
+    -2.8284
+    """
+
+    likelihood: Given
+    left: ArrayLike | None = None
+    right: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        left, right = check_mask("left", self.left), check_mask("right", self.right)
+        if left is not None and right is not None:
+            when_known(_check_one_side, left, right)
+        store(self, likelihood=as_likelihood(self.likelihood), left=left, right=right)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Values and bounds must be possible values."""
+        self.likelihood.check_targets(y)
+
+    def _sides(self, y: Array) -> tuple[Array | None, Array | None]:
+        masks = ("left", self.left), ("right", self.right)
+        left, right = (None if m is None else shaped(name, jnp.asarray(m, bool), y) for name, m in masks)
+        return left, right
+
+    def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
+        given = [side for side in self._sides(y) if side is not None]
+        return None if not given else jnp.broadcast_to(given[0] | given[-1], y.shape)
+
+    def _log_known(self, y: Array, f: Array) -> Array:
+        left, right = self._sides(y)
+        conditional = self.conditional(f)
+        if right is None:
+            return log_tails(conditional, y)[0]
+        above = log_tails(conditional, before(conditional, y))[1]
+        return above if left is None else jnp.where(left, log_tails(conditional, y)[0], above)
+
+    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
+        return self.likelihood._turns(y)
+
+
+def _check_one_side(left: np.ndarray, right: np.ndarray) -> None:
+    if (both := left & right).any():
+        got = f"both true for {both.sum()} of {both.size}"
+        cure = "A value between two bounds has an interval: ngp.likelihoods.Interval."
+        fail("left and right", "true for different data", got, cure)
+
+
+@value_type()
+class Interval(_Hiding):
+    """Values that are known to lie between two bounds: ages in groups, times between two visits, rounded readings.
+
+    A row has ``log P(lower <= Y <= upper | f)``, or the density where its two ends are the same. An infinite end leaves
+    the other side open. ``obs`` of `observe` is any value in the interval: that of one without width alone is read.
+    Predictions are of the values themselves.
+
+    Parameters
+    ----------
+    likelihood : Likelihood or callable ``f -> numpyro Distribution``
+        As in `Censored`.
+    lower, upper : array, optional
+        The ends, one for each datum; left out where new data are predicted.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> lower, upper = jnp.array([0.0, 1.0]), jnp.array([jnp.inf, 1.0])
+    >>> rounded = ngp.likelihoods.Interval(ngp.likelihoods.Gaussian(1.0), lower, upper)
+    >>> log_prob = rounded.log_prob(lower, jnp.zeros(2))   # log(1/2), and the density of 1
+    >>> round(float(log_prob[0]), 4), round(float(log_prob[1]), 4)
+    (-0.6931, -1.4189)
+    """
+
+    likelihood: Given
+    lower: ArrayLike | None = None
+    upper: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        lower, upper = check_ends(("lower", "upper"), self.lower, self.upper)
+        if (lower is None) != (upper is None):
+            missing, end = ("lower", "-jnp.inf") if lower is None else ("upper", "jnp.inf")
+            fail(missing, "given with the other end", "None", f"Pass {missing}={end} for an open side.")
+        store(self, likelihood=as_likelihood(self.likelihood), lower=lower, upper=upper)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Values must lie in their intervals."""
+        self.likelihood.check_targets(y)
+        check_inside(y, ("lower", "upper"), [self.lower, self.upper])
+
+    def _ends(self, y: Array) -> list[Array]:
+        ends = ("lower", self.lower), ("upper", self.upper)
+        return [shaped(name, jnp.asarray(end, y.dtype), y) for name, end in ends]
+
+    def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
+        return None if self.lower is None else jnp.broadcast_to(jnp.less(*self._ends(y)), y.shape)
+
+    def _log_known(self, y: Array, f: Array) -> Array:
+        return log_mass(self.conditional(f), *self._ends(y))
+
+    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
+        return self._turns_at(y, self.lower, self.upper)
+
+
+@value_type()
+class Truncated(_Wrapped):
+    """Values that are in the data only because they lie between two bounds: ages at death of those alive at entry.
+
+    A row has ``log p(y | f) - log P(low <= Y <= high | f)``. ``low`` is the time of entry where times are truncated on
+    the left, and 1 for counts without zeros. `Truncated` goes around `Censored` or `Interval` where both apply.
+    Predictions are of values that no bound selects.
+
+    Parameters
+    ----------
+    likelihood : Likelihood or callable ``f -> numpyro Distribution``
+        As in `Censored`, or one of those.
+    low, high : array, optional
+        The bounds: one, or one for each datum. None is no bound.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> late = ngp.likelihoods.Truncated(ngp.likelihoods.Exponential(), low=1.0)
+    >>> round(float(late.log_prob(3.0, 0.0)), 4)   # an exponential forgets: -(3 - 1)
+    -2.0
+    """
+
+    likelihood: Given
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        low, high = check_ends(("low", "high"), self.low, self.high)
+        store(self, likelihood=as_likelihood(self.likelihood), low=low, high=high)
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Values must lie between the bounds."""
+        self.likelihood.check_targets(y)
+        check_inside(y, ("low", "high"), [self.low, self.high])
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, given that it lies between the bounds."""
+        values = jnp.asarray(f)
+        return self.likelihood.log_prob(y, values) - self._log_share(jnp.asarray(y, values.dtype), values)
+
+    def _log_share(self, y: Array, f: Array) -> Array:
+        """``log P(low <= Y <= high | f)``."""
+        if self.low is None and self.high is None:
+            return jnp.zeros_like(y)
+        ends = ("low", self.low, -jnp.inf), ("high", self.high, jnp.inf)
+        low, high = (
+            jnp.asarray(infinite if end is None else shaped(name, jnp.asarray(end), y), y.dtype)
+            for name, end, infinite in ends
+        )
+        conditional = self.conditional(f)
+        if self.high is None:
+            return log_tails(conditional, before(conditional, low))[1]
+        return log_tails(conditional, high)[0] if self.low is None else log_mass(conditional, low, high)
+
+    def _expected(self, y: Batch, latent: Latent) -> Batch:
+        share = self._integral(Truncated._log_share, y, latent, is_log=False)
+        return self.likelihood._expected(y, latent) - share
+
+    def _predictive(self, y: Batch, latent: Latent) -> Batch:
+        return self._integral(Truncated.log_prob, y, latent, is_log=True)
+
+    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
+        return self._turns_at(y, y, self.low, self.high)

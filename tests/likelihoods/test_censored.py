@@ -1,0 +1,332 @@
+"""Censored data, intervals and truncation: expectations by SciPy's quadrature, gradients, minibatches, predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpy.testing import assert_allclose
+from numpyro import handlers
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from scipy.integrate import quad
+from scipy.special import gammaincc, gammaln, log_ndtr, logsumexp, ndtr
+
+import numpyro_gp as ngp
+from models import survival
+from numpyro_gp.likelihoods import Censored, Exponential, Gamma, Gaussian, Interval, Poisson, Truncated
+
+LEFT, RIGHT = np.array([True, False, False]), np.array([False, True, False])
+MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.15, 0.6, 1.2])
+Y, TIMES = np.array([-0.8, 2.0, 0.4]), np.array([0.3, 2.0, 4.0])
+LOG_2PI = np.log(2 * np.pi)
+
+
+def normal(scale):
+    return lambda y, f: -0.5 * (((y - f) / scale) ** 2 + LOG_2PI) - np.log(scale)
+
+
+def gaussian(scale):
+    """``log p`` of the three rows, censored as above."""
+    return (
+        lambda f: log_ndtr((Y[0] - f) / scale),
+        lambda f: log_ndtr((f - Y[1]) / scale),
+        lambda f: normal(scale)(Y[2], f),
+    )
+
+
+def weibull(f, y, k=1.5):
+    return np.log(k) + (k - 1) * np.log(y) - k * f - (y * np.exp(-f)) ** k
+
+
+def poisson(count, f):
+    return count * f - np.exp(f) - gammaln(count + 1)
+
+
+LOWER, UPPER = np.array([-1.0, -np.inf, 0.4]), np.array([-0.5, 2.0, 0.4])
+CASES = {
+    "narrow": (Censored(Gaussian(0.02), LEFT, RIGHT), Y, gaussian(0.02), Y),
+    "interval": (
+        Interval(Gaussian(0.3), LOWER, UPPER),
+        np.array([-0.7, 0.0, 0.4]),
+        (
+            lambda f: np.log(np.maximum(ndtr((-0.5 - f) / 0.3) - ndtr((-1.0 - f) / 0.3), 1e-300)),
+            lambda f: log_ndtr((2.0 - f) / 0.3),
+            lambda f: normal(0.3)(0.4, f),
+        ),
+        [-1.0, 2.0, 0.4],
+    ),
+    "weibull": (
+        Censored(lambda f: dist.Weibull(jnp.exp(f), 1.5), right=RIGHT),
+        TIMES,
+        (lambda f: weibull(f, 0.3), lambda f: -((2 * np.exp(-f)) ** 1.5), lambda f: weibull(f, 4.0)),
+        [0, 0, 0],
+    ),
+    "gamma": (
+        Censored(Gamma(2.3), right=RIGHT | LEFT),
+        TIMES,
+        (
+            lambda f: np.log(gammaincc(2.3, 0.3 * np.exp(-f))),
+            lambda f: np.log(np.maximum(gammaincc(2.3, 2 * np.exp(-f)), 1e-300)),
+            lambda f: 1.3 * np.log(4) - gammaln(2.3) - 2.3 * f - 4 * np.exp(-f),
+        ),
+        np.log(TIMES),
+    ),
+    "counts": (
+        Censored(Poisson(), right=np.array([True, True, False])),
+        np.array([1.0, 2.0, 5.0]),
+        (
+            lambda f: np.log(-np.expm1(-np.exp(f))),
+            lambda f: np.log(-np.expm1(-np.exp(f) + np.log1p(np.exp(f)))),
+            lambda f: poisson(5, f),
+        ),
+        [0, 0, 1.6],
+    ),
+    "truncated": (
+        Truncated(Censored(Exponential(), right=RIGHT), low=np.array([0.1, 0.2, 0.3])),
+        TIMES,
+        (
+            lambda f: -f - 0.2 * np.exp(-f),
+            lambda f: -1.8 * np.exp(-f),
+            lambda f: -f - 3.7 * np.exp(-f),
+        ),
+        [0, 0, 0],
+    ),
+    "no_zeros": (
+        Truncated(Poisson(), low=1.0),
+        np.array([1.0, 2.0, 5.0]),
+        tuple(lambda f, c=c: poisson(c, f) - np.log(-np.expm1(-np.exp(f))) for c in (1, 2, 5)),
+        [0, 0, 1.6],
+    ),
+}
+
+
+def over_normal(function, mean, variance, place):
+    """``E function(f)`` by SciPy, with a break where it turns."""
+    deviation = np.sqrt(variance)
+    ends = (mean - 8 * deviation, mean + 8 * deviation)
+    inside = [place] if ends[0] < place < ends[1] else None
+    density = lambda f: function(f) * np.exp(normal(deviation)(f, mean))  # noqa: E731
+    return quad(density, *ends, points=inside, limit=300, epsabs=1e-11)[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_expectations_are_those_of_quadrature(name):
+    likelihood, y, logs, places = CASES[name]
+    rows = list(zip(logs, MEAN, VARIANCE, places, strict=True))
+    expected = [over_normal(*row) for row in rows]
+    found = jax.jit(lambda own: own.expected_log_prob(y, MEAN, VARIANCE))(likelihood)
+    assert_allclose(found, expected, rtol=2e-7, atol=2e-7)
+    density = [np.log(over_normal(lambda f, log=log: np.exp(log(f)), *rest)) for log, *rest in rows]
+    found = jax.jit(lambda own: own.predictive_log_prob(y, MEAN, VARIANCE))(likelihood)
+    # A callable has the 20 nodes of Gauss and Hermite, whose error the composite rule does not have.
+    assert_allclose(found, density, atol=1e-3 if name == "weibull" else 2e-7)
+
+
+@pytest.mark.parametrize("name", ["narrow", "interval", "weibull", "gamma", "truncated"])
+def test_gradients_are_finite_differences_and_finite_without_variance(name):
+    likelihood, y, logs, _ = CASES[name]
+    masks = {key for key in ("left", "right", "lower", "upper", "low") if getattr(likelihood, key, None) is not None}
+
+    @jax.jit
+    def value_and_slopes(mean, variance):
+        total = lambda m, v: jnp.sum(likelihood.expected_log_prob(y, m, v))  # noqa: E731
+        return likelihood.expected_log_prob(y, mean, variance), jax.grad(total, (0, 1))(mean, variance)
+
+    assert masks
+    value, (d_mean, d_variance) = value_and_slopes(MEAN, VARIANCE)
+    for slope, step in ((d_mean, (1e-4, 0.0)), (d_variance, (0.0, 1e-4))):
+        up, down = (value_and_slopes(MEAN + s * step[0], VARIANCE + s * step[1])[0] for s in (1, -1))
+        assert_allclose(slope, (up - down) / 2e-4, rtol=1e-5, atol=1e-5)
+    value, slopes = value_and_slopes(MEAN, np.zeros(3))
+    # A callable stands at one step of rounding from a variance of zero.
+    assert_allclose(value, [log(m) for log, m in zip(logs, MEAN)], rtol=1e-6)
+    assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_gradients_in_the_parameters():
+    """The shape of a gamma, whose incomplete function JAX cannot differentiate twice in it."""
+
+    def total(shape):
+        return jnp.sum(Censored(Gamma(shape), right=RIGHT).expected_log_prob(TIMES, MEAN, VARIANCE))
+
+    value = jax.jit(jax.value_and_grad(total))
+    assert_allclose(value(2.3)[1], (value(2.3001)[0] - value(2.2999)[0]) / 2e-4, rtol=1e-6)
+
+
+def test_nothing_hidden_is_the_likelihood_itself():
+    plain, nobody = Gaussian(0.6), np.zeros(3, bool)
+    for wrapped in (Censored(plain), Censored(plain, nobody, nobody), Interval(plain), Interval(plain, Y, Y)):
+        for quantity in ("expected_log_prob", "predictive_log_prob"):
+            found = jax.jit(lambda own, quantity=quantity: getattr(own, quantity)(Y, MEAN, VARIANCE))(wrapped)
+            assert_allclose(found, getattr(plain, quantity)(Y, MEAN, VARIANCE), rtol=1e-14)
+        assert_allclose(wrapped.predictive_mean(MEAN, VARIANCE), MEAN)
+        assert_allclose(wrapped.predictive_variance(MEAN, VARIANCE), VARIANCE + 0.36)
+
+
+@jax.jit
+def terms(rows, mean, params):
+    """Terms of the bound of some rows of a model that cuts mask and data by its plate, and their gradient."""
+    y, right = jnp.asarray(np.exp(np.linspace(-1, 1, 12))), jnp.asarray(np.arange(12) % 3 == 0)
+
+    def model(mean, shape, batch):
+        with numpyro.plate("data", 12, subsample_size=batch) as idx:
+            likelihood = Censored(lambda f: dist.Weibull(jnp.exp(f), shape), right=right[idx])
+            ngp.observe("y", dist.Normal(mean[idx], 0.5), likelihood, obs=y[idx])
+
+    def total(mean, shape):
+        seeded = handlers.substitute(handlers.seed(model, 0), data={"data": rows})
+        site = handlers.trace(seeded).get_trace(mean, shape, len(rows))["y"]
+        return jnp.sum(site["fn"].log_prob(site["value"]))
+
+    return jax.value_and_grad(total, (0, 1))(mean, params)
+
+
+def test_minibatches_with_masks_sum_to_the_whole():
+    """Values and gradients; a mask that stayed with the first rows would be seen, as every third row is censored."""
+    mean, shape = jnp.asarray(np.linspace(-0.5, 0.8, 12)), 1.3
+    whole, slopes = terms(jnp.arange(12), mean, shape)
+    order = np.random.default_rng(0).permutation(12)
+    parts = [terms(jnp.asarray(order[start : start + 4]), mean, shape) for start in (0, 4, 8)]
+    assert_allclose(sum(value for value, _ in parts), whole, rtol=1e-12)
+    for number, slope in enumerate(slopes):
+        assert_allclose(sum(part[1][number] for part in parts), slope, rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def allow_rank_promotion():
+    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    data = survival.simulate(jax.random.key(0), num_data=40, num_inducing=6)
+    guide = survival.guide()
+    result = ngp.fit(jax.random.key(1), survival.engine(guide), 150, progress=False, **data)
+    return data, ngp.Posterior.from_svi(survival.model, guide, result.params)
+
+
+def test_predictions_are_of_the_times_themselves(fitted):
+    """The same with the mask of the data and without; survival curves are the mixture's, by SciPy."""
+    data, posterior = fitted
+    X = data["X"][::13]
+    prediction = posterior.predict(jax.random.key(2), X, Z=data["Z"], num_samples=3)
+    times = jnp.array([0.0, 1.0, 4.0, 30.0])
+    curves, draws = prediction.survival(times), prediction.survival_draws(times, 999)
+    assert curves.shape == (4, 4)
+    assert draws.shape == (999, 4, 4)
+    assert_allclose(curves[0], 1.0)
+    assert_allclose(draws.mean(0), curves, atol=0.03)  # of 999 draws of a spread of 0.2: four standard errors
+    assert_allclose((np.asarray(prediction.sample(4000)) > 1.0).mean(0), curves[1], atol=0.04)
+    chunk = prediction._chunks[0]
+    shape = float(chunk.likelihood.uncensored.function.arrays[0][0])
+    mean, variance = chunk.mean_latent, chunk.variance_latent
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    f = mean[..., None] + np.sqrt(variance)[..., None] * nodes
+    exact = (np.exp(-((4.0 * np.exp(-f)) ** shape)) @ (weights / weights.sum())).mean(0)
+    assert_allclose(curves[2], exact, atol=2e-3)
+
+
+@pytest.mark.long
+def test_a_density_of_censored_rows_is_a_probability(fitted):
+    data, posterior = fitted
+    rows = {"X": data["X"][:6], "Z": data["Z"], "censored": jnp.array([True, False] * 3)}
+    prediction = posterior.predict(jax.random.key(2), **rows, num_samples=2)
+    y = data["y"][:6]
+    survived = jnp.log(jnp.stack([prediction.survival(y[n : n + 1])[0, n] for n in range(6)]))
+    found = prediction.log_density(y)
+    assert_allclose(found[::2], survived[::2], rtol=1e-6)
+    assert not np.allclose(found[1::2], survived[1::2], rtol=1e-2)
+
+
+@pytest.mark.long
+def test_chains_and_particles_take_the_same_model():
+    data = survival.simulate(jax.random.key(0), num_data=30, num_inducing=4)
+    chain = MCMC(ngp.NUTS(survival.model), num_warmup=30, num_samples=20, progress_bar=False)
+    chain.run(jax.random.key(1), **data)
+    start = {name: draws[-5:] for name, draws in chain.get_samples().items()}
+    svgd = ngp.stein.SVGD(survival.model, optax.adam(0.05), ngp.stein.RBF(), 5, init_particles=start)
+    particles = ngp.fit(jax.random.key(2), svgd, 5, progress=False, **data)
+    posteriors = [ngp.Posterior.from_mcmc(survival.model, chain)]
+    posteriors.append(ngp.Posterior.from_stein(survival.model, svgd, particles.params))
+    for posterior in posteriors:
+        curve = posterior.predict(jax.random.key(3), data["X"][:2], Z=data["Z"]).survival(jnp.array([0.5, 5.0]))
+        assert np.all(np.diff(curve, axis=0) < 0)
+
+
+def test_numpyros_censored_distributions_predict():
+    """After a fit; with a `NotImplementedError` before. Moments are of the times themselves."""
+    own = ngp.likelihoods.as_likelihood(lambda f: dist.RightCensoredDistribution(dist.Weibull(jnp.exp(f), 1.5), True))
+    plain = ngp.likelihoods.as_likelihood(lambda f: dist.Weibull(jnp.exp(f), 1.5))
+    for quantity in ("predictive_mean", "predictive_variance"):
+        assert_allclose(getattr(own, quantity)(MEAN, VARIANCE), getattr(plain, quantity)(MEAN, VARIANCE), rtol=1e-12)
+
+
+def test_two_latent_functions():
+    """A censored row of a Gaussian whose log variance is a function too: by the product rule, here beside SciPy's."""
+    likelihood = Censored(ngp.likelihoods.HeteroscedasticGaussian(), right=np.array([True]))
+    y, mean, variance = np.array([0.7]), np.array([[0.2, -1.0]]), np.array([[0.5, 0.3]])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    f, g = (m + np.sqrt(v) * nodes for m, v in zip(mean[0], variance[0]))
+    table = log_ndtr((f[:, None] - 0.7) / np.exp(0.5 * g[None]))
+    weights = weights / weights.sum()
+    found = jax.jit(lambda own: (own.expected_log_prob(y, mean, variance), own.predictive_log_prob(y, mean, variance)))
+    expected, predictive = found(likelihood)
+    assert_allclose(expected[0], weights @ table @ weights, rtol=1e-5)
+    both = logsumexp(table, b=np.outer(weights, weights))
+    assert_allclose(predictive[0], both, rtol=1e-4)
+
+
+MISUSES = {
+    "both": (lambda: Censored(Gaussian(1.0), LEFT, LEFT), ValueError, "left and right must be true for different data"),
+    "integers": (lambda: Censored(Gaussian(1.0), right=[0, 1, 0]), TypeError, "right must be boolean"),
+    "nan_mask": (lambda: Censored(Gaussian(1.0), left=[np.nan, 1.0]), TypeError, "left must be boolean"),
+    "shape": (
+        lambda: Censored(Gaussian(1.0), right=np.zeros(4, bool)).log_prob(Y, MEAN),
+        ValueError,
+        r"right must be of the shape of the data, \(3,\), but got shape \(4,\). .*right\[idx\]",
+    ),
+    "swapped": (lambda: Interval(Gaussian(1.0), UPPER + 1, LOWER), ValueError, "lower must be at most upper, but got"),
+    "nan_end": (lambda: Interval(Gaussian(1.0), [np.nan], [1.0]), ValueError, "lower must be free of NaN"),
+    "one_end": (lambda: Interval(Gaussian(1.0), lower=LOWER), ValueError, "upper must be given with the other end"),
+    "outside": (
+        lambda: Interval(Gaussian(1.0), LOWER, UPPER).check_targets(Y + 9),
+        ValueError,
+        "obs must be between lower and upper, but got 8.2 outside",
+    ),
+    "entry": (
+        lambda: Truncated(Gaussian(1.0), low=3.0).check_targets(Y),
+        ValueError,
+        "obs must be between low and high",
+    ),
+    "classes": (
+        lambda: Censored(ngp.likelihoods.Bernoulli(), right=RIGHT).log_prob(np.ones(3), MEAN),
+        ValueError,
+        "likelihood must be one with a distribution function, but got a Bernoulli",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSES)
+def test_misuses_are_named_with_a_cure(name):
+    call, error, words = MISUSES[name]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_masks_inside_of_a_fit_are_checked_too():
+    """The values of arguments of a model, at the first look at it, not only those of arrays made by hand."""
+    data = survival.simulate(jax.random.key(0), num_data=8, num_inducing=3)
+
+    def model(X, y, left, right, Z):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
+        with numpyro.plate("data", len(X)) as idx:
+            ngp.observe("y", f(X), Censored(Gaussian(1.0), left[idx], right[idx]), obs=y)
+
+    mask = jnp.ones(8, bool)
+    engine = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.1), Trace_ELBO())
+    with pytest.raises(ValueError, match="both true for 8 of 8"):
+        ngp.fit(jax.random.key(0), engine, 1, data["X"], data["y"], mask, mask, data["Z"], progress=False)
