@@ -42,11 +42,14 @@ from numpyro_gp.primitives import (
     AdditiveGP,
     GaussianProcess,
     additive_gp,
+    functionals,
     gp,
     gp_regression,
     latent_inputs,
     observe,
+    point_pattern,
     recall,
+    thinned,
 )
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
@@ -80,6 +83,7 @@ __all__ = [
     "diagnose",
     "effects",
     "fit",
+    "functionals",
     "gp",
     "gp_regression",
     "guides",
@@ -93,11 +97,13 @@ __all__ = [
     "optim",
     "plot_effects",
     "plots",
+    "point_pattern",
     "pseudo_data",
     "recall",
     "sobol",
     "starting",
     "stein",
+    "thinned",
 ]
 
 

@@ -42,13 +42,25 @@ def default_jitter(dtype: jnp.dtype) -> float:
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
 
 
-def jittered(matrix: Square, jitter: float | None) -> tuple[Square, Float[Array, "*batch"]]:
-    """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype."""
+def jittered(matrix: Square, jitter: float | None, own: bool = False) -> tuple[Square, Array]:
+    """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype.
+
+    ``own``: each row has an ``eps`` of its own, ``jitter * diag(matrix)``, that of the mean where this is zero.
+    """
     if jitter is not None and check_nonnegative("jitter", jitter).ndim:
         fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
     relative = default_jitter(matrix.dtype) if jitter is None else jitter
-    amount = relative * jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    if own:
+        amount = relative * scales(diagonal)
+        return add_to_diagonal(matrix, amount), amount
+    amount = relative * jnp.mean(diagonal, axis=-1)
     return add_to_diagonal(matrix, amount[..., None]), amount
+
+
+def scales(variances: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+    """The variances, and their mean in place of those that are zero."""
+    return jnp.where(variances > 0, variances, jnp.mean(variances, axis=-1, keepdims=True))
 
 
 def add_to_diagonal(matrix: Square, values: Float[Array, "*batch #M"]) -> Square:

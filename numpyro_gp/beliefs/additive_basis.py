@@ -21,6 +21,7 @@ from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail
 from numpyro_gp.kernels import Kernel
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.members import at_columns, batch_shape, form_and_columns
 
 
@@ -115,6 +116,8 @@ def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) ->
 
 def _kind(kernel: Kernel, inducing: Array) -> Hashable:
     """Equal for components that are one batch: of one form, with hyper-parameters and inducing inputs of one shape."""
+    if isinstance(kernel, OfFunctionals):  # whose rows are no columns to choose from
+        return object()
     leaves, structure = jax.tree.flatten(form_and_columns(kernel, tuple(range(inducing.shape[-1])))[0])
     return structure, tuple(map(jax.typeof, (inducing, *leaves)))
 
@@ -199,7 +202,8 @@ class AdditiveBasis(AbstractBasis):
         return Stacks(self.sizes, tuple(group.members for group in self.groups))
 
     def _each(self, function: Callable[[Basis, Array], Array], X: Float[Array, "N D"]) -> list[Array]:
-        rows = check_points("X", X, self.inducing[0].shape[-1])
+        is_lifted = isinstance(self.groups[0].basis.kernel, OfFunctionals)
+        rows = X if is_lifted else check_points("X", X, self.inducing[0].shape[-1])
         return [group.each(function, rows) for group in self.groups]
 
     def blocks(self, X: Float[Array, "N D"]) -> tuple[Array, ...]:

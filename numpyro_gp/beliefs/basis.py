@@ -14,6 +14,7 @@ from numpyro_gp.arrays import Array, Shape, over_axes, value_type
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import congruence, factorise, jittered, nothing, product
 
@@ -157,8 +158,9 @@ class Basis(AbstractBasis):
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
-        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal."""
-        matrix, amount = jittered(kernel.matrix(inducing), jitter)
+        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal, or to each entry of functionals."""
+        # Values and slopes have units of their own.
+        matrix, amount = jittered(kernel.matrix(inducing), jitter, own=isinstance(kernel, OfFunctionals))
         factor, inverse = factorise(matrix)
         return cls(kernel, inducing, factor, inverse, amount, matrix, turn=turn_of(matrix, inverse))
 

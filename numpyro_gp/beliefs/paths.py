@@ -115,7 +115,8 @@ def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Prio
     noise, found = normal("jitter", v.shape), []
     for part, prior, at in zip(parts, priors, slices([part.size for part in parts]), strict=True):
         assert isinstance(part, Basis)
-        own = prior(part.inducing) + root(part.jitter) * noise[..., at]
+        own = prior(part.inducing)
+        own = own + jnp.broadcast_to(root(part.jitter), own.shape) * noise[..., at]
         coefficients = matmul(v[..., at] - matmul(own, part.inverse.T), part.inverse)
         found.append(Correction(part.kernel, part.inducing, coefficients))
     return tuple(found)

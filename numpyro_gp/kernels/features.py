@@ -12,10 +12,11 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.kernels import stationary
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
 from numpyro_gp.kernels.category import ZeroMeanCategory
+from numpyro_gp.kernels.functionals import OfFunctionals, applied, terms
 from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.spectral import SpectralMixture
@@ -102,6 +103,24 @@ def _(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Feat
 
 def _active(kernel: Active, part: Features, X: Array) -> Blocks:
     return part(kernel._columns(X))
+
+
+@features.register
+def _(kernel: OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]) -> Features | None:
+    plain = terms(points, kernel.columns).points.reshape(-1, kernel.columns)
+    part = features(kernel.kernel, key, num, plain)
+    return None if part is None else Partial(_of_functionals, OfColumns(kernel.columns), part)
+
+
+@value_type(static=("number",))
+class OfColumns:
+    """A number of columns, in a function that is a pytree."""
+
+    number: int
+
+
+def _of_functionals(columns: OfColumns, part: Features, X: Array) -> Blocks:
+    return applied(part, X, columns.number, axis=-3)
 
 
 # ------------------------------------------------------------- waves: kernels with a spectral measure

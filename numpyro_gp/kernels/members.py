@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, Product, Scaled, Sum, as_kernel
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.zero_mean import ZeroMean
@@ -25,6 +26,7 @@ MADE_OF: dict[type, tuple[str, ...]] = {
     Scaled: ("kernel",),
     Active: ("kernel",),
     ZeroMean: ("kernel",),
+    OfFunctionals: ("kernel",),
 }
 
 

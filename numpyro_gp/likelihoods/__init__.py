@@ -4,7 +4,7 @@ from numpyro_gp.likelihoods.base import CallableLikelihood, Likelihood, as_likel
 from numpyro_gp.likelihoods.censored import Censored, Interval, Truncated
 from numpyro_gp.likelihoods.classes import Bernoulli, Ordinal
 from numpyro_gp.likelihoods.continuous import Beta, Exponential, Gamma, Gaussian, HeteroscedasticGaussian, StudentT
-from numpyro_gp.likelihoods.counts import NegativeBinomial, Poisson
+from numpyro_gp.likelihoods.counts import NegativeBinomial, PointPattern, Poisson
 from numpyro_gp.likelihoods.multiclass import RobustMax, Softmax
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Gamma",
     "Exponential",
     "Beta",
+    "PointPattern",
     "Poisson",
     "NegativeBinomial",
     "Bernoulli",

@@ -5,8 +5,8 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_positive
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.checks import check_nonnegative, check_positive
 from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
@@ -61,6 +61,67 @@ class Poisson(_Counts):
     def _variance(self, latent: Latent) -> Array:
         mean = self._mean(latent)
         return mean + mean**2 * jnp.expm1(latent.variance)
+
+
+@value_type()
+class PointPattern(_Counts):
+    """Events of a Poisson process of intensity ``exp(f)``, without bins: ``log p = y f - weight exp(f)`` of each row.
+
+    A row is an event (``y = 1``, weight 0) or a node of the integral of the intensity (``y = 0``, its weight); summed
+    over rows it is the log density of the pattern. ``E log p = y mu - weight exp(mu + s / 2)``, in closed form. What it
+    predicts at a node is the number of events in the cell that the weight stands for. `numpyro_gp.point_pattern` puts
+    the rows together.
+
+    Parameters
+    ----------
+    weight : array () or of one entry for each row
+        Zero or positive.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> rows = ngp.likelihoods.PointPattern(jnp.array([0.0, 0.5]))   # an event, then a node
+    >>> rows.expected_log_prob(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0]), jnp.array([1.0, 0.0])).tolist()
+    [2.0, -0.5]
+    """
+
+    weight: ArrayField
+
+    def __post_init__(self) -> None:
+        store(self, weight=check_nonnegative("weight", self.weight))
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Poisson with rate ``weight exp(f)``: the number of events in the cell of a node."""
+        values = jnp.asarray(f)
+        return dist.Poisson(like("weight", self.weight, values) * jnp.exp(values), validate_args=False)
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``y f - weight exp(f)``, of rows that are no counts of cells."""
+        values = jnp.asarray(f)
+        return jnp.asarray(y, values.dtype) * values - like("weight", self.weight, values) * jnp.exp(values)
+
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return y * latent.mean - self._mean(latent)
+
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        weight = like("weight", self.weight, y)
+        is_node = weight > 0
+        safe = jnp.where(is_node, weight, 1)
+        peak = jnp.maximum(y, 1.0)
+        cuts = composite_cuts(jnp.log(peak / safe), 1.0 / jnp.sqrt(peak), y)
+        of_node = log_expect(_pattern_log_prob, latent.mean, latent.variance, y, safe, cuts=cuts)
+        return jnp.where(is_node, of_node, y * latent.mean + 0.5 * y**2 * latent.variance)
+
+    def _mean(self, latent: Latent) -> Array:
+        return like("weight", self.weight, latent.mean) * super()._mean(latent)
+
+    def _variance(self, latent: Latent) -> Array:
+        mean = self._mean(latent)
+        return mean + mean**2 * jnp.expm1(latent.variance)
+
+
+def _pattern_log_prob(f: Array, y: Array, weight: Array) -> Array:
+    return y * f - weight * jnp.exp(f)
 
 
 def negative_binomial_log_prob(f: Array, y: Array, r: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail, known
+from numpyro_gp.kernels.functionals import Functional, stack
 from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
@@ -38,7 +39,7 @@ class Functions:
     def __getitem__(self, number: int) -> FunctionDraw:
         return jax.tree.map(lambda leaf: leaf[number], self.draws)
 
-    def __call__(self, X: ArrayLike) -> Array:
+    def __call__(self, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(N, D)``, or at inputs of each function's own ``(S, N, D)``.
 
         In plates also at rows of each member, ``(G, N, D)`` or ``(S, G, N, D)``, which gives ``(S, G, N)``.
@@ -52,7 +53,7 @@ class Functions:
         """
         return _each(FunctionDraw.__call__, self, X)
 
-    def components(self, X: ArrayLike) -> dict[str, Array]:
+    def components(self, X: Functional | ArrayLike) -> dict[str, Array]:
         """Values of each component of an additive process, ``(S, N)``, without the mean function."""
         return _each(FunctionDraw.components, self, X)
 
@@ -61,22 +62,22 @@ class Functions:
         return _each(FunctionDraw.gradient, self, X)
 
 
-def _each(method: Any, functions: Functions, X: ArrayLike) -> Any:
+def _each(method: Any, functions: Functions, X: Functional | ArrayLike) -> Any:
     """A method of each function, some at a time."""
-    inputs = check_points("X", X, functions.draws.columns, leading=True)
+    rows = X if isinstance(X, Functional) else check_points("X", X, functions.draws.columns, leading=True)
     members = len(functions.draws.plates.lead)
-    is_own = inputs.ndim > 2 + members or (inputs.ndim == 3 and not members)
-    if inputs.ndim not in {2, 2 + members, 3 + members} or (is_own and inputs.shape[0] != len(functions)):
+    is_own = rows.ndim > 2 + members or (rows.ndim == 3 and not members)
+    if rows.ndim not in {2, 2 + members, 3 + members} or (is_own and rows.shape[0] != len(functions)):
         of_each = "..., N, D" if members else "N, D"
         required = f"of shape (N, D), or ({len(functions)}, {of_each}) with inputs for each function"
-        fail("X", required, f"shape {inputs.shape}", "Reshape the rows: f(X.reshape(-1, D)), and the values back.")
+        fail("X", required, f"shape {rows.shape}", "Reshape the rows: f(X.reshape(-1, D)), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
-    together = max(1, min(len(functions), HELD // (features * inputs.shape[-2])))
-    return _evaluated(functions.draws, inputs, method=method, together=together, is_own=is_own)
+    together = max(1, min(len(functions), HELD // (features * rows.shape[-2])))
+    return _evaluated(functions.draws, rows, method=method, together=together, is_own=is_own)
 
 
 @compiled
-def _evaluated(draws: FunctionDraw, inputs: Array, *, method: Any, together: int, is_own: bool) -> Any:
+def _evaluated(draws: FunctionDraw, inputs: Any, *, method: Any, together: int, is_own: bool) -> Any:
     """A method of many functions, or of each at inputs of its own."""
     if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
@@ -110,17 +111,17 @@ def posterior_functions(
 
     axis: set[int] = set()
 
-    def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Array) -> Array:
+    def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Any) -> Array:
         process = process_at(posterior, draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
-        each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, rows.dtype)  # noqa: E731
+        each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, joint.loc.dtype)  # noqa: E731
         noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
         values = joint.loc + einsum("...ij,...j->...i", joint.scale_tril, noise)
         axis.add(1 + len(process.plates.lead))
         return jnp.moveaxis(values, -1, len(process.plates.lead))
 
-    def every(rows: Array) -> tuple[int, Array]:
+    def every(rows: Any) -> tuple[int, Array]:
         values = at_each_draw(at, posterior, draws, call.arrays, rows)
         return max(axis), values
 
@@ -132,6 +133,11 @@ def _key_of(key: Array, name: str) -> Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
 
 
+def _below(rows: list[Any]) -> Any:
+    """Rows below each other, plain inputs or functionals."""
+    return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
+
+
 class AskedFunctions:
     """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
 
@@ -141,29 +147,29 @@ class AskedFunctions:
     first asked.
     """
 
-    def __init__(self, draw: Callable[[Array], tuple[int, Array]], count: int) -> None:
+    def __init__(self, draw: Callable[[Any], tuple[int, Array]], count: int) -> None:
         self._draw, self._count = draw, count
         self._axis = 1  # of rows in what is drawn
         self._numbers: dict[bytes, int] = {}
         self._values: Array | None = None
-        self._inputs: list[np.ndarray] = []
+        self._inputs: list[Any] = []
 
     def __len__(self) -> int:
         return self._count
 
-    def __call__(self, X: ArrayLike) -> Array:
+    def __call__(self, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(N, D)``: ``(S, N)``, or ``(S, N, P)`` for several outputs."""
-        inputs = known(check_points("X", X))
+        inputs = known(X.rows if isinstance(X, Functional) else check_points("X", X))
         if inputs is None:
             cure = "Register features for the kernel: help(ngp.kernels.features)."
             fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
         before = len(self._numbers)
-        for row in inputs:
+        for number, row in enumerate(inputs):
             if row.tobytes() not in self._numbers:
                 self._numbers[row.tobytes()] = len(self._numbers)
-                self._inputs.append(row)
+                self._inputs.append(X[number : number + 1] if isinstance(X, Functional) else row[None])
         if len(self._numbers) > before:
-            self._axis, every = self._draw(jnp.asarray(np.stack(self._inputs)))
+            self._axis, every = self._draw(_below(self._inputs))
             more = jnp.moveaxis(every, self._axis, 0)
             self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
         assert self._values is not None

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
@@ -80,7 +81,7 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
 def predict_conditioned(
     posterior: Any,
     key: Array,
-    X: ArrayLike,
+    X: Functional | ArrayLike,
     call: Call,
     gp: str | None,
     noise_variance: ArrayLike | None,
@@ -89,7 +90,9 @@ def predict_conditioned(
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
     key, size = check_key("key", key), check_count("chunk_size", chunk_size)
-    rows = {"X": check_points("X", X, leading=True)}
+    # Rows of functionals are cut as those of inputs are.
+    (inputs,), whole = split_arrays(X if isinstance(X, Functional) else check_points("X", X, leading=True))
+    rows = {"X": inputs}
     if noise_variance is not None:
         variance = check_positive("noise_variance", noise_variance)
         rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
@@ -100,7 +103,7 @@ def predict_conditioned(
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
-        return tracing.conditioned_observation(process, **part[0])
+        return tracing.conditioned_observation(process, **{**part[0], "X": whole([part[0]["X"]])})
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
     axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
@@ -110,15 +113,15 @@ def predict_conditioned(
     return Prediction(chunks, chunks.sizes, key, axis)
 
 
-def draw_functions(posterior: Any, key: Array, X: Array, call: Call, gp: str | None, num_samples: int | None) -> Array:
+def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
     plates = tracing.new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
     index = posterior.spread(num_samples, is_random=True)
 
-    def one(own: Any, draw: tracing.Draw, X: Array, arrays: list[Array]) -> Array:
+    def one(own: Any, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
         drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
-    X = check_points("X", X, leading=True)
+    X = X if isinstance(X, Functional) else check_points("X", X, leading=True)
     return tracing.at_each_draw(one, posterior, tracing.draws_of(key, index), X, call.arrays)

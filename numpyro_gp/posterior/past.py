@@ -1,7 +1,7 @@
 """What a fit says about its processes as normal pseudo-data: to keep, to add, and to recall in later models."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.whitened_draws import OnBases
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals, from_rows
 from numpyro_gp.posterior.sources import shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.sites import role, unwrap
@@ -53,9 +54,9 @@ class PseudoData:
     def __post_init__(self) -> None:
         shift, points = check_mean("shift", self.shift), self.inducing
         if isinstance(points, Mapping):
-            points = {name: check_points(f"inducing[{name!r}]", one, leading=True) for name, one in points.items()}
+            points = {name: _checked(f"inducing[{name!r}]", one) for name, one in points.items()}
         else:
-            points = check_points("inducing", points, leading=True)
+            points = _checked("inducing", points)
         store(self, inducing=points, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape))
 
     def __add__(self, other: "PseudoData") -> "PseudoData":
@@ -71,16 +72,31 @@ class PseudoData:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it to one file, which `load` reads."""
-        arrays = {"inducing": self.inducing, "shift": self.shift, "precision": self.precision}
-        write_arrays(path, "pseudo-data", {"past": arrays}, None)
+        given = self.inducing.values() if isinstance(self.inducing, Mapping) else [self.inducing]
+        columns = next((one.columns for one in given if isinstance(one, Functional)), None)
+        inducing = _each(lambda one: getattr(one, "rows", one), self.inducing)
+        arrays = {"inducing": inducing, "shift": self.shift, "precision": self.precision}
+        write_arrays(path, "pseudo-data", {"past": arrays}, columns)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "PseudoData":
         """The pseudo-data of a file."""
-        kind, groups, _ = read_arrays(path)
+        kind, groups, columns = read_arrays(path)
         if kind != "pseudo-data":
             fail("path", "a file of pseudo-data", f"one of kind {kind!r}", "Read a posterior with Posterior.load.")
-        return cls(**groups["past"])
+        past = groups["past"]
+        return cls(_each(lambda rows: from_rows(rows, columns), past["inducing"]), past["shift"], past["precision"])
+
+
+def _checked(argument: str, points: Any) -> Any:
+    return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
+
+
+def _each(function: Callable[[Any], Any], inducing: Any) -> Any:
+    """A function of inducing inputs, of each component's where there are several."""
+    if isinstance(inducing, Mapping):
+        return {name: function(one) for name, one in inducing.items()}
+    return function(inducing)
 
 
 def _is_same(one: Array, other: Array) -> bool:
@@ -160,4 +176,7 @@ def _points(basis: Any) -> Any:
     """Inducing inputs, by component of an additive process."""
     if isinstance(basis, BatchBasis):
         return _points(basis.members)
-    return dict(zip(basis.names, basis.inducing, strict=True)) if isinstance(basis, AdditiveBasis) else basis.inducing
+    if isinstance(basis, AdditiveBasis):
+        return dict(zip(basis.names, map(_points, basis.parts), strict=True))
+    columns = basis.kernel.columns if isinstance(basis.kernel, OfFunctionals) else None
+    return from_rows(basis.inducing, columns)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from numpyro_gp.arrays import Array, is_array
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key
 from numpyro_gp.posterior.chunks import Reused
 from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
@@ -66,7 +66,7 @@ class Predictor:
         """Predictions of a stream of arrays or batches, whose rows are numbered one after the other."""
         start = 0
         for number, chunk in enumerate(chunks):
-            found, length = self._at(f"chunks[{number}]", (chunk,) if is_array(chunk) else chunk, start)
+            found, length = self._at(f"chunks[{number}]", batch_of(chunk), start)
             yield found
             start += length
 

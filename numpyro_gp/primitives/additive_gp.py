@@ -12,10 +12,11 @@ from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.basis import BatchBasis, first_member
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
 from numpyro_gp.beliefs.optimum import check_components
-from numpyro_gp.checks import check_points
 from numpyro_gp.kernels.base import KernelLike
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.gp import mean_of_members
+from numpyro_gp.primitives.lifted import at_rows, components_of_functionals, deviation
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -59,19 +60,19 @@ class AdditiveGP(GaussianProcess):
         names: tuple[str, ...] = one.names
         return names
 
-    def components(self, X: ArrayLike) -> dict[str, dist.Normal]:
+    def components(self, X: Functional | ArrayLike) -> dict[str, dist.Normal]:
         """Marginals of each component at ``X`` ``(..., N, D)``, without the mean function: batch shape ``(..., N)``."""
-        inputs = check_points("X", X, self.columns, leading=True)
+        own, inputs = at_rows(self, X)
 
         def moments(process: Any, basis: AdditiveBasis, rows: Array) -> list[Array]:
-            found = component_marginals(process, basis, rows.reshape(-1, self.columns))
+            found = component_marginals(process, basis, rows.reshape(-1, rows.shape[-1]))
             return [jnp.moveaxis(value.reshape(-1, *rows.shape[:-1]), 0, -1) for value in found]
 
-        mean, variance = self.each(moments, inputs)
-        scale = jnp.sqrt(variance)
+        mean, variance = own.each(moments, inputs)
+        scale = deviation(own, variance)
         return {name: dist.Normal(mean[..., c], scale[..., c]) for c, name in enumerate(self.names)}
 
-    def component_covariance(self, X: ArrayLike) -> Array:
+    def component_covariance(self, X: Functional | ArrayLike) -> Array:
         """Covariance between the components at each row of ``X`` ``(..., N, D)``: ``(..., N, C, C)``.
 
         Off the diagonal it is what mean field over components sets to zero; the sum over both axes is
@@ -79,17 +80,18 @@ class AdditiveGP(GaussianProcess):
         """
 
         def covariances(process: Any, basis: AdditiveBasis, rows: Array) -> Array:
-            flat = component_covariance(process, basis, rows.reshape(-1, self.columns))
+            flat = component_covariance(process, basis, rows.reshape(-1, rows.shape[-1]))
             return flat.reshape(*rows.shape[:-1], *flat.shape[1:])
 
-        found: Array = self.each(covariances, check_points("X", X, self.columns, leading=True))
+        own, inputs = at_rows(self, X)
+        found: Array = own.each(covariances, inputs)
         return found
 
 
 def additive_gp(
     name: str,
     kernels: Mapping[str, KernelLike],
-    inducing: Mapping[str, ArrayLike],
+    inducing: Mapping[str, Functional | ArrayLike],
     *,
     mean: MeanLike = None,
     jitter: float | None = None,
@@ -127,7 +129,8 @@ def additive_gp(
     >>> f(Z).batch_shape, f.components(Z)["a"].batch_shape, f.component_covariance(Z).shape
     ((4,), (4,), (4, 2, 2))
     """
-    basis = AdditiveBasis.build(*check_components(kernels, inducing, leading=True), jitter)
+    readers, points, functional = components_of_functionals(kernels, inducing)
+    basis = AdditiveBasis.build(*check_components(readers, points, leading=True), jitter)
     found = open_process(name, BatchBasis(basis, basis.lead) if basis.lead else basis, (basis.size,))
-    own, columns = mean_of_members(mean, found.plates), basis.inducing[0].shape[-1]
+    own, columns = mean_of_members(mean, found.plates, functional), functional or basis.inducing[0].shape[-1]
     return record(AdditiveGP(found.name, found.process, found.basis, own, None, columns, jitter, plates=found.plates))

@@ -1,7 +1,7 @@
 """One function drawn from a process, as a value that can be called anywhere (mathematics.md section 13.2)."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,12 @@ from numpyro_gp.beliefs.basis import BatchBasis, first_member, fits
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.checks import check_points, fail
+from numpyro_gp.kernels.functionals import Functional, applied
 from numpyro_gp.means import Mean
+from numpyro_gp.primitives.lifted import LiftedMean, check_functional
 from numpyro_gp.primitives.plates import Plates
+
+Applied = TypeVar("Applied")
 
 
 @value_type(static=("names", "outputs", "columns", "plates"))
@@ -51,13 +55,21 @@ class FunctionDraw:
     columns: int
     plates: Plates = Plates()
 
-    def __call__(self, X: ArrayLike) -> Array:
+    def __call__(self, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(..., N, D)``: ``(..., N)``, or ``(..., N, P)`` for several outputs; in plates as `gp`."""
+        if isinstance(X, Functional):
+            return self._applied(self, X)
         values, inputs, shape = self._summed((*self.priors, *self.corrections), X)
         return values + mean_at(self.mean, inputs, shape, self.outputs, values.dtype)
 
-    def components(self, X: ArrayLike) -> dict[str, Array]:
+    def _applied(self, function: Callable[[Array], Applied], X: Functional) -> Applied:
+        rows = check_functional("X", X, self.columns)
+        return applied(function, rows, self.columns, axis=-1 if self.outputs is None else -2)
+
+    def components(self, X: Functional | ArrayLike) -> dict[str, Array]:
         """Values of each component of an additive process at ``X`` ``(..., N, D)``, without the mean function."""
+        if isinstance(X, Functional):
+            return self._applied(self.components, X)
         pairs = zip(self.names, self.priors, self.corrections, strict=True)
         return {name: self._summed((prior, own), X)[0] for name, prior, own in pairs}
 
@@ -67,7 +79,7 @@ class FunctionDraw:
         layout = self.plates.layout("X", inputs.shape[:-1])
 
         def at(parts: tuple[Any, ...], rows: Array) -> Array:
-            first, *others = [part(rows.reshape(-1, self.columns)) for part in parts]
+            first, *others = [part(rows.reshape(-1, rows.shape[-1])) for part in parts]
             total: Array = sum(others, start=first).T
             return total.reshape(*rows.shape[:-1], *total.shape[1:])
 
@@ -180,6 +192,12 @@ def _settled(mean: Mean, process: Any) -> Mean:
 
 def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype: np.dtype) -> Array:
     """Values of a mean function at inputs ``(..., N, D)``, broadcast to ``shape`` ``(..., N)``, or ``(..., N, P)``."""
+    if isinstance(mean, LiftedMean):
+
+        def at(points: Array) -> Array:
+            return mean_at(mean.mean, points, (*shape[:-1], points.shape[-2]), outputs, dtype)
+
+        return applied(at, inputs, mean.columns, axis=-1 if outputs is None else -2)
     whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
     if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and fits(value.shape, shape):

@@ -8,11 +8,13 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits, in_plates
-from numpyro_gp.checks import check_count, check_floating, check_points, fail
+from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
 from numpyro_gp.primitives.members import Levels
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.plates import Plates
@@ -48,24 +50,29 @@ def _of_outputs(basis: AbstractBasis, lead: Shape, outputs: int, is_batch: bool)
     return shared
 
 
-def mean_of_members(mean: MeanLike, plates: Plates) -> Mean:
-    """A mean function; in plates also an array of levels, one for each member, as sites in them have it."""
+def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = None) -> Mean:
+    """A mean function; in plates also an array of levels, one for each member, as sites in them have it.
+
+    ``functional``: the number of columns, where it is to be read at functionals.
+    """
     given: Any = mean
     if not plates.names or not hasattr(given, "shape") or not np.ndim(given):
-        return as_mean(mean)
+        return lifted_mean(as_mean(mean), functional)
     levels = check_floating("mean", given)
     target = next((shape for shape in (plates.batch, plates.lead) if fits(levels.shape, shape)), None)
     if target is None:
         cure = "Sample it in the same plates, or pass a function of the inputs."
         fail("mean", f"one level for each member of {plates}", f"shape {levels.shape}", cure)
-    return Levels(jnp.broadcast_to(levels, target).reshape(plates.lead))
+    return lifted_mean(Levels(jnp.broadcast_to(levels, target).reshape(plates.lead)), functional)
 
 
-def _level(name: str, mean: MeanLike, points: Array, outputs: int | None, plates: Plates) -> Array | None:
+def _level(
+    name: str, mean: MeanLike, points: Array, functional: int | None, outputs: int | None, plates: Plates
+) -> Array | None:
     """The mean function at the inducing inputs, ``(*batch, [P,] M)``; None where there is none."""
     if mean is None:
         return None
-    own, size, sets = mean_of_members(mean, plates), points.shape[-2], None
+    own, size, sets = mean_of_members(mean, plates, functional), points.shape[-2], None
     if outputs is not None and points.ndim > 2:  # inducing inputs of each output, one set after the other
         sets = (*points.shape[:-3], outputs, *points.shape[-2:])
         points = jnp.broadcast_to(points, sets).reshape(*sets[:-3], -1, sets[-1])
@@ -81,7 +88,7 @@ def _level(name: str, mean: MeanLike, points: Array, outputs: int | None, plates
 def gp(
     name: str,
     kernel: KernelLike,
-    inducing: ArrayLike,
+    inducing: Functional | ArrayLike,
     *,
     mean: MeanLike = None,
     outputs: int | None = None,
@@ -104,9 +111,10 @@ def gp(
         Also a batch of kernels, whose leaves have leading axes, as `kernels.stack` or ``jax.vmap`` of its constructor
         makes it: in plates one for each member, ``(G,)``, with ``outputs=P`` one for each output, ``(P,)``, and in
         both ``(G, P)``, or ``(G, 1)`` for outputs that share it.
-    inducing : array (M, D)
-        Inducing inputs ``Z``. For a full Gaussian process pass the data ``X`` and call ``f.at_inducing()``, which is
-        ``f(X)`` without a second Gram matrix. Those of each member or output have the same leading axes as kernels.
+    inducing : array (M, D) or Functional
+        Inducing inputs ``Z``, or slopes and averages in their place (`ngp.functionals`). For a full Gaussian process
+        pass the data ``X`` and call ``f.at_inducing()``, which is ``f(X)`` without a second Gram matrix. Those of each
+        member or output have the same leading axes as kernels.
     mean : callable, number or None
         Mean function ``X -> (..., N)``; None is zero. In plates also an array of levels, one for each member.
     outputs : int, optional
@@ -132,13 +140,13 @@ def gp(
     (2,)
     (3, 2)
     """
-    points = check_points("inducing", inducing, leading=True)
+    points, own, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
     if outputs is not None:
         outputs = check_count("outputs", outputs)
-    basis = _bases(as_kernel(kernel), points, outputs, jitter)
+    basis = _bases(own, points, outputs, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
-    found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, outputs, plates))
-    own, columns = mean_of_members(mean, found.plates), points.shape[-1]
+    found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates))
+    own_mean, columns = mean_of_members(mean, found.plates, functional), functional or points.shape[-1]
     return record(
-        GaussianProcess(found.name, found.process, found.basis, own, outputs, columns, jitter, plates=found.plates)
+        GaussianProcess(found.name, found.process, found.basis, own_mean, outputs, columns, jitter, plates=found.plates)
     )

@@ -13,10 +13,20 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.members import each_member
-from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.linalg import default_jitter, einsum, lower_product, materialised, small_cholesky
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.kernels.functionals import Functional, applied
+from numpyro_gp.linalg import (
+    add_to_diagonal,
+    default_jitter,
+    einsum,
+    lower_product,
+    materialised,
+    scales,
+    small_cholesky,
+)
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
+from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name, record_call
 from numpyro_gp.primitives.plates import Layout, Plates
@@ -75,7 +85,7 @@ class GaussianProcess:
     noise: Array | None = None
     plates: Plates = Plates()
 
-    def __call__(self, X: ArrayLike) -> dist.Distribution:
+    def __call__(self, X: Functional | ArrayLike) -> dist.Distribution:
         """Marginals of ``f`` at ``X`` ``(..., N, D)``: a Normal of batch shape ``(..., N)``.
 
         With ``outputs=P`` it is a Normal ``.to_event(1)`` of event shape ``(P,)``.
@@ -85,11 +95,11 @@ class GaussianProcess:
         a function draw. In a model that is `draw`, for inputs that are all known beforehand, or `function`; after the
         fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
-        inputs = check_points("X", X, self.columns, leading=True)
-        record_call(self, inputs)
-        return self._normal(None if inputs is self._inducing else inputs)
+        own, inputs = at_rows(self, X)
+        record_call(own, inputs)
+        return own._normal(None if inputs is own._inducing else inputs)
 
-    def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: ArrayLike) -> dist.Distribution:
+    def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: Functional | ArrayLike) -> dist.Distribution:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
 
         For groups with data of their own, long and ragged: each row names its own in ``member`` ``(N,)``, the number
@@ -97,25 +107,28 @@ class GaussianProcess:
         ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members. ``f(X)`` has every
         member at every row instead.
         """
-        inputs = check_points("X", X, self.columns)
-        record_call(self, inputs)
+        own, inputs = at_rows(self, X, leading=False)
+        record_call(own, inputs)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
             fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         sizes = self.plates.sizes if self.plates.names else lead
         codes, exist = check_members(member, sizes, inputs.shape[:1])
-        mean, variance = marginals_of_rows(self.process, self.basis, lead, codes, inputs)
-        mean = mean + self._mean_of_rows(codes, inputs)
+        mean, variance = marginals_of_rows(self.process, own.basis, lead, codes, inputs)
+        mean = mean + own._mean_of_rows(codes, inputs)
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
-        normal = dist.Normal(mean, jnp.sqrt(variance))
+        normal = dist.Normal(mean, deviation(own, variance))
         return normal.to_event(1) if self.plates.names and self.outputs is not None else normal
 
     def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
         """Mean function at rows that name their member or output."""
-        if isinstance(self.mean, Levels):
-            levels = self.mean.of_rows(codes)
+        base = self.mean.mean if isinstance(self.mean, LiftedMean) else self.mean
+        if isinstance(base, Levels):
+            levels = base.of_rows(codes)
+            if base is not self.mean:
+                levels *= applied(lambda points: jnp.ones(points.shape[:-1], points.dtype), inputs, self.columns)
             return levels if self.outputs is None else levels[:, None]
         every = self._mean_at(inputs, inputs.shape[:-1])
         return every if self.plates.names else jnp.take_along_axis(every, codes[:, None], axis=1)[:, 0]
@@ -156,18 +169,18 @@ class GaussianProcess:
         normal = dist.Normal(mean, scale)
         return normal if self.outputs is None else normal.to_event(1)
 
-    def joint(self, X: ArrayLike) -> dist.MultivariateNormal:
+    def joint(self, X: Functional | ArrayLike) -> dist.MultivariateNormal:
         """Joint distribution of ``f`` over the rows of ``X`` ``(..., N, D)``, event shape ``(N,)``.
 
         The batch axes are those left of N, then P for several outputs.
         """
-        inputs = check_points("X", X, self.columns, leading=True)
-        mean, covariance = self.each(self._joint, inputs)
-        shift = self._mean_at(inputs, mean.shape[: mean.ndim - 1 - (self.outputs is not None)] + mean.shape[-1:])
+        own, inputs = at_rows(self, X)
+        mean, covariance = own.each(own._joint, inputs)
+        shift = own._mean_at(inputs, mean.shape[: mean.ndim - 1 - (self.outputs is not None)] + mean.shape[-1:])
         mean = mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2))
         return dist.MultivariateNormal(mean, covariance_matrix=covariance)
 
-    def draw(self, site: str, X: ArrayLike) -> Array:
+    def draw(self, site: str, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
 
         The draw is independent over N (the data plate) and jointly consistent over every axis left
@@ -178,18 +191,18 @@ class GaussianProcess:
         -------
         Array (..., N), or (..., N, P) for several outputs.
         """
-        inputs = check_points("X", X, self.columns, leading=True)
-        record_call(self, inputs)
+        own, inputs = at_rows(self, X)
+        record_call(own, inputs)
         layout = self.plates.layout("X", inputs.shape[:-1])
         batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
         noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if layout.sets == 1:
-            mean, scale = _moments(self, inputs)
+            mean, scale = _moments(own, inputs)
             return mean + scale * noise
         white = layout.members(noise, 1 + len(event))
-        drawn: Array = self.each(self._joint_draw, inputs, white)
-        return self._mean_at(inputs, batch) + drawn
+        drawn: Array = own.each(own._joint_draw, inputs, white)
+        return own._mean_at(inputs, batch) + drawn
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
         """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
@@ -246,7 +259,11 @@ class GaussianProcess:
         """
         mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
         relative = default_jitter(covariance.dtype) if self.jitter is None else self.jitter
-        amount = relative * jnp.mean(jax.vmap(basis.diagonal)(rows), axis=(0, -1))
+        prior = jax.vmap(basis.diagonal)(rows)
+        if isinstance(self.mean, LiftedMean):  # rows of several units
+            amount = jnp.expand_dims(relative * scales(prior), tuple(range(1, covariance.ndim - prior.ndim)))
+            return Joint(mean, add_to_diagonal(covariance, jnp.broadcast_to(amount, covariance.shape[:-1])))
+        amount = relative * jnp.mean(prior, axis=(0, -1))
         left = (None,) * (covariance.ndim - 2)
         eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)[left]
         return Joint(mean, covariance + amount[(*left[amount.ndim :], ..., None, None)] * eye)
@@ -314,7 +331,7 @@ def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     if at is not None:
         mean, variance = f.each(_marginals, at)
         shape = mean.shape if f.outputs is None else mean.shape[:-1]
-        return f._mean_at(at, shape) + mean, jnp.sqrt(variance)
+        return f._mean_at(at, shape) + mean, deviation(f, variance)
     inducing = f._inducing
     assert inducing is not None
     size, columns = inducing.shape[-2:]
@@ -324,4 +341,4 @@ def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     event = () if f.outputs is None else (f.outputs,)
     mean, variance = (value.reshape(shape + event) for value in found)
     points = inducing if inducing.ndim == 2 else inducing.reshape(*shape, columns)
-    return f._mean_at(points, shape) + mean, jnp.sqrt(variance)
+    return f._mean_at(points, shape) + mean, deviation(f, variance)

@@ -14,13 +14,15 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.optimum import GaussianData
-from numpyro_gp.checks import check_points, check_positive, fail, when_known
+from numpyro_gp.checks import check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import add_to_diagonal, factorise, jittered, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
+from numpyro_gp.primitives.lifted import rows_and_kernel
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import open_site, record, record_call
@@ -31,11 +33,11 @@ from numpyro_gp.primitives.process import GaussianProcess
 def gp_regression(
     name: str,
     kernel: KernelLike,
-    X: ArrayLike,
+    X: Functional | ArrayLike,
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
-    inducing: ArrayLike | None = None,
+    inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
     noise: ArrayLike | None = None,
@@ -56,13 +58,14 @@ def gp_regression(
         Name of the observed site.
     kernel : Kernel or callable
         In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`.
-    X : array (N, D)
-        Inputs of the data; in plates also those of each member, ``(G, N, D)``.
+    X : array (N, D) or Functional
+        Inputs of the data, or what was measured in place of values (`ngp.functionals`); in plates also those of each
+        member, ``(G, N, D)``.
     noise_variance : array () or (N,)
         Variance of the noise, not its standard deviation; in plates also ``(G,)``, that of each member, or ``(G, N)``.
     mean : callable, number or None
         Mean function; in plates also an array of levels, one for each member.
-    inducing : array (M, D), optional
+    inducing : array (M, D) or Functional, optional
         Inducing inputs of the collapsed bound.
     obs : array (N,), optional
         Data; None draws them from the prior.
@@ -87,25 +90,36 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    inputs = check_points("X", X, leading=True)
+    inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     given = renamed("gp_regression", noise_variance, noise)
     if given is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     variance = _check_noise(given, inputs.shape[-2])
-    data = _Data.of(name, as_kernel(kernel), inputs, variance, mean)
-    points = None if inducing is None else check_points("inducing", inducing, inputs.shape[-1])
+    data = _Data.of(name, own, inputs, variance, mean, functional)
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
     obs = None if obs is None else check_data(name, obs, marginal)
     site, plates, y = open_site(name, marginal, obs=obs)
     if jnp.shape(y) != plates.batch + marginal.event_shape:
         required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
         fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "Pass one row of data for each member.")
-    known, own = _noise_of_members(variance, plates, inputs.shape[-2], name), mean_of_members(mean, plates)
+    known = _noise_of_members(variance, plates, inputs.shape[-2], name)
+    at_mean, columns = mean_of_members(mean, plates, functional), functional or inputs.shape[-1]
     at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
     process = _conditioned(marginal, at, y)
-    found = record(GaussianProcess(site, process, at, own, None, inputs.shape[-1], jitter, known, plates))
+    found = record(GaussianProcess(site, process, at, at_mean, None, columns, jitter, known, plates))
     record_call(found, inputs)
     return found
+
+
+def _rows(
+    X: Functional | ArrayLike, inducing: Functional | ArrayLike | None, kernel: Kernel
+) -> tuple[Array, Array | None, Kernel, int | None]:
+    """Rows of data and inducing inputs, the kernel that reads them, and their columns if they are functionals."""
+    inputs, kernel, functional = rows_and_kernel("X", X, kernel)
+    if inducing is None:
+        return inputs, None, kernel, functional
+    points, kernel, other = rows_and_kernel("inducing", inducing, kernel, functional or inputs.shape[-1], False)
+    return inputs, points, kernel, functional or other
 
 
 class _Data(NamedTuple):
@@ -118,7 +132,9 @@ class _Data(NamedTuple):
     lead: Shape
 
     @classmethod
-    def of(cls, name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike) -> "_Data":
+    def of(
+        cls, name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike, functional: int | None = None
+    ) -> "_Data":
         """All of them with the axes that any of them has; a last one of size 1, that of data, counts for none."""
         given: Any = mean
         mean = _trimmed(given, jnp.shape(given)) if hasattr(given, "shape") else mean
@@ -133,7 +149,7 @@ class _Data(NamedTuple):
             got = f"leading axes {[one for one in leads if one]}"
             required = "of the same leading axes, or without"
             fail(f"the kernel, X, noise variance and mean of {name!r}", required, got, cure)
-        own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead))
+        own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead), functional)
         loc = mean_at(own, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
         full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)
         kernel, inputs = spread(kernel, leads[0], lead), spread(inputs, leads[1], lead)

@@ -15,6 +15,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty
 from numpyro_gp.rows.cuts import padded
@@ -171,7 +172,7 @@ class Stream(Feed):
             cure = "Pass a list, which is used again from its start, or take fewer steps."
             fail("batches", "one for each of the steps", f"{self.number}, and then an end", cure)
         name = f"batches[{self.number}]"
-        layout = layout_of(name, batch := (batch,) if is_array(batch) else batch, self.first)
+        layout = layout_of(name, batch := batch_of(batch), self.first)
         self.first = self.first or layout
         self._check_values(name, batch)
         self._check_parts(name, layout.rows)
@@ -239,6 +240,11 @@ class Layout(NamedTuple):
     def longest(self) -> int:
         """No fewer than the rows, also where these stand behind an axis of members: ``(G, N, D)``."""
         return max([self.rows, *(columns[0] for _, columns in self.columns.values() if len(columns) > 1)])
+
+
+def batch_of(rows: Any) -> Any:
+    """A batch of one argument, where the rows of that stand for it."""
+    return (rows,) if is_array(rows) or isinstance(rows, Functional) else rows
 
 
 def layout_of(name: str, batch: Any, first: Layout | None) -> Layout:
