@@ -9,7 +9,7 @@ from numpyro_gp.posterior.chunks import Reused
 from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.rows.feeds import Layout, layout_of, with_batch
+from numpyro_gp.rows.feeds import Layout, batch_of, layout_of, with_batch
 
 
 class Predictor:
