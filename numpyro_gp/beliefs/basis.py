@@ -169,6 +169,11 @@ class Basis(AbstractBasis):
         return self.inducing.shape[-2]
 
     @property
+    def columns(self) -> int:
+        """Number D of columns of plain inputs."""
+        return self.kernel.columns if isinstance(self.kernel, OfFunctionals) else self.inducing.shape[-1]
+
+    @property
     def dtype(self) -> np.dtype:
         return self.factor.dtype
 

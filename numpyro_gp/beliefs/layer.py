@@ -101,7 +101,7 @@ class DecoupledLayer(AbstractBelief):
     def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
         """``L_a^-1``, with the jitter of the covariance basis."""
         gram = basis.kernel.matrix(self.Z_mean)
-        return factorise(add_to_diagonal(gram, basis.jitter[None]))[1]
+        return factorise(add_to_diagonal(gram, jnp.mean(basis.jitter)[None]))[1]
 
     def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
         return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self
@@ -110,7 +110,7 @@ class DecoupledLayer(AbstractBelief):
         """``a`` of the mean ``K_Xa a``, its norm where that is no sum over rows, and the covariance of ``B_tril``."""
         if self.shared is not None:
             return self.shared
-        check_points(f"Z_mean of the {type(self).__name__}", self.Z_mean, site.inducing.shape[-1])
+        check_points(f"Z_mean of the {type(self).__name__}", self.Z_mean, site.columns)
         parameter, norm = self.mean_parameter, None
         if self.mean != "cb":
             inverse = self._inverse_factor(site)

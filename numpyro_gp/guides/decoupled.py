@@ -55,7 +55,7 @@ class MeanPoints(NamedTuple):
             cure = "For an additive site use ngp.guides.coupled() or one of the additive recipes."
             required = "a single Gaussian process, made by gp()"
             fail(f"the site {name!r} of a recipe with {self.label}", required, got, cure, TypeError)
-        check_points(f"{self.label} of the recipe for {name!r}", self.points, prior.basis.inducing.shape[-1])
+        check_points(f"{self.label} of the recipe for {name!r}", self.points, prior.basis.columns)
         inputs = jnp.asarray(self.points, prior.dtype)
         return numpyro.param(f"{name}/{self.parameter or self.label}", inputs) if self.train_inputs else inputs
 

@@ -92,7 +92,7 @@ def thinned(
     low, high : array (D,)
         Corners of the box.
     bound : float, optional
-        An intensity that is nowhere exceeded, where it is known; else the largest of 1024 random points starts.
+        An intensity that is nowhere exceeded, where it is known; the largest of 1024 random points otherwise.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def thinned(
         pieces = [log_intensity(jnp.asarray(piece)) for piece in np.split(full, len(full) // TOGETHER)]
         return np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
 
-    rate, done = float(intensity(uniform(TOGETHER)).max()) if bound is None else bound, 0.0
+    rate, done = max(float(intensity(uniform(TOGETHER)).max()), bound or 0.0), 0.0
     points, heights, values = uniform(0), np.zeros(0), np.zeros(0)
     # A Poisson process under the graph of the intensity: points with heights, uniform between the rates before and now.
     while rate > done:

@@ -46,7 +46,7 @@ def test_the_density_is_that_of_the_pattern():
 
 
 def test_minibatches_have_the_mean_of_all_rows():
-    seeds = [handlers.substitute(handlers.seed(model, seed), {"f": BELIEF}) for seed in range(40)]
+    seeds = [handlers.substitute(handlers.seed(model, seed), {"f": BELIEF}) for seed in range(20)]
     drawn = []
     for run in seeds:
         site = handlers.trace(run).get_trace(NODES, WEIGHTS, EVENTS, batch=8)["y"]
@@ -74,7 +74,7 @@ def test_predictions_are_numbers_of_events_by_cell():
 
 
 def test_thinned_patterns_have_the_intensity():
-    """400 patterns: numbers in two halves against Poisson; a start far below the intensity changes nothing."""
+    """400 patterns: numbers in two parts against Poisson; a bound that is far too low changes nothing."""
     intensity = lambda X: jnp.log(2 + 20 * jnp.exp(-8 * (X[:, 0] - 0.5) ** 2))  # noqa: E731
     whole = lambda a, b: 2 * (b - a) + integrate.quad(lambda x: 20 * np.exp(-8 * (x - 0.5) ** 2), a, b)[0]  # noqa: E731
     compiled = jax.jit(intensity)
