@@ -156,6 +156,13 @@ class Functional:
         """Points ``(..., N, Q, D)``, weights ``(..., N, Q)``, and directions as the points or None."""
         return terms(self.rows, self.columns)
 
+    @property
+    def in_full(self) -> tuple[Array, Array, Array]:
+        """Points, weights and directions, which are zero where there are no slopes."""
+        points, weights, directions = self.terms
+        assert weights is not None
+        return points, weights, jnp.zeros_like(points) if directions is None else directions
+
     def of(self, function: Callable[[Array], Array], axis: int = -1) -> Array:
         """``L_n g`` of a function ``g`` of points ``(..., N, D)``, each alone; values have the rows on ``axis``."""
         return applied(function, self.rows, self.columns, axis)

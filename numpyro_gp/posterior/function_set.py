@@ -10,7 +10,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail, known
-from numpyro_gp.kernels.functionals import Functional, stack
+from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, new_data_plates, process_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
@@ -133,6 +133,14 @@ def _key_of(key: Array, name: str) -> Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
 
 
+def _names(X: Functional | ArrayLike) -> list[bytes]:
+    """The same for rows that are the same functional, however they are written."""
+    points, weights, directions = map(np.asarray, as_functional(X).in_full)
+    table = np.concatenate([weights[..., None], directions, points], axis=-1)
+    has_part = np.any(table[..., : 1 + points.shape[-1]] != 0, axis=-1)
+    return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
+
+
 def _below(rows: list[Any]) -> Any:
     """Rows below each other, plain inputs or functionals."""
     return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
@@ -163,15 +171,17 @@ class AskedFunctions:
         if inputs is None:
             cure = "Register features for the kernel: help(ngp.kernels.features)."
             fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
-        before = len(self._numbers)
-        for number, row in enumerate(inputs):
-            if row.tobytes() not in self._numbers:
-                self._numbers[row.tobytes()] = len(self._numbers)
-                self._inputs.append(X[number : number + 1] if isinstance(X, Functional) else row[None])
+        before, names = len(self._numbers), _names(X)
+        for number, name in enumerate(names):
+            if name not in self._numbers:
+                self._numbers[name] = len(self._numbers)
+                self._inputs.append(
+                    X[number : number + 1] if isinstance(X, Functional) else inputs[number : number + 1]
+                )
         if len(self._numbers) > before:
             self._axis, every = self._draw(_below(self._inputs))
             more = jnp.moveaxis(every, self._axis, 0)
             self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
         assert self._values is not None
-        chosen = self._values[np.array([self._numbers[row.tobytes()] for row in inputs])]
+        chosen = self._values[np.array([self._numbers[name] for name in names])]
         return jnp.moveaxis(chosen, 0, self._axis)

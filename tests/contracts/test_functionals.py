@@ -37,6 +37,7 @@ def fit():
     return guide, svi, result.params, ngp.Posterior.from_svi(model, guide, result.params)
 
 
+@pytest.mark.long
 def test_predictions_are_cut_and_streamed_by_rows(fit):
     posterior = fit[-1]
     whole = posterior.predict(KEY, ROWS)
@@ -47,6 +48,7 @@ def test_predictions_are_cut_and_streamed_by_rows(fit):
     np.testing.assert_allclose(jnp.concatenate([one.mean for one in streamed]), whole.mean, atol=1e-12)
 
 
+@pytest.mark.long
 def test_functions_answer_at_functionals(fit):
     posterior = fit[-1]
     f = posterior.functions(KEY, 3, ROWS, num_features=16)

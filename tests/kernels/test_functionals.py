@@ -67,25 +67,37 @@ def test_values_and_slopes_have_the_covariance_of_closed_forms(kind):
     ours = lambda v, s, x: covariance(KINDS[kind](v, s), both(x[:, None]))  # noqa: E731
     theirs = lambda v, s, x: typed_out(kind, v, s, x)  # noqa: E731
     at = (1.3, 0.6, X[:, 0])
-    np.testing.assert_allclose(ours(*at), theirs(*at), atol=1e-12)
-    found = jax.jit(jax.grad(lambda *at: jnp.sum(weights * ours(*at)), argnums=(0, 1)))(*at)
-    wanted = jax.grad(lambda *at: jnp.sum(weights * theirs(*at)), argnums=(0, 1))(*at)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+    def both_of(matrix):
+        def total(*at):
+            value = matrix(*at)
+            return jnp.sum(weights * value), value
+
+        return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(*at)
+
+    (slopes, value), (wanted_slopes, wanted) = both_of(ours), both_of(theirs)
+    np.testing.assert_allclose(value, wanted, atol=1e-12)
+    np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["matern32", "rbf"])
-def test_gradients_in_coincident_inputs_are_finite(kind):
+def test_gradients_in_coincident_inputs_are_finite():
     """And right where none coincide: a rough kernel has no third derivative at zero, which is where NaN come from."""
     shared = jnp.asarray([[0.3, 1.0], [0.3, 1.0], [-0.5, 0.2]])
-    kernel = KINDS[kind](1.3, jnp.array([0.6, 1.1]))
-    total = lambda points: jnp.sum(jnp.sin(covariance(kernel, stack([points, Derivative(points, 1)]))))  # noqa: E731
-    assert np.all(np.isfinite(jax.jit(jax.grad(total))(shared)))
-    apart, step = shared.at[1, 0].add(0.4), 1e-5
-    move = jnp.asarray(RNG.normal(size=apart.shape))
-    wanted = (total(apart + step * move) - total(apart - step * move)) / (2 * step)
-    np.testing.assert_allclose(jnp.vdot(jax.grad(total)(apart), move), wanted, rtol=1e-7)
+    kernel = Matern32(1.3, jnp.array([0.6, 1.1]))
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(points):
+        return jnp.sum(jnp.sin(covariance(kernel, stack([points, Derivative(points, 1)]))))
+
+    assert np.all(np.isfinite(total(shared)[1]))
+    apart, step, move = np.array(shared), 1e-5, RNG.normal(size=shared.shape)
+    apart[1, 0] += 0.4
+    wanted = (total(apart + step * move)[0] - total(apart - step * move)[0]) / (2 * step)
+    np.testing.assert_allclose(np.vdot(total(apart)[1], move), wanted, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_a_product_over_columns_has_the_slopes_of_its_factors():
     """With ARD, chosen columns, a scale and a sum; a slope in a column that is not read is zero."""
     points = jnp.asarray(RNG.normal(size=(4, 3)))
@@ -99,6 +111,7 @@ def test_a_product_over_columns_has_the_slopes_of_its_factors():
     assert not np.any(covariance(RBF(1.0, 1.0).on(0), Derivative(points, 1), points))
 
 
+@pytest.mark.long
 def test_averages_are_integrals_of_the_kernel():
     """By twenty nodes of Gauss in two bins: single integrals by the error function, to 1e-8 and better."""
     bins, s = np.array([[-1.0, 0.0], [0.0, 1.5]]), 0.6
@@ -123,15 +136,17 @@ SMOOTH = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SMOOTH)
 def test_other_kernels_agree_with_finite_differences(kind):
     """Also a category beside the column of the slope; two sets of points that do not coincide."""
     kernel, step = ngp.kernels.as_kernel(SMOOTH[kind]()), 1e-4
     A, B = (jnp.asarray(np.c_[RNG.normal(size=3), [0.0, 1.0, 1.0]]) for _ in range(2))
     e = jnp.array([[step, 0.0]])
-    mixed = [[kernel.matrix(A + a * e, B + b * e) for b in (-1, 1)] for a in (-1, 1)]
+    at = jax.jit(kernel.matrix)
+    mixed = [[at(A + a * e, B + b * e) for b in (-1, 1)] for a in (-1, 1)]
     wanted = (mixed[1][1] - mixed[0][1] - mixed[1][0] + mixed[0][0]) / (4 * step**2)
-    found = covariance(kernel, Derivative(A, 0), Derivative(B, 0))
+    found = jax.jit(covariance)(kernel, Derivative(A, 0), Derivative(B, 0))
     np.testing.assert_allclose(found, wanted, atol=2e-6 * float(jnp.abs(found).max() + 1))
 
 
@@ -139,8 +154,7 @@ def test_mixed_rows_are_positive_definite_symmetric_and_have_their_diagonal():
     points = jnp.asarray(RNG.normal(size=(5, 2)))
     average = Average(jnp.asarray(RNG.normal(size=(3, 4, 2))))
     rows = stack([points, Derivative(points, 0), Derivative(points, 1), average, average[:2] - Values(points[:2])])
-    kernel = ngp.kernels.Sum(Matern32(1.0, 0.7), RBF(0.5, 1.5))
-    matrix = np.asarray(covariance(kernel, rows))
+    matrix = np.asarray(jax.jit(covariance)(Matern32(1.0, 0.7) + RBF(0.5, 1.5), rows))
     np.testing.assert_array_equal(matrix, matrix.T)
     assert np.linalg.eigvalsh(matrix[:18, :18])[0] > 1e-3
     contrast = np.zeros((2, 20))

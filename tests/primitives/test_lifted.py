@@ -71,6 +71,7 @@ def test_inducing_functionals_that_determine_the_data_give_the_exact_process():
     np.testing.assert_allclose(f(at).loc, gain.T @ (y - ROWS.of(trend)) + at.of(trend), atol=1e-7)
 
 
+@pytest.mark.long
 def test_outputs_members_and_rows_of_one_member_each():
     """Each member is the process alone; levels count by the sum of the weights of a row."""
     values = jnp.asarray(RNG.normal(size=(3, 5)))
@@ -90,6 +91,7 @@ def test_outputs_members_and_rows_of_one_member_each():
     np.testing.assert_allclose(f.at(codes, ROWS).loc, f(ROWS).loc[codes, jnp.arange(8)], atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inducing", [Z, ROWS[:5]], ids=["values", "functionals"])
 def test_components_add_up(inducing):
     """A component knows that its slope in a column that it does not read is zero."""
@@ -104,6 +106,7 @@ def test_components_add_up(inducing):
     np.testing.assert_allclose(f(X).loc, f(ROWS).loc[:3], atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inducing", [Z, ROWS[:5]], ids=["values", "functionals"])
 def test_functions_drawn_have_slopes_and_averages(inducing):
     """What a function says of a functional is that functional of it; at inducing functionals it has their values."""
@@ -120,6 +123,7 @@ def test_functions_drawn_have_slopes_and_averages(inducing):
         np.testing.assert_allclose(draw(inducing), f.at_inducing().loc, atol=1e-3)
 
 
+@pytest.mark.long
 def test_single_precision_stays():
     rows, points = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (ROWS, Z))
     kernel = Matern32(jnp.float32(1.3), jnp.asarray([0.7, 1.1], jnp.float32))

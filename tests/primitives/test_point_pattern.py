@@ -45,6 +45,7 @@ def test_the_density_is_that_of_the_pattern():
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_minibatches_have_the_mean_of_all_rows():
     seeds = [handlers.substitute(handlers.seed(model, seed), {"f": BELIEF}) for seed in range(20)]
     drawn = []
@@ -55,6 +56,7 @@ def test_minibatches_have_the_mean_of_all_rows():
     assert abs(np.mean(drawn) - term(BELIEF)[0]) < 4 * spread
 
 
+@pytest.mark.long
 def test_predictions_are_numbers_of_events_by_cell():
     """Poisson counts given f, whose moments are those of a log-normal mixture; at an event there is no cell."""
     pattern, mean, variance = (
