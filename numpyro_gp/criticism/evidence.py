@@ -177,7 +177,7 @@ class _Look:
             "processes": facts,
             "parameters": {n: s["value"] for n, s in trace.items() if n in own or s["type"] == "deterministic"},
             "prior": {n: s["fn"].sample(jax.random.fold_in(keys[1], c)) for c, (n, s) in enumerate(proper.items())},
-            "inputs": calls[0][1] if calls and calls[0][1].ndim == 2 else None,
+            "inputs": next((x for f, x in calls[:1] if x.ndim == 2 and x.shape[1] == f.columns), None),
         }
 
     def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:

@@ -122,7 +122,8 @@ def thinned(
     def intensity(points: np.ndarray) -> np.ndarray:
         full = np.concatenate([points, np.repeat(points[-1:], -len(points) % TOGETHER, axis=0)])
         pieces = [log_intensity(jnp.asarray(piece)) for piece in np.split(full, len(full) // TOGETHER)]
-        return np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
+        found: np.ndarray = np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
+        return found
 
     rate, done = max(float(intensity(uniform(TOGETHER)).max()), bound or 0.0), 0.0
     points, heights, values = uniform(0), np.zeros(0), np.zeros(0)
