@@ -23,7 +23,6 @@ import numpyro_gp as ngp
 from examples.datasets import load, split_mask, standardise
 from examples.run_queue import Problem
 from examples.tables import save
-from numpyro_gp.starting.deep import initial_layers
 
 HERE = Path(__file__).parent
 KINDS = ("coupled", "decoupled")
@@ -31,36 +30,21 @@ KINDS = ("coupled", "decoupled")
 
 def build(kind, X, depth, sizes):
     """Model and guide: every layer RBF; hidden layers as wide as the inputs, with identity means."""
-    key = jax.random.key(0)
+    at, of_mean = jax.random.split(jax.random.key(0))
     count = sizes["coupled"] if kind == "coupled" else sizes["covariance"]
-    Z = jnp.asarray(ngp.inducing.random_subset(key, X, min(count, len(X))))
-    layers = initial_layers(X, Z, widths=[X.shape[1]] * depth)  # identity means: all layers start at X
-    Z_mean = jnp.asarray(ngp.inducing.random_subset(jax.random.fold_in(key, 1), X, min(sizes["mean"], len(X))))
-
-    inputs = X
+    Z = ngp.inducing.random_subset(at, X, min(count, len(X)))
+    Z_mean = ngp.inducing.random_subset(of_mean, X, min(sizes["mean"], len(X))) if kind == "decoupled" else None
+    layers = ngp.deep.stack(X, [X.shape[1]] * depth, Z, mean_inducing=Z_mean)
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(0.3), 1.0))
-        processes = []
-        for number, layer in enumerate(layers):
-            length = numpyro.sample(f"length_{number}", ngp.starting.lengthscale_prior(inputs))
-            variance = numpyro.sample(f"variance_{number}", ngp.starting.variance_prior())
-            points = numpyro.sample(f"Z_{number}", dist.Normal(layer.inducing, 1.0).to_event(2))
-            outputs = None if layer.mean is None else layer.mean.weights.shape[1]
-            kernel = ngp.kernels.RBF(variance, length)
-            processes.append(ngp.gp(f"f_{number}", kernel, points, mean=layer.mean, outputs=outputs))
+        f = layers()
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
-            h = X[idx]
-            for number, process in enumerate(processes[:-1]):
-                h = process.draw(f"e_{number}", h)
-            ngp.observe("y", processes[-1](h), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
+            ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
-    def recipe(layer):
-        if kind == "coupled":
-            return ngp.guides.coupled(scale=layer.scale)
-        return ngp.guides.decoupled_layer(Z_mean, scale=layer.scale)
-
-    return model, ngp.AutoGP(model, {f"f_{number}": recipe(layer) for number, layer in enumerate(layers)})
+    # Both kinds train by plain Adam, as in the paper: of a stack, the last coupled layer has natural parameters.
+    last = {} if kind == "decoupled" else {f"f_{depth}": ngp.guides.coupled()}
+    return model, ngp.AutoGP(model, layers.recipes | last)
 
 
 def problem(kind, depth, data, split, args):

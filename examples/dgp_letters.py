@@ -78,7 +78,7 @@ def fit_and_score(name, args, training, held_out, grid):
         "seconds": seconds,
         "normality": float(np.median(shapiro_wilk(np.asarray(scored.sample(500))))),
         "density": np.asarray(density_on_grid(drawn, y)),
-        "bound": deep_models.mean_bound(model, result.params, result.losses[-200:], training[0]),
+        "bound": -float(np.mean(result.losses[-200:])),
     }
 
 
