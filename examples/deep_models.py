@@ -40,7 +40,8 @@ def build(name, X, num_inducing, *, seed=0, latent=None, inner=ngp.deep.INNER_SC
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
             ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
-    recipes = layers.recipes | {f"f_{number}": ngp.guides.coupled(scale=inner) for number in range(name.count("GP") - 1)}
+    recipe = ngp.guides.coupled(scale=inner)
+    recipes = layers.recipes | {f"f_{number}": recipe for number in range(name.count("GP") - 1)}
     if latent is not None:
         recipes |= {f"f_latent_{number}": latent for number in range(name.count("LV"))}
     return model, ngp.AutoGP(model, recipes)

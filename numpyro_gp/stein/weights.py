@@ -1,5 +1,6 @@
 """What particles weigh: the mass of the target around each, by importance sampling (mathematics.md section 9.4)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -50,7 +51,8 @@ def weights(
 
     Particles move within the modes in which they start: how many are in each says nothing about its mass, and the
     scores that they follow do not know it. So draws from a mixture of Student's t around all particles, as wide as the
-    curvature there, are weighed by the target, and each particle gets the weights of the draws that belong to it.
+    curvature there, are weighed by the target. Half of them are drawn around the heaviest of the others, where the
+    particles are too few, as in a long tail. Each particle gets the weights of the draws that belong to it.
     A few coordinates are what this can do, such as the hyper-parameters of `gp_regression`: where fewer than 100 draws
     count, it is refused. Modes that no particle has found have no weight.
 
@@ -91,16 +93,21 @@ def weights(
 
     def weigh(key: Array, free: dict[str, Array], shared: dict[str, Array], arrays: list[Array]) -> Weights:
         density = lambda row: target(of_row(free)(row), shared, arrays)  # noqa: E731
-        rows = to_rows(free)
-        curvature = lax.map(lambda row: jax.jacfwd(jax.grad(density))(row), rows)
-        roots, inverse = (jax.vmap(lambda h, p=p: symmetric_power(h, p))(curvature) for p in (-0.5, 0.5))
-        draws, log_kernel = _proposal(key, rows, roots, inverse, count)
-        log_weight = lax.map(density, draws) - logsumexp(log_kernel, axis=1)
-        log_weight = jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)  # outside of the support of the model
+        first, second = jax.random.split(key)
+        around = Centres.at(density, to_rows(free))
+        size = around.rows.shape[0]
+        draws = around.draw(first, count - count // 2)
+        reached = lax.map(density, draws)
+        share = jax.nn.softmax(_log_weights(reached, around.log_densities(draws)))
+        evenly = (jnp.arange(size) + 0.5) / size  # draws that stand for equal masses: where the particles are too few
+        heavy = Centres.at(density, draws[jnp.searchsorted(jnp.cumsum(share), evenly)])
+        more = heavy.draw(second, count // 2)
+        draws, reached = jnp.concatenate([draws, more]), jnp.concatenate([reached, lax.map(density, more)])
+        own = around.log_densities(draws)
+        log_weight = _log_weights(reached, jnp.concatenate([own, heavy.log_densities(draws)], axis=1))
         share = jax.nn.softmax(log_weight)
-        belongs = jax.nn.softmax(log_kernel, axis=1)
-        evidence = logsumexp(log_weight) + jnp.log(rows.shape[0] / count)
-        return Weights(matmul(share, belongs), 1 / jnp.sum(share**2), evidence)
+        evidence = logsumexp(log_weight) + jnp.log(2 * size / count)
+        return Weights(matmul(share, jax.nn.softmax(own, axis=1)), 1 / jnp.sum(share**2), evidence)
 
     found: Weights = run(weigh, key, free, shared, arrays)
     if not float(found.effective_sample_size) >= FEWEST:
@@ -110,18 +117,41 @@ def weights(
     return found
 
 
-def _proposal(key: Array, rows: Array, roots: Array, inverse: Array, count: int) -> tuple[Array, Array]:
-    """Draws ``(S, d)`` of the mixture of Student's t around the rows, and log densities ``(S, n)`` of its parts."""
-    size, width = rows.shape
-    normal, chi = jax.random.split(key)
-    noise = jax.random.normal(normal, (count, width), rows.dtype)
-    scale = jnp.sqrt(0.5 * DEGREES / jax.random.gamma(chi, 0.5 * DEGREES, (count, 1), rows.dtype))
-    own = jnp.arange(count) % size
-    draws = rows[own] + scale * lax.map(lambda pair: matmul(roots[pair[0]], pair[1]), (own, noise))
-    constant = gammaln(0.5 * (DEGREES + width)) - gammaln(0.5 * DEGREES) - 0.5 * width * jnp.log(DEGREES * jnp.pi)
+class Centres(NamedTuple):
+    """A mixture of Student's t: its centres ``(n, d)``, and powers -1/2 and 1/2 of the curvature at each."""
 
-    def part(row: Array, inverse: Array) -> Array:
-        squared = jnp.sum(matmul(draws - row[None], inverse) ** 2, axis=1)
-        return constant + jnp.linalg.slogdet(inverse)[1] - 0.5 * (DEGREES + width) * jnp.log1p(squared / DEGREES)
+    rows: Array
+    roots: Array
+    inverse: Array
 
-    return draws, lax.map(lambda pair: part(*pair), (rows, inverse)).T
+    @classmethod
+    def at(cls, density: Callable[[Array], Array], rows: Array) -> "Centres":
+        """Those at the rows, as wide as the density is there."""
+        curvature = lax.map(lambda row: jax.jacfwd(jax.grad(density))(row), rows)
+        return cls(rows, *(jax.vmap(lambda h, p=power: symmetric_power(h, p))(curvature) for power in (-0.5, 0.5)))
+
+    def draw(self, key: Array, count: int) -> Array:
+        """Draws ``(count, d)``, of each centre in turn."""
+        size, width = self.rows.shape
+        normal, chi = jax.random.split(key)
+        noise = jax.random.normal(normal, (count, width), self.rows.dtype)
+        scale = jnp.sqrt(0.5 * DEGREES / jax.random.gamma(chi, 0.5 * DEGREES, (count, 1), self.rows.dtype))
+        own = jnp.arange(count) % size
+        return self.rows[own] + scale * lax.map(lambda pair: matmul(self.roots[pair[0]], pair[1]), (own, noise))
+
+    def log_densities(self, draws: Array) -> Array:
+        """Log densities ``(S, n)`` of the parts of the mixture."""
+        width = self.rows.shape[1]
+        constant = gammaln(0.5 * (DEGREES + width)) - gammaln(0.5 * DEGREES) - 0.5 * width * jnp.log(DEGREES * jnp.pi)
+
+        def part(row: Array, inverse: Array) -> Array:
+            squared = jnp.sum(matmul(draws - row[None], inverse) ** 2, axis=1)
+            return constant + jnp.linalg.slogdet(inverse)[1] - 0.5 * (DEGREES + width) * jnp.log1p(squared / DEGREES)
+
+        return lax.map(lambda pair: part(*pair), (self.rows, self.inverse)).T
+
+
+def _log_weights(reached: Array, log_parts: Array) -> Array:
+    """Target over mixture, but for a factor; nothing outside of the support of the model."""
+    log_weight = reached - logsumexp(log_parts, axis=1)
+    return jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)

@@ -1,0 +1,130 @@
+"""Do deep models arrive at their defaults? Five seeds, how far below the best bound known, and steps to within a nat.
+
+    python -m examples.deep_defaults            # half an hour of one core; rows that are there are not made again
+
+Two kinds on small data: decoupled layers (a hidden one) on yacht by plain Adam, as `examples.decoupled_deep` trains
+them, and LV-GP on two branches by the importance-weighted bound and natural gradients, as `examples.deep_models` does.
+The "long" run takes four times as many steps, with a rate that falls to zero; the best bound of all rows stands for the
+optimum. Bounds are means of 100 draws, and seconds those of the processor.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from examples import decoupled_deep, deep_models
+from examples.datasets import load, split_mask, standardise
+from examples.run_queue import version
+from examples.tables import markdown, read, save
+from models.latent_variable_deep import simulate
+
+DRAWS, BLOCKS = 100, 20
+
+
+def decoupled(rate, data):
+    """One hidden layer, 40 points for means and 15 for covariances, on the training rows of yacht."""
+    X, y, masks = load("yacht", data)
+    rows = ~split_mask(masks, 0)
+    X, y = jnp.asarray(standardise(X)[rows]), jnp.asarray(standardise(y[:, None])[rows, 0])
+    model, guide = decoupled_deep.build("decoupled", X, 1, {"mean": 40, "covariance": 15})
+    return SVI(model, guide, optax.adam(rate(0.01)), Trace_ELBO()), (X, y)
+
+
+def latent(rate, data):
+    """LV-GP with 20 points, an encoder and five importance samples, on 200 simulated rows."""
+    data = simulate(jax.random.key(0), 200)
+    model, guide = deep_models.build("LV-GP", data["X"], 20)
+    return deep_models.engine(model, guide, samples=5, adam=rate(0.005)), (data["X"], data["y"])
+
+
+KINDS = {"decoupled layers": decoupled, "latent inputs": latent}
+
+
+def engine(kind, run, steps, folder):
+    """Start of a state, a block of steps, losses of parameters, and the seconds of the processor to compile them."""
+    constant = lambda start: start  # noqa: E731
+    rate = constant if run == "defaults" else lambda start: optax.cosine_decay_schedule(start, steps)
+    svi, data = KINDS[kind](rate, folder)
+    step = lambda state, _: svi.update(state, *data)  # noqa: E731
+    block = jax.jit(lambda state: jax.lax.scan(step, state, None, length=steps // BLOCKS)[0])
+    loss = lambda key, state: svi.loss.loss(key, svi.get_params(state), svi.model, svi.guide, *data)  # noqa: E731
+    losses = jax.jit(lambda key, state: jax.vmap(loss, (0, None))(jax.random.split(key, DRAWS), state))
+    start = time.process_time()
+    state = svi.init(jax.random.key(0), *data)
+    compiled = block.lower(state).compile()
+    return lambda seed: svi.init(jax.random.key(seed), *data), compiled, losses, time.process_time() - start
+
+
+def one(seed, init, block, losses):
+    """The bound after every block of steps, the error of the last, and seconds of the processor for each."""
+    state, bounds, seconds = init(seed), [], []
+    for number in range(BLOCKS):
+        start = time.process_time()
+        state = jax.block_until_ready(block(state))
+        seconds.append(time.process_time() - start)
+        drawn = np.asarray(losses(jax.random.key(number), state))
+        bounds.append(-drawn.mean())
+    return bounds, drawn.std() / np.sqrt(DRAWS), min(seconds)
+
+
+def table(rows):
+    """Markdown: of each kind and version the distances of the seeds to the best bound of all, and the way to a nat."""
+    lines = []
+    for kind, code in dict.fromkeys((row["kind"], row["version"]) for row in rows):
+        best = max(float(value) for row in rows if row["kind"] == kind for value in row["curve"].split())
+        own = [r for r in rows if (r["kind"], r["version"], r["run"]) == (kind, code, "defaults")]
+        curves = np.array([row["curve"].split() for row in own], float)
+        steps, each = int(own[0]["steps"]), np.median([float(row["ms_a_step"]) for row in own])
+        near = [np.flatnonzero(curve >= best - 1) for curve in curves]
+        at = np.array([(found[0] + 1) * steps // BLOCKS for found in near if len(found)])
+        way = f"{np.median(at):.0f}, {np.median(at) * each / 1e3:.0f} s" if len(at) else "none"
+        gaps = best - curves[:, -1]
+        gap = f"{np.median(gaps):.1f} ({gaps.min():.1f} to {gaps.max():.1f})"
+        lines.append([kind, code, f"{np.isfinite(curves).all(axis=1).sum()} of {len(own)}", gap])
+        lines[-1] += [f"{len(at)} of {len(own)}: {way}", f"{each:.1f}"]
+    head = ["kind", "code", "finite", f"nats below the best after {steps} steps", "within a nat: steps, time"]
+    return markdown([*head, "ms a step"], lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--out", type=Path, default=Path("examples/results"), help="folder of the rows")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        options.seeds, options.steps = 1, BLOCKS
+    jax.config.update("jax_enable_x64", True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "deep_defaults.csv"
+    rows = read(path)
+    code = version()
+    for kind in KINDS:
+        for run, seeds, steps in (("defaults", options.seeds, options.steps), ("long", 1, 4 * options.steps)):
+            done = [r["seed"] for r in rows if (r["kind"], r["run"], r["version"]) == (kind, run, code)]
+            left = [seed for seed in range(seeds) if str(seed) not in done]
+            *parts, compiling = engine(kind, run, steps, options.data) if left else (0,)
+            for seed in left:
+                bounds, error, seconds = one(seed, *parts)
+                rows.append({
+                    "kind": kind, "run": run, "seed": seed, "steps": steps, "bound": f"{bounds[-1]:.2f}",
+                    "bound_se": f"{error:.2f}", "ms_a_step": f"{1e3 * seconds * BLOCKS / steps:.2f}",
+                    "seconds_to_compile": f"{compiling:.1f}", "curve": " ".join(f"{bound:.2f}" for bound in bounds),
+                    "version": code,
+                })  # fmt: skip
+                save(path, rows)
+                print(*rows[-1].values(), flush=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
