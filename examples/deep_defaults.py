@@ -18,7 +18,6 @@ import numpy as np
 import optax
 from numpyro.infer import SVI, Trace_ELBO
 
-import numpyro_gp as ngp
 from examples import decoupled_deep, deep_models
 from examples.datasets import load, split_mask, standardise
 from examples.run_queue import version
