@@ -1,11 +1,11 @@
 """Do deep models arrive at their defaults? Five seeds, how far below the best bound known, and steps to within a nat.
 
-    python -m examples.deep_defaults            # half an hour of one core; rows that are there are not made again
+    python -m examples.deep_defaults            # ten minutes of one core; rows that are there are not made again
 
 Two kinds on small data: decoupled layers (a hidden one) on yacht by plain Adam, as `examples.decoupled_deep` trains
 them, and LV-GP on two branches by the importance-weighted bound and natural gradients, as `examples.deep_models` does.
 The "long" run takes four times as many steps, with a rate that falls to zero; the best bound of all rows stands for the
-optimum. Bounds are means of 100 draws, and seconds those of the processor.
+optimum. Bounds are means of 400 draws, and seconds those of the processor.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from examples.run_queue import version
 from examples.tables import markdown, read, save
 from models.latent_variable_deep import simulate
 
-DRAWS, BLOCKS = 100, 20
+DRAWS, BLOCKS = 400, 20
 
 
 def decoupled(rate, data):
@@ -96,7 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--out", type=Path, default=Path("examples/results"), help="folder of the rows")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()

@@ -1,6 +1,8 @@
 """A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly."""
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -67,6 +69,33 @@ def predict_rows(
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+
+
+FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8
+
+
+def predict_within(tolerance: float, predict: Callable[[int], Prediction], most: int | None) -> Prediction:
+    """Predict with as many draws as the error of the log density asks for (mathematics.md section 11.1), at ``most``.
+
+    The error is the root of its mean square over rows and data that are drawn from the prediction itself.
+    """
+    check_positive("tolerance", tolerance)
+    most = MOST_DRAWS if most is None else check_count("num_samples", most)
+    count = min(FEWEST_DRAWS, most)
+    while True:
+        prediction = predict(count)
+        errors = [prediction.log_density_error(y) for y in prediction.sample(DATA_OF_EACH_ROW)]
+        error = float(jnp.sqrt(jnp.mean(jnp.stack(errors) ** 2)))
+        draws = prediction.num_draws  # fewer than were asked for where no more are stored, or nothing is random
+        if error <= tolerance:
+            return prediction
+        wanted = math.ceil(draws * min(error / tolerance, 100) ** 2)
+        if draws < count or count == most:
+            message = f"The log density of a datum has a standard error of {error:.2g} nats with {draws} draws, above "
+            cure = f"tolerance={tolerance}. About {wanted} draws would do: pass num_samples=, or sample longer chains."
+            warnings.warn(message + cure, stacklevel=3)
+            return prediction
+        count = min(max(wanted + wanted // 10, 2 * count), 16 * count, most)
 
 
 def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:

@@ -13,7 +13,13 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
-from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_conditioned, predict_rows
+from numpyro_gp.posterior.new_data import (
+    draw_functions,
+    plan_of,
+    predict_conditioned,
+    predict_rows,
+    predict_within,
+)
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
@@ -142,6 +148,7 @@ class Posterior:
         key: Array,
         *args: object,
         num_samples: int | None = None,
+        tolerance: float | None = None,
         chunk_size: int = 8192,
         rows: Sequence[str] | None = None,
         site: str | None = None,
@@ -161,6 +168,11 @@ class Posterior:
             as `ngp.fit` takes them, so is what comes back: a prediction for each, made when it is asked for.
         num_samples : int, optional
             Draws in the mixture; all stored draws, or 100 (1 where nothing is random).
+        tolerance : float, optional
+            As many draws as bring the standard error of the log density of a datum below so many nats, as 0.1: its root
+            mean square over data that are drawn from the prediction (`Prediction.log_density_error`). Latent inputs
+            often want more than 100. ``num_samples``, 10 000 by default, is then the most, and a warning says where
+            they do not suffice.
         chunk_size : int
             Rows that are predicted at a time; of data in a plate of groups those of each group.
         rows : sequence of argument names, optional
@@ -179,11 +191,18 @@ class Posterior:
         """
         others = (new,) if isinstance(new, str) else tuple(new)
         if args and isinstance(args[0], Iterator):
+            if tolerance is not None:
+                cure = "Predict some rows with it, and pass num_samples=prediction.num_draws."
+                fail("tolerance", "None for an iterator of inputs", tolerance, cure)
             predictor = Predictor(self, key, Arguments(args[1:], kwargs), site, num_samples, chunk_size, others)
             return predictor.each(args[0])
         key, size = check_key("key", key), check_count("chunk_size", chunk_size)
         call = call_of(self.model, args, kwargs)
-        return predict_rows(self, key, call, rows, plan_of(self, call, rows, site, others), num_samples, size)
+        plan = plan_of(self, call, rows, site, others)
+        predict = lambda count: predict_rows(self, key, call, rows, plan, count, size)  # noqa: E731
+        if tolerance is None or not (self.source.is_random or plan.is_local):
+            return predict(num_samples)
+        return predict_within(tolerance, predict, num_samples)
 
     def predictor(
         self,

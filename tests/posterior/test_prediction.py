@@ -33,6 +33,9 @@ def test_moments_and_density():
         y = np.array([0.3, 1.0, 0.0])
         expected = np.log(stats.norm.pdf(y, MEANS, np.sqrt(total)).mean(0))
         np.testing.assert_allclose(mixture.log_density(y), expected, rtol=1e-10)
+        each = stats.norm.pdf(y, MEANS, np.sqrt(total))
+        error = each.std(0, ddof=1) / np.sqrt(2) / each.mean(0)  # of the average, in units of the average
+        np.testing.assert_allclose(mixture.log_density_error(y), error, rtol=1e-10, atol=1e-12)
     assert "draws=2" in repr(mixture)
 
 
