@@ -19,6 +19,7 @@ import numpy as np
 
 from examples import (
     beyond_tables,
+    deep_defaults,
     deep_starts,
     facts,
     gam_interactions_tables,
@@ -27,6 +28,7 @@ from examples import (
     run_tables,
     stein_classification,
     stein_regression,
+    two_modes,
 )
 from examples.tables import markdown, mean_and_error, of_mean, with_error
 
@@ -237,6 +239,7 @@ TABLES = {
     "decoupled_rates": functools.partial(
         one_beside_another, line=("device", "dtype", "set", "depth"), column="method", metrics={"ms_per_step": 2}
     ),
+    "deep_defaults": deep_defaults.table,
     "deep_starts": only(
         deep_starts.table,
         ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
@@ -274,6 +277,7 @@ TABLES = {
         stein_regression.paired_table,
         ("dataset", "stein, 2 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
     ),
+    "two_modes": two_modes.table,
 }  # fmt: skip
 SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
 

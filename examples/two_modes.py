@@ -20,7 +20,7 @@ from numpyro.infer import MCMC, init_to_sample
 from scipy import stats
 
 import numpyro_gp as ngp
-from examples.tables import save
+from examples.tables import markdown, save
 
 X = np.linspace(-4, 4, 25)
 Y = 1.39 * np.sin(0.55 * X + 3.0) + 0.164 * np.sin(5.35 * X + 0.8)
@@ -65,6 +65,17 @@ def by_chains(seed, data, draws):
     mcmc = MCMC(kernel, **options, progress_bar=False)
     mcmc.run(jax.random.key(seed), *data)
     return is_long(mcmc.get_samples(group_by_chain=True)).mean(axis=1)
+
+
+def table(rows):
+    """Markdown: the mass of long lengthscales by method and seed, and of NUTS that of each chain."""
+    seeds = sorted({row["seed"] for row in rows})
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = {row["seed"]: row for row in rows if row["method"] == method}
+        column = "rests_on" if method.startswith("NUTS") else "mass"
+        lines.append([method, *(own[seed][column] if seed in own else "" for seed in seeds)])
+    return markdown(["mass of long lengthscales", *(f"seed {seed}" for seed in seeds)], lines)
 
 
 def main():

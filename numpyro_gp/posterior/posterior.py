@@ -1,5 +1,6 @@
 """``Posterior``: one value after the fit, whichever engine made it, and the predictions it gives."""
 
+import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from numpyro_gp.posterior.new_data import (
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
-from numpyro_gp.posterior.storage import read_arrays, write_arrays
+from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
@@ -39,8 +40,8 @@ class Posterior:
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
     noise of function draws) belong to the training data and are drawn from their prior in predictions
-    (mathematics.md section 11.1). It pickles where its model and its guide do: a function defined inside another, a
-    ``lambda`` bound to the model and a kernel that is a function made in the model do not. `save` and `load` always do.
+    (mathematics.md section 11.1). It pickles; a model or a guide that does not, as a ``lambda`` and a function defined
+    inside another, is left out with a warning. `save` and `load` do without them.
 
     Attributes
     ----------
@@ -391,6 +392,18 @@ class Posterior:
             the product of their numbers for each frequency.
         """
         return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        model, source = to_pickle("model", self.model), self.source
+        if isinstance(source, GuideDraws):
+            source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
+        return Posterior, (model, self.kind, source, self.num_chains, dict(self.extra_fields))
+
+    def __copy__(self) -> "Posterior":
+        return dataclasses.replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Posterior":
+        return dataclasses.replace(self, source=copy.deepcopy(self.source, memo))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle).

@@ -2,10 +2,12 @@
 
 import json
 import os
+import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,33 @@ from numpyro_gp.training.checkpoints import read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
 SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
+
+
+class Absent(NamedTuple):
+    """In the place of a model or a guide that did not pickle: its argument, and its name."""
+
+    argument: str
+    name: str
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Say what is missing, and how to put it back."""
+        cure = "Put yours back: posterior.save(path), then ngp.Posterior.load(path, model, guide)."
+        fail(self.argument, "that of the fit", f"none, as {self.name} was left out of the pickle", cure)
+
+
+def to_pickle(argument: str, value: Any) -> Any:
+    """The value, or `Absent` and a warning where it does not pickle: arrays of a fit are not lost for a function."""
+    try:
+        pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        name = getattr(value, "__qualname__", type(value).__name__)
+        cure = (
+            "All arrays are in the pickle. Pass its posterior.save(path) and your own model and guide to "
+            "ngp.Posterior.load, or define the model at the top of a module, where it pickles."
+        )
+        warnings.warn(f"The {argument} {name} does not pickle ({error}) and is left out. {cure}", stacklevel=3)
+        return Absent(argument, name)
+    return value
 
 
 def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mapping[str, object]], notes: object) -> None:

@@ -1,10 +1,17 @@
 """Files of arrays: what is written is read back bit for bit, and other files are refused."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import optax
 import pytest
+from numpyro.infer import SVI, Trace_ELBO
 
+import numpyro_gp as ngp
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 
 
@@ -52,6 +59,43 @@ def test_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "pickle.npz", header=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
         read_arrays(tmp_path / "pickle.npz")
+
+
+def test_a_pickle_leaves_out_what_does_not_pickle_and_loses_no_array(tmp_path):
+    """A model inside a function: its arrays come back, and the posterior says how to use them again."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    X, key = jnp.linspace(0.0, 1.0, 4)[:, None], jax.random.key(0)
+    guide = ngp.AutoGP(model)
+    svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
+    params = svi.get_params(svi.init(key, X, X[:, 0])) | {"f/mean": jnp.array([1.0, -2.0])}
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    with pytest.warns(UserWarning, match="does not pickle") as said:
+        again = pickle.loads(pickle.dumps(posterior))
+    assert [str(each.message)[:75] for each in said] == [
+        f"The model {model.__qualname__} does not pickle"[:75],
+        "The guide AutoGP does not pickle (Can't pickle local object 'test_a_pickle_",
+    ]
+    assert {each.filename for each in said} == {__file__}
+    with pytest.raises(ValueError, match=r"model must be that of the fit, but got none, as test_a_pickle.*left out of"):
+        again.predict(key, X)
+    again.save(tmp_path / "again.npz")
+    loaded = ngp.Posterior.load(tmp_path / "again.npz", model, guide)
+    for copied in (loaded, copy.copy(posterior), copy.deepcopy(posterior)):  # copies keep their functions
+        np.testing.assert_array_equal(copied.predict(key, X).mean, posterior.predict(key, X).mean)
+
+    chains = ngp.Posterior.from_mcmc(_model, {"f": jnp.ones((3, 2))})
+    whole = pickle.loads(pickle.dumps(chains))  # a warning is an error in tests
+    assert whole.model is _model
+    np.testing.assert_array_equal(whole.samples["f"], np.ones((3, 2)))
+
+
+def _model(X):
+    return ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))(X)
 
 
 def test_values_that_cannot_be_written(tmp_path):
