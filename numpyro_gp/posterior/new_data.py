@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, split_arrays
-from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail
+from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks
@@ -153,4 +154,10 @@ def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | Non
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
     X = X if isinstance(X, Functional) else check_points("X", X, leading=True)
-    return tracing.at_each_draw(one, posterior, tracing.draws_of(key, index), X, call.arrays)
+    drawn: Array = tracing.at_each_draw(one, posterior, tracing.draws_of(key, index), X, call.arrays)
+    values = known(drawn)
+    if values is not None and (lost := int(np.isnan(values).reshape(len(values), -1).any(axis=1).sum())):
+        got = f"{lost} of {len(values)} draws that are no number at {X.shape[-2]} inputs in {drawn.dtype}"
+        cure = "Take posterior.functions(key, ...), which factorises nothing there, fewer inputs, or float64."
+        fail("X", "of inputs at which the posterior covariance has a Cholesky factor", got, cure)
+    return drawn
