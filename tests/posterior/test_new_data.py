@@ -165,3 +165,17 @@ def test_chunks_of_an_iterator_share_programs_and_are_checked():
         list(posterior.predict(key, iter([X[:4], X[:4].astype(np.float32)])))
     with pytest.raises(ValueError, match=r"chunks\[0\] must be free of arguments that are given beside it"):
         list(posterior.predict(key, iter([{"X": X}]), X=X))
+
+
+def test_functions_that_are_no_number_are_refused():
+    """Without a jitter the covariance at 60 inputs that are close has no Cholesky factor."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.array([[0.0], [1.0]]), jitter=0.0)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior, X = ngp.Posterior.from_mcmc(model, {"f": jnp.ones((3, 2))}), jnp.linspace(0.0, 0.1, 60)[:, None]
+    with pytest.raises(ValueError, match="3 of 3 draws that are no number at 60 inputs in float64. Take posterior.func"):
+        posterior.function_draws(jax.random.key(0), X)
+    assert posterior.function_draws(jax.random.key(0), jnp.array([[0.3], [0.6]])).shape == (3, 2)
