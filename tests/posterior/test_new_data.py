@@ -176,6 +176,8 @@ def test_functions_that_are_no_number_are_refused():
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
 
     posterior, X = ngp.Posterior.from_mcmc(model, {"f": jnp.ones((3, 2))}), jnp.linspace(0.0, 0.1, 60)[:, None]
-    with pytest.raises(ValueError, match="3 of 3 draws that are no number at 60 inputs in float64. Take posterior.func"):
+    with pytest.raises(
+        ValueError, match=r"3 of 3 draws that are no number at 60 inputs in float64. Take posterior.func"
+    ):
         posterior.function_draws(jax.random.key(0), X)
     assert posterior.function_draws(jax.random.key(0), jnp.array([[0.3], [0.6]])).shape == (3, 2)
