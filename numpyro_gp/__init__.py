@@ -31,7 +31,7 @@ import sys
 from functools import partial
 from inspect import ismodule
 
-from numpyro_gp import beliefs, guides, kernels, likelihoods, means, optim, plots, starting, stein
+from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim, plots, starting, stein
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
@@ -84,6 +84,7 @@ __all__ = [
     "effects",
     "fit",
     "functionals",
+    "gam",
     "gp",
     "gp_regression",
     "guides",

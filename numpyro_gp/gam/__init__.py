@@ -1,0 +1,67 @@
+"""Additive models as people write them: ``ngp.gam("y ~ s(age) + re(site)", data)``, terms, and what a fit says.
+
+The module itself is what fits: calling it is calling `fit`.
+
+Parameters
+----------
+*args, **options
+    As of `fit`: a formula or terms, a table, a family.
+
+Returns
+-------
+Fit
+
+Examples
+--------
+>>> import numpy as np, numpyro_gp as ngp
+>>> data = {"dose": np.linspace(0.0, 1.0, 20), "y": np.linspace(0.0, 1.0, 20)}
+>>> model = ngp.gam.model("y ~ s(dose)", data)   # ngp.gam("y ~ s(dose)", data) builds it, and fits it
+>>> str(model.terms)
+'y ~ s(dose)'
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from numpyro_gp.gam.columns import Column
+from numpyro_gp.gam.effects import Effect
+from numpyro_gp.gam.fit import fit
+from numpyro_gp.gam.formula import formula
+from numpyro_gp.gam.model import Model, model
+from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.screening import Screening, screen
+from numpyro_gp.gam.summary import Summary
+from numpyro_gp.gam.terms import Term, Terms, factor, linear, offset, re, s, te, ti
+
+__all__ = [
+    "Column",
+    "Effect",
+    "Fit",
+    "Model",
+    "Screening",
+    "Summary",
+    "Term",
+    "Terms",
+    "factor",
+    "fit",
+    "formula",
+    "linear",
+    "model",
+    "offset",
+    "re",
+    "s",
+    "screen",
+    "te",
+    "ti",
+]
+
+
+class _Callable(ModuleType):
+    """A module that can be called."""
+
+    def __call__(self, *args: Any, **options: Any) -> Fit:
+        return fit(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

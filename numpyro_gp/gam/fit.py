@@ -1,0 +1,68 @@
+"""``ngp.gam``: from a formula and a table to a fit."""
+
+from typing import Any
+
+import jax
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_choice, check_count, check_key
+from numpyro_gp.gam.engines import run
+from numpyro_gp.gam.model import model
+from numpyro_gp.gam.result import Fit
+
+ENGINES = ("svi", "nuts", "svgd")
+
+
+def fit(
+    terms: Any,
+    data: Any,
+    family: Any = "gaussian",
+    *,
+    response: str | None = None,
+    weights: Any = None,
+    measure: str = "empirical",
+    engine: str = "svi",
+    num_steps: int | None = None,
+    batch: int | None = None,
+    key: Array | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Fit an additive model to a table: what ``ngp.gam(...)`` calls.
+
+    Columns are standardised, the constant starts at the link of the mean, and priors have the scale of a quick GLM.
+
+    Parameters
+    ----------
+    terms, data, family, response, weights, measure
+        As of `ngp.gam.model`.
+    engine : {"svi", "nuts", "svgd"}
+        Variational inference, by natural steps until the bound no longer rises; Markov chains; Stein particles.
+    num_steps : int, optional
+        Most steps of variational inference, 2000; draws of a chain, 500; particles, 20.
+    batch : int, optional
+        Rows of a step; all up to 10 000 rows, 2048 above.
+    key : PRNG key, optional
+        ``jax.random.key(0)``.
+    progress : bool
+        Show bars.
+
+    Returns
+    -------
+    Fit
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> data = {"dose": np.linspace(0.0, 1.0, 20), "y": np.linspace(0.0, 1.0, 20)}
+    >>> ngp.gam("y ~ linear(dose)", data, num_steps=50)
+    Fit(y ~ linear(dose), family=gaussian, engine=svi, steps=50)
+    """
+    check_choice("engine", engine, ENGINES)
+    own_key = jax.random.key(0) if key is None else check_key("key", key)
+    for name, value in (("num_steps", num_steps), ("batch", batch)):
+        if value is not None:
+            check_count(name, value)
+    built = model(terms, data, family, response=response, weights=weights, measure=measure)
+    key_run, key_later = jax.random.split(own_key)
+    found = run(key_run, built, engine, num_steps, batch, progress)
+    return Fit(built, found.posterior, found.guide, found.result, engine, found.steps, found.notes, key_later)

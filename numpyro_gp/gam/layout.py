@@ -1,0 +1,195 @@
+"""From terms and a table to numbers: the encoded columns, what each term reads, and the rows that are left out."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.columns import (
+    Column,
+    as_numbers,
+    category_column,
+    column_values,
+    is_missing,
+    is_numeric,
+    number_column,
+    plain,
+)
+from numpyro_gp.gam.terms import Term, Terms
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A term with the numbers of the encoded columns that it reads, ``by`` last."""
+
+    term: Term
+    columns: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """That of the term."""
+        return self.term.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How rows of a table become rows of numbers.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+        Of the encoded inputs ``(N, D)``.
+    parts : tuple of Part
+        Terms with a kernel, in order.
+    offsets : tuple of int
+        Encoded columns that are added as they are.
+    answer : Column
+        The response.
+    """
+
+    columns: tuple[Column, ...]
+    parts: tuple[Part, ...]
+    offsets: tuple[int, ...]
+    answer: Column
+
+    def response(self, values: np.ndarray) -> np.ndarray:
+        """Values of the response as numbers; of two levels as 0 and 1."""
+        return self.answer.encode(values)
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
+        read = [(column, column_values(data, column.name)) for column in self.columns]
+        for column, values in read:
+            if (missing := is_missing(values)).any():
+                cure = "Leave these rows out of the new data."
+                got = f"{missing.sum()} of {len(values)} missing"
+                fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
+        encoded = self.encoded(read)
+        for part in self.parts:
+            for at in part.columns if part.term.kind == "factor" or is_difference(part, self.parts) else ():
+                levels = self.columns[at].levels
+                if levels is not None and (new := encoded[:, at] == len(levels)).any():
+                    level = plain(column_values(data, self.columns[at].name)[new][0])
+                    cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
+                    fail(
+                        f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure
+                    )
+        return encoded
+
+    def encoded(self, read: list[tuple[Column, np.ndarray]]) -> np.ndarray:
+        """Values of all columns as numbers."""
+        rows = {len(values) for _, values in read}
+        if len(rows) > 1:
+            lengths = {column.name: len(values) for column, values in read}
+            fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+        if not read:
+            return np.zeros((0, 1))
+        encoded = np.stack([column.encode(values) for column, values in read], axis=1)
+        for at in self.offsets:
+            if not np.isfinite(encoded[:, at]).all():
+                bad = encoded[~np.isfinite(encoded[:, at]), at][0]
+                cure = "Leave rows without exposure out."
+                fail(f"offset({self.columns[at].name})", "finite", f"{bad}", cure)
+        return encoded
+
+
+def is_difference(part: Part, parts: tuple[Part, ...]) -> bool:
+    """Whether a curve by levels stands beside the curve of all, so that it says how they differ."""
+    own = part.term
+    beside = (other.term for other in parts)
+    return (
+        own.kind == "s"
+        and bool(own.by)
+        and any(other.kind == "s" and not other.by and other.columns == own.columns for other in beside)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray | None
+    left_out: int
+
+
+def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layout, Rows]:
+    """Read a table: what each column is, and the rows of the fit."""
+    wanted: list[tuple[str, str]] = []  # expression, and what it is read as
+    reads: list[tuple[Term, list[tuple[str, str]]]] = []
+    for term in terms.items:
+        term = _of_its_column(term, data)
+        keys = [(name, _roles(term)[0]) for name in term.columns]
+        keys += [] if term.by is None else [(term.by, _roles(term)[1])]
+        reads.append((term, keys))
+        wanted += [key for key in keys if key not in wanted]
+    values = {key: column_values(data, key[0]) for key in wanted}
+    y = column_values(data, response)
+    weight = None if weights is None else _weights(weights, data, len(y))
+    lengths = {name: len(column) for (name, _), column in values.items()} | {response: len(y)}
+    if len(set(lengths.values())) > 1:
+        fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+    missing = is_missing(y)
+    for column in values.values():
+        missing = missing | is_missing(column)
+    if weight is not None:
+        missing = missing | (weight == 0)
+    if missing.all():
+        fail("data", "rows without missing values", f"{len(y)} rows with some each", "Leave a column out.")
+    used = ~missing
+    mass = np.ones(used.sum()) if weight is None else weight[used]
+    columns = {key: _column(key, column[used], mass) for key, column in values.items()}
+    number = {key: at for at, key in enumerate(wanted)}
+    parts = tuple(Part(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
+    offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
+    answer = _response(response, y[used])
+    layout = Layout(tuple(columns.values()), parts, offsets, answer)
+    X = layout.encoded([(columns[key], values[key][used]) for key in wanted])
+    X = X if wanted else np.zeros((int(used.sum()), 1))
+    return layout, Rows(X, answer.encode(y[used]), None if weight is None else mass, int(missing.sum()))
+
+
+def _of_its_column(term: Term, data: Any) -> Term:
+    """The name of a column alone: a straight line of numbers, the levels of a category."""
+    if term.kind != "column":
+        return term
+    is_line = is_numeric(column_values(data, term.columns[0]))
+    return dataclasses.replace(term, kind="linear" if is_line else "factor")
+
+
+def _roles(term: Term) -> tuple[str, str]:
+    """What the columns of a term are read as, and what ``by`` is."""
+    if term.kind in ("re", "factor"):
+        return "category", "number"
+    return ("offset" if term.kind == "offset" else "number"), "by"
+
+
+def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Column:
+    name, role = key
+    if role == "offset":
+        return Column(name)
+    return number_column(name, values, weights) if role == "number" else category_column(name, values, role)
+
+
+def _weights(weights: Any, data: Any, size: int) -> np.ndarray:
+    given = column_values(data, weights) if isinstance(weights, str) else np.asarray(weights)
+    values = as_numbers("weights", given)
+    if values.shape != (size,):
+        fail("weights", f"of shape ({size},)", f"shape {values.shape}", "Pass a weight for each row, or a column.")
+    if not np.isfinite(values).all() or (values < 0).any():
+        bad = values[~np.isfinite(values) | (values < 0)][0]
+        cure = "A weight is how many rows one row stands for: 0 leaves it out."
+        fail("weights", "finite, and zero or positive", f"{bad:.6g}", cure)
+    return values
+
+
+def _response(name: str, values: np.ndarray) -> Column:
+    """Numbers as they are, or two levels."""
+    if is_numeric(values) or values.dtype.kind == "b":
+        return Column(name)
+    levels = category_column(name, values, "response")
+    if len(levels.levels or ()) > 2:
+        fail(f"response {name!r}", "numbers or two levels", f"{len(levels.levels or ())} levels", "Take one of them.")
+    return levels

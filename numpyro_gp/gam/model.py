@@ -1,0 +1,230 @@
+"""An additive model as an ordinary NumPyro model function: terms, their priors, the constant, offsets and weights."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_choice, fail
+from numpyro_gp.gam.family import Family, Start, as_family, quick_glm
+from numpyro_gp.gam.formula import formula
+from numpyro_gp.gam.layout import Layout, Rows, lay_out
+from numpyro_gp.gam.term_kernels import MEASURES, Ground, ground_of
+from numpyro_gp.gam.terms import Terms, as_terms
+from numpyro_gp.kernels import Constant, Kernel
+from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+
+CONSTANT = "constant"
+# Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
+LENGTH, ROUND, SPREAD = 2.0, 1.0, 0.8
+# The prior of the standard deviation of a term is half-normal of this many sizes of f.
+WIDTH = 1.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A NumPyro model ``model(X, y=None, weights=None, batch=None)`` of encoded rows, for every engine.
+
+    Sites: the additive process "f", whose components are the terms and "constant"; ``f_scale`` (standard deviations
+    of the terms) and ``f_lengthscale``, in the order of the terms; a term's own priors under ``f_scale s(x)``; the
+    parameters of the likelihood; the response "y".
+
+    Attributes
+    ----------
+    terms : Terms
+    layout : Layout
+        Of the columns. ``model.encode(new_data)`` makes inputs of a table.
+    ground : Ground
+        Measures, inducing inputs, kernels.
+    family : Family
+    start : Start
+        Constant, size of f and noise by a quick GLM, which scale the priors.
+    rows : Rows
+        The rows of the fit: ``model.arguments`` are those of the model.
+    measure : str
+    jitter : float, optional
+        As of `additive_gp`.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, numpyro, numpyro_gp as ngp
+    >>> data = {"age": np.arange(9.0), "count": np.array([0, 2, 1, 4, 3, 5, 2, 8, 6])}
+    >>> model = ngp.gam.model("count ~ s(age)", data, "poisson")
+    >>> trace = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(*model.arguments)
+    >>> [name for name, site in trace.items() if site["type"] == "sample"]
+    ['f_scale', 'f_lengthscale', 'f', 'y']
+    """
+
+    terms: Terms
+    layout: Layout
+    ground: Ground
+    family: Family
+    start: Start
+    rows: Rows
+    measure: str
+    jitter: float | None = None
+
+    def encode(self, data: Any) -> Array:
+        """Inputs ``(N, D)`` of the rows of a table."""
+        return jnp.asarray(self.layout.encode(data), jnp.result_type(float))
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """Inputs, response and, where there are some, weights of the fit."""
+        given = (self.rows.X, self.rows.y) + (() if self.rows.weights is None else (self.rows.weights,))
+        return tuple(jnp.asarray(value, jnp.result_type(float)) for value in given)
+
+    def __call__(
+        self, X: ArrayLike, y: Array | None = None, weights: Array | None = None, batch: int | None = None
+    ) -> None:
+        X = jnp.asarray(X)
+        f = self.process(X.dtype)
+        likelihood = self.family.likelihood(self.start)
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+            weighted = nullcontext() if weights is None else handlers.scale(scale=weights[rows])
+            with weighted:
+                observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
+
+    def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
+        """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        inducing = {name: jnp.asarray(points, dtype) for name, points in self.ground.inducing.items()}
+        inducing[CONSTANT] = jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)
+        return additive_gp("f", self._of_terms(dtype), inducing, mean=self.level, jitter=self.jitter)
+
+    def level(self, X: Any) -> Any:
+        """The constant of the quick GLM and offsets, at encoded inputs."""
+        return self.start.constant + X[..., list(self.layout.offsets)].sum(axis=-1)
+
+    def _of_terms(self, dtype: np.dtype) -> dict[str, Kernel]:
+        scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
+        parts = self.layout.parts
+        found = {part.name: self.ground.kernel(part, scales[part.name] ** 2, lengthscales[part.name]) for part in parts}
+        # The constant of the GLM is a start: how far from it the constant may be.
+        return found | {CONSTANT: Constant(jnp.asarray((3 * self.start.size) ** 2, dtype))}
+
+    def _scales(self, dtype: np.dtype) -> dict[str, Array]:
+        """Standard deviations of the terms."""
+        size = jnp.asarray(WIDTH * self.start.size, dtype)
+        plain = [part.name for part in self.layout.parts if part.term.scale is None]
+        own = {p.name: numpyro.sample(f"f_scale {p.name}", p.term.scale) for p in self.layout.parts if p.term.scale}
+        if plain:
+            drawn = numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1))
+            own |= dict(zip(plain, drawn, strict=True))
+        return {name: jnp.asarray(value, dtype) for name, value in own.items()}
+
+    def _lengthscales(self, dtype: np.dtype) -> dict[str, list[Array]]:
+        """Of the columns of each curve and surface; none of the other terms."""
+        smooth = [part for part in self.layout.parts if part.term.kind in ("s", "te", "ti")]
+        medians = [
+            ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns))
+            for part in smooth
+            if part.term.lengthscale is None
+            for _ in part.term.columns
+        ]
+        drawn: Iterator[Array] = iter(())
+        if medians:
+            prior = dist.LogNormal(jnp.asarray(np.log(medians), dtype), jnp.asarray(SPREAD, dtype)).to_event(1)
+            drawn = iter(numpyro.sample("f_lengthscale", prior))
+        found: dict[str, list[Array]] = {part.name: [] for part in self.layout.parts}
+        for part in smooth:
+            count = len(part.term.columns)
+            if part.term.lengthscale is None:
+                values = [next(drawn) for _ in range(count)]
+            else:
+                prior = part.term.lengthscale.expand([count]).to_event(1)
+                values = list(numpyro.sample(f"f_lengthscale {part.name}", prior))
+            found[part.name] = [jnp.asarray(value, dtype) for value in values]
+        return found
+
+
+def model(
+    terms: Any,
+    data: Any,
+    family: Any = "gaussian",
+    *,
+    response: str | None = None,
+    weights: Any = None,
+    measure: str = "empirical",
+) -> Model:
+    """An additive model of a table as an ordinary NumPyro model function, for SVI, NUTS and Stein particles.
+
+    Parameters
+    ----------
+    terms : str, Term or Terms
+        A formula, ``"y ~ s(age) + re(site)"``, or terms joined by ``+``.
+    data : mapping or table
+        Columns by name: a dictionary of arrays, a structured array, a table of pandas or polars. Rows with a missing
+        value in a column that is read are left out.
+    family : str, likelihood or callable
+        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "gamma", "exponential" or "beta"; or a
+        likelihood; or a function without arguments that samples the parameters of one, and returns it.
+    response : str, optional
+        Column to explain, where terms are no formula.
+    weights : array (N,) or str, optional
+        How many rows each stands for.
+    measure : {"empirical", "uniform", "gaussian"}
+        Over what each term averages to zero: the rows, the range of its column, or a normal distribution.
+
+    Returns
+    -------
+    Model
+        ``model(*model.arguments)`` is the model of the rows of the table, ``model(model.encode(new_data))`` that of
+        others.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> data = {"age": np.arange(9.0), "y": np.arange(9.0) ** 2}
+    >>> model = ngp.gam.model(ngp.gam.s("age"), data, response="y")
+    >>> [argument.shape for argument in model.arguments]
+    [(9, 1), (9,)]
+    """
+    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
+    name = wanted.response if response is None else response
+    if name is None:
+        cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
+        fail("response", "the name of a column", "None", cure, TypeError)
+    check_choice("measure", measure, MEASURES)
+    own = as_family(family)
+    layout, rows = lay_out(dataclasses.replace(wanted, response=name), data, name, weights)
+    _check_response(name, own, rows.y)
+    lines = _lines(layout, rows.X)
+    offset = rows.X[:, list(layout.offsets)].sum(axis=1)
+    mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
+    start = quick_glm(own, lines, rows.y, offset, mass)
+    ground = ground_of(layout, rows.X, rows.weights, measure)
+    return Model(dataclasses.replace(wanted, response=name), layout, ground, own, start, rows, measure)
+
+
+def _check_response(name: str, family: Family, y: np.ndarray) -> None:
+    if not np.isfinite(y).all():
+        fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
+    with handlers.block(), handlers.seed(rng_seed=0):
+        likelihood = family.likelihood(Start())
+    if hasattr(likelihood, "check_targets"):
+        try:
+            likelihood.check_targets(y)
+        except ValueError as error:
+            raise ValueError(f"response {name!r} of family {family.name!r}: {error}") from None
+
+
+def _lines(layout: Layout, X: np.ndarray) -> np.ndarray:
+    """Straight lines of the numbers and indicators of small categories, for a quick GLM."""
+    read = sorted({at for part in layout.parts for at in part.columns})
+    columns = []
+    for at in read:
+        levels = layout.columns[at].levels
+        if levels is None:
+            columns.append(X[:, at])
+        elif len(levels) <= 20:
+            columns += [(X[:, at] == code).astype(float) for code in range(1, len(levels))]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(X), 0))

@@ -1,0 +1,205 @@
+"""Which interactions are worth a term: scores of all pairs from the residuals of a fit, a few of them tried on rows
+that are held out.
+"""
+
+import dataclasses
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_key
+from numpyro_gp.gam.columns import column_values, names_of
+from numpyro_gp.gam.fit import fit
+from numpyro_gp.gam.formula import formula
+from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.terms import Term, Terms, as_terms, s, ti
+
+# Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
+CELLS, PROMISING = 5, 2.0
+
+
+class Tried(NamedTuple):
+    """A pair that was fitted: its score, and what it gained on the rows held out, in nats per row.
+
+    Attributes
+    ----------
+    term : Term
+    score : float
+    gain, error : float
+        Mean difference of the log densities, and its standard error.
+    kept : bool
+        Whether the gain is more than its error.
+    """
+
+    term: Term
+    score: float
+    gain: float
+    error: float
+    kept: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Screening:
+    """What `screen` found.
+
+    Attributes
+    ----------
+    terms : Terms
+        The terms that were given, and the interactions that were kept: for `ngp.gam`.
+    scores : dict
+        By pair of columns, largest first: how far the residuals vary jointly, in standard deviations of noise.
+    tried : tuple of Tried
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> kept = ngp.gam.s("a") + ngp.gam.s("b") + ngp.gam.ti("a", "b")
+    >>> print(ngp.gam.Screening(kept, {("a", "b"): 9.5}, ()))
+    s(a) + s(b) + ti(a, b)
+    a, b: score 9.5
+    """
+
+    terms: Terms
+    scores: dict[tuple[str, str], float]
+    tried: tuple[Tried, ...]
+
+    def __str__(self) -> str:
+        lines = [str(self.terms), *(f"{', '.join(pair)}: score {value:.1f}" for pair, value in self.scores.items())]
+        for one in self.tried:
+            word = "kept" if one.kept else "left out"
+            lines.append(f"{one.term}: {one.gain:+.4f} ± {one.error:.4f} nats per row held out, {word}")
+        return "\n".join(lines)
+
+
+def screen(
+    terms: Any,
+    data: Any,
+    family: Any = "gaussian",
+    *,
+    response: str | None = None,
+    most: int = 3,
+    held_out: float = 0.2,
+    key: Array | None = None,
+    **options: Any,
+) -> Screening:
+    """Which interactions are worth a term, without a fit of all pairs.
+
+    The terms that are given are fitted to four fifths of the rows. Each pair of their columns gets a score from the
+    residuals of that fit; the pairs with the best ones are fitted, one after the other, and kept where they raise the
+    log density of the other rows by more than its standard error.
+
+    Parameters
+    ----------
+    terms, data, family, response
+        As of `ngp.gam.model`: main effects.
+    most : int
+        Pairs to fit, at most.
+    held_out : float
+        Share of the rows that judge.
+    key : PRNG key, optional
+    **options
+        Of `fit`, without weights.
+
+    Returns
+    -------
+    Screening
+        ``ngp.gam(found.terms, data)`` fits what was kept to all rows.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> rng = np.random.default_rng(0)
+    >>> data = {"a": rng.normal(size=40), "b": np.arange(40) % 2, "y": rng.normal(size=40)}
+    >>> found = ngp.gam.screen("y ~ a + b", data, num_steps=20, most=1)
+    >>> list(found.scores)
+    [('a', 'b')]
+    """
+    check_count("most", most)
+    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
+    wanted = dataclasses.replace(wanted, response=wanted.response if response is None else response)
+    own_key = jax.random.key(0) if key is None else check_key("key", key)
+    table = {name: column_values(data, name) for name in names_of(data)}
+    count = len(next(iter(table.values())))
+    order = np.asarray(jax.random.permutation(own_key, count))
+    cut = max(1, round(held_out * count))
+    test, train = ({name: column[np.sort(rows)] for name, column in table.items()} for rows in np.split(order, [cut]))
+
+    best = fit(wanted, train, family, key=own_key, **options)
+    density = _density(best, test)
+    scores = pair_scores(best)
+    tried: list[Tried] = []
+    for pair, score in list(scores.items())[:most]:
+        if score < PROMISING:
+            break
+        term = _interaction(best, pair)
+        new = fit(wanted + term, train, family, key=own_key, **options)
+        gain = _density(new, test) - density
+        error = float(gain.std() / np.sqrt(len(gain)))
+        kept = float(gain.mean()) > error
+        tried.append(Tried(term, score, float(gain.mean()), error, kept))
+        if kept:
+            wanted, density = wanted + term, density + gain
+    return Screening(wanted, scores, tuple(tried))
+
+
+def _density(fitted: Fit, data: Any) -> np.ndarray:
+    """Log density of each row of a table."""
+    y = fitted.model.layout.response(column_values(data, str(fitted.model.terms.response)))
+    return np.asarray(fitted.predict(data).log_density(y))
+
+
+def _interaction(fitted: Fit, pair: tuple[str, str]) -> Term:
+    """Of two numbers, or of a number with the levels of a category."""
+    kinds = {column.name: column.is_category for column in fitted.model.layout.columns}
+    first, second = sorted(pair, key=lambda name: kinds[name])
+    return s(first, by=second) if kinds[second] else ti(first, second)
+
+
+def pair_scores(fitted: Fit) -> dict[tuple[str, str], float]:
+    """Scores of all pairs of the columns of main effects, but of two categories, largest first."""
+    layout = fitted.model.layout
+    singles = ("s", "linear", "factor")
+    read = sorted({p.columns[0] for p in layout.parts if p.term.kind in singles and not p.term.by})
+    residuals, weights = fitted.residuals()
+    cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
+    there = {p.term.columns for p in layout.parts if p.term.kind in ("te", "ti")}
+    found = {}
+    for first, second in combinations(read, 2):
+        one, other = layout.columns[first], layout.columns[second]
+        if (one.is_category and other.is_category) or (one.name, other.name) in there or one.name == other.name:
+            continue
+        found[one.name, other.name] = score(cells[first], cells[second], residuals, weights)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _cells(x: np.ndarray, is_category: bool) -> np.ndarray:
+    """Numbers of the cells that values lie in: levels, or quantiles."""
+    if is_category:
+        return x.astype(int)
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, CELLS + 1)[1:-1]))
+    return np.searchsorted(edges, x, side="right")
+
+
+def score(first: np.ndarray, second: np.ndarray, residuals: np.ndarray, weights: np.ndarray) -> float:
+    """Standard deviations of noise by which the cells of two columns vary beyond the sum of both.
+
+    The weighted sum of squares of the cell means around the best sum of a row and a column effect, over the variance of
+    the residuals in the cells, is chi-squared where there is no interaction.
+    """
+    width = second.max() + 1
+    place, cell = np.unique(first * width + second, return_inverse=True)
+    mass = np.bincount(cell, weights)
+    mean = np.bincount(cell, weights * residuals) / mass
+    rows, columns = place // width, place % width
+    design = np.concatenate([rows[:, None] == np.unique(rows), columns[:, None] == np.unique(columns)], axis=1)
+    root = np.sqrt(mass)
+    fitted, _, rank, _ = np.linalg.lstsq(design * root[:, None], mean * root, rcond=None)
+    beyond = float(np.sum(mass * (mean - design @ fitted) ** 2))
+    degrees, left = len(place) - rank, len(residuals) - len(place)
+    if degrees < 1 or left < 1:
+        return 0.0
+    variance = float(np.sum(weights * (residuals - mean[cell]) ** 2)) / left
+    return float((beyond / max(variance, 1e-300) - degrees) / np.sqrt(2 * degrees))

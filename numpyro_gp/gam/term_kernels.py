@@ -1,0 +1,183 @@
+"""The kernel of each term and where its inducing inputs stand (mathematics.md section 6.5)."""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.columns import Column
+from numpyro_gp.gam.layout import Layout, Part, is_difference
+from numpyro_gp.kernels import (
+    CategoryDelta,
+    Empirical,
+    Gaussian,
+    Kernel,
+    Linear,
+    Periodic,
+    Uniform,
+    ZeroMean,
+    ZeroMeanCategory,
+    ZeroMeanLinear,
+)
+from numpyro_gp.kernels.measures import Measure, mean_of
+
+MEASURES = ("empirical", "uniform", "gaussian")
+CURVE, SURFACE, LEVEL_CURVE = 16, {2: 60, 3: 90}, 10
+# Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
+CIRCLE = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ground:
+    """What kernels of terms need beside their hyper-parameters.
+
+    Attributes
+    ----------
+    layout : Layout
+    measures : tuple
+        By encoded column: the measure of a number, the frequencies ``(C,)`` of a category.
+    periods : dict
+        By part: the two ends of a cyclic term, encoded.
+    inducing : dict of array (M_c, D)
+    """
+
+    layout: Layout
+    measures: tuple[Any, ...]
+    periods: dict[str, tuple[float, float]]
+    inducing: dict[str, np.ndarray]
+
+    def kernel(self, part: Part, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
+        """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
+        term, one, own = part.term, jnp.ones((), jnp.result_type(variance)), part.columns
+        if term.kind == "linear":
+            base: Kernel = ZeroMeanLinear(one, self._measure(own[0], one)).on(own[0])
+        elif term.kind == "factor":
+            base = self._levels(own[0], one)
+        elif term.kind == "re":
+            base = CategoryDelta(one).on(own[0])
+            base = base * Linear(one).on(own[1]) if term.by else base
+        else:
+            curves = [self._curve(part, at, one, length) for at, length in zip(own, lengthscales, strict=False)]
+            join = together if term.kind == "te" else operator.mul
+            base = functools.reduce(join, curves)
+            if term.by:
+                is_own = not is_difference(part, self.layout.parts)
+                base = base * (CategoryDelta(one).on(own[-1]) if is_own else self._levels(own[-1], one))
+        return variance * base
+
+    def _measure(self, at: int, like: Array) -> Measure:
+        measure: Measure = jax.tree.map(lambda leaf: jnp.asarray(leaf, like.dtype), self.measures[at])
+        return measure
+
+    def _levels(self, at: int, one: Array) -> Kernel:
+        return ZeroMeanCategory(one, jnp.asarray(self.measures[at], one.dtype)).on(at)
+
+    def _curve(self, part: Part, at: int, one: Array, lengthscale: Array) -> Kernel:
+        if part.name not in self.periods:
+            return ZeroMean(part.term.kernel(one, lengthscale), self._measure(at, one)).on(at)
+        low, high = self.periods[part.name]
+        measure = self._measure(at, one)
+        if not isinstance(measure, Empirical):
+            measure = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE, one.dtype))
+        return ZeroMean(Periodic(one, lengthscale, jnp.asarray(high - low, one.dtype)), measure).on(at)
+
+
+def together(first: Kernel, second: Kernel) -> Kernel:
+    """``(1 + k1)(1 + k2) - 1``: both effects and their interaction, all of which average to zero."""
+    return first + second + first * second
+
+
+def ground_of(layout: Layout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> Ground:
+    """Measures, periods and inducing inputs from the encoded rows of the fit."""
+    measures = tuple(_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns))
+    periods = {part.name: _period(part, layout, X) for part in layout.parts if part.term.cyclic}
+    bare = Ground(layout, measures, periods, {})
+    inducing = {part.name: _inducing(part, bare, X) for part in layout.parts}
+    return dataclasses.replace(bare, inducing=inducing)
+
+
+def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> Any:
+    if column.levels is not None:
+        mass = np.bincount(x.astype(int), weights, len(column.levels))
+        return mass / mass.sum()
+    if measure == "empirical":
+        return Empirical.of(x, weights)
+    return Uniform(x.min(), x.max()) if measure == "uniform" else Gaussian(x.mean(), x.std())
+
+
+def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
+    """Where the ends of a cyclic term lie, encoded."""
+    at = part.columns[0]
+    column, given = layout.columns[at], part.term.cyclic
+    raw = column.decode(X[:, at])
+    low, high = (column.low, column.high) if isinstance(given, bool) else given
+    if isinstance(given, bool) and np.allclose(raw, np.round(raw)):
+        high = high + 1
+    if raw.min() < low - 1e-9 or raw.max() > high + 1e-9:
+        cure = "Give ends that hold all rows: cyclic=(0, 24)."
+        fail(f"cyclic of {part.name}", "the ends of the column", f"{(low, high)} for {raw.min()} to {raw.max()}", cure)
+    return (low - column.shift) / column.scale, (high - column.shift) / column.scale
+
+
+def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
+    """Inducing inputs ``(M, D)`` of a term, zero in the columns that it does not read."""
+    term, own, columns = part.term, part.columns, ground.layout.columns
+    codes = [np.arange(len(columns[at].levels or ())) for at in own]
+    if term.kind == "linear":
+        rows = np.full((1, 1), 1 + float(mean_of(ground.measures[own[0]])))
+    elif term.kind == "factor":
+        rows = _but_one(codes[0], X[:, own[0]])[:, None]
+    elif term.kind == "re":
+        rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
+    elif term.kind == "s":
+        size = term.num_inducing or (LEVEL_CURVE if term.by else CURVE)
+        rows = _line(part, ground, X[:, own[0]], size)[:, None]
+        if term.by:
+            is_own = not is_difference(part, ground.layout.parts)
+            levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]])
+            rows = np.stack([axis.ravel() for axis in np.meshgrid(rows[:, 0], levels, indexing="ij")], axis=1)
+    else:
+        rows = _centres(X[:, own], term.num_inducing or SURFACE[len(own)])
+    points = np.zeros((len(rows), len(columns)))
+    points[:, own] = rows
+    return points
+
+
+def _but_one(codes: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """All but the most frequent: a function that averages to zero is determined by the others."""
+    counts = np.array([(x == code).sum() for code in codes])
+    return np.delete(codes, counts.argmax())
+
+
+def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
+    """Between the quantiles of a column and an even grid over its range; its own values where they are few."""
+    values = np.unique(x)
+    if len(values) <= size:
+        return _but_one(values, x)
+    if part.name in ground.periods:
+        low, high = ground.periods[part.name]
+        return low + (high - low) * np.arange(size) / size
+    at = np.linspace(0, 1, size)
+    found: np.ndarray = 0.5 * (np.quantile(x, at) + values[0] + at * (values[-1] - values[0]))
+    return found
+
+
+def _centres(X: np.ndarray, size: int) -> np.ndarray:
+    """Centres of k-means of at most 5000 rows."""
+    rows = np.unique(X[np.linspace(0, len(X) - 1, min(len(X), 5000)).astype(int)], axis=0)
+    if len(rows) <= size:
+        return rows
+    centres = rows[np.random.default_rng(0).permutation(len(rows))[:size]]
+    for _ in range(20):
+        nearest = np.argmin((centres**2).sum(1) - 2 * rows @ centres.T, axis=1)
+        counts = np.bincount(nearest, minlength=size)
+        sums = np.stack([np.bincount(nearest, column, size) for column in rows.T], axis=1)
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+    return centres

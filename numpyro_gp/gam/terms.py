@@ -1,0 +1,328 @@
+"""Terms of an additive model as immutable values, joined by ``+``: what a formula says, without a formula.
+
+A column is named, ``"age"``, or named inside of a function, ``"log(age)"``: log, log1p, exp and sqrt.
+"""
+
+import dataclasses
+from typing import Any
+
+from numpyro_gp.checks import check_count, fail
+from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+
+FAMILIES = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One component of an additive model: what `s`, `te`, `ti`, `re`, `linear`, `factor` and `offset` make.
+
+    Attributes
+    ----------
+    kind : str
+        The function that made it.
+    columns : tuple of str
+    by : str, optional
+        A category with a curve for each level, or the column whose slope varies.
+    cyclic : bool or pair of float
+        Whether the ends of the column meet, and where they lie.
+    kernel : type, optional
+        Class of the kernels of one column.
+    num_inducing : int, optional
+    scale, lengthscale : distribution, optional
+        Priors of the standard deviation of the term, on the scale of the link, and of the lengthscale in standard
+        deviations of the column.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> str(ngp.gam.s("dose", by="sex") + ngp.gam.re("site"))
+    's(dose, by=sex) + re(site)'
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    by: str | None = None
+    cyclic: bool | tuple[float, float] = False
+    kernel: Any = Matern52
+    num_inducing: int | None = None
+    scale: Any = None
+    lengthscale: Any = None
+
+    @property
+    def name(self) -> str:
+        """The term as it is written, without its options."""
+        if self.kind == "column":
+            return self.columns[0]
+        inside = ", ".join(self.columns) + (f", by={self.by}" if self.by else "")
+        return f"{self.kind}({inside})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __add__(self, other: "Term | Terms") -> "Terms":
+        return Terms((self,)) + other
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Terms joined by ``+``, and what they explain.
+
+    Attributes
+    ----------
+    items : tuple of Term
+    response : str, optional
+        Column that a formula has on its left.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> [term.kind for term in (ngp.gam.s("age") + ngp.gam.linear("dose")).items]
+    ['s', 'linear']
+    """
+
+    items: tuple[Term, ...]
+    response: str | None = None
+
+    def __add__(self, other: "Term | Terms") -> "Terms":
+        if not isinstance(other, (Term, Terms)):
+            cure = 'Write a column as a term: ngp.gam.s("age").'
+            fail("the other side of +", "a term", f"a {type(other).__name__}", cure, TypeError)
+        added = other.items if isinstance(other, Terms) else (other,)
+        twice = {term.name for term in added} & {term.name for term in self.items}
+        if twice:
+            fail("terms", "different from each other", f"{sorted(twice)} twice", "Write each of them once.")
+        return Terms(self.items + added, self.response)
+
+    def __str__(self) -> str:
+        text = " + ".join(map(str, self.items)) or "1"
+        return text if self.response is None else f"{self.response} ~ {text}"
+
+
+def as_terms(terms: Any) -> Terms:
+    """Terms, one term, or refuse."""
+    if isinstance(terms, Term):
+        return Terms((terms,))
+    if not isinstance(terms, Terms):
+        cure = 'Pass "y ~ s(age) + s(dose)" or ngp.gam.s("age") + ngp.gam.s("dose").'
+        fail("terms", "a formula or terms", f"a {type(terms).__name__}", cure, TypeError)
+    return terms
+
+
+def _columns(argument: str, names: tuple[Any, ...], count: tuple[int, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not isinstance(name, str) or not name:
+            cure = 'Name it as a string: "age".'
+            fail(argument, "names of columns", f"{name!r:.60}", cure, TypeError)
+    if len(names) not in count or len(set(names)) < len(names):
+        required = f"{' or '.join(map(str, count))} different columns"
+        fail(argument, required, f"{list(names)}", "Name each column once.")
+    return names
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """Options as they are kept; a kernel by its class or the name of that."""
+    kernel = given.get("kernel")
+    kernel = FAMILIES.get(kernel, kernel) if isinstance(kernel, str) else kernel
+    if kernel is not None and kernel not in (*FAMILIES.values(), RationalQuadratic):
+        cure = "Pass a class, whose lengthscale is learnt: kernel=ngp.kernels.RBF."
+        fail("kernel", f"one of {sorted(FAMILIES)}", f"{kernel!r:.60}", cure, TypeError)
+    if given.get("num_inducing") is not None:
+        check_count("num_inducing", given["num_inducing"], 2)
+    for name in ("scale", "lengthscale"):
+        if given.get(name) is not None and not hasattr(given[name], "log_prob"):
+            cure = "Pass one such as numpyro.distributions.HalfNormal(1.0)."
+            fail(name, "a prior, a NumPyro distribution", f"{given[name]!r:.60}", cure, TypeError)
+    return {**given, "kernel": Matern52 if kernel is None else kernel}
+
+
+def s(
+    column: str,
+    *,
+    by: str | None = None,
+    cyclic: bool | tuple[float, float] = False,
+    kernel: Any = None,
+    num_inducing: int | None = None,
+    scale: Any = None,
+    lengthscale: Any = None,
+) -> Term:
+    """A smooth curve of one column.
+
+    Parameters
+    ----------
+    column : str
+    by : str, optional
+        A category: a curve for each of its levels. Beside ``s`` of the same column, how they differ from it.
+    cyclic : bool or (low, high)
+        Value and slope are the same at both ends. True takes the range of the column; of whole numbers one more, so
+        that the hours 0 to 23 have a period of 24.
+    kernel : type, optional
+        `Matern52`, or another of the stationary kernels.
+    num_inducing : int, optional
+        Inducing inputs; 16.
+    scale, lengthscale : distribution, optional
+        Priors.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.s("hour", cyclic=(0, 24)).name
+    's(hour)'
+    """
+    if by is not None:
+        _columns("by", (by,), (1,))
+    if not isinstance(cyclic, bool):
+        if not isinstance(cyclic, (tuple, list)) or len(cyclic) != 2 or not cyclic[0] < cyclic[1]:
+            fail("cyclic", "True or the two ends of a period", f"{cyclic!r:.60}", "Pass cyclic=(0, 24).")
+        cyclic = (float(cyclic[0]), float(cyclic[1]))
+    options = _options(dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale))
+    return Term("s", _columns("column", (column,), (1,)), by, cyclic, **options)
+
+
+def te(
+    *columns: str, kernel: Any = None, num_inducing: int | None = None, scale: Any = None, lengthscale: Any = None
+) -> Term:
+    """A smooth surface of two or three columns together: their effects and their interactions.
+
+    Beside `s` of its columns take `ti`, the interaction alone.
+
+    Parameters
+    ----------
+    *columns : str
+    kernel, num_inducing, scale, lengthscale
+        As of `s`; 60 inducing inputs, 90 of three columns.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.te("longitude", "latitude").name
+    'te(longitude, latitude)'
+    """
+    options = _options(dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale))
+    return Term("te", _columns("columns", columns, (2, 3)), **options)
+
+
+def ti(
+    *columns: str, kernel: Any = None, num_inducing: int | None = None, scale: Any = None, lengthscale: Any = None
+) -> Term:
+    """The interaction of two or three columns alone: it averages to zero over each of them.
+
+    Parameters
+    ----------
+    *columns : str
+    kernel, num_inducing, scale, lengthscale
+        As of `te`.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> str(ngp.gam.s("a") + ngp.gam.s("b") + ngp.gam.ti("a", "b"))
+    's(a) + s(b) + ti(a, b)'
+    """
+    return dataclasses.replace(
+        te(*columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale), kind="ti"
+    )
+
+
+def re(group: str, *, by: str | None = None, scale: Any = None) -> Term:
+    """A random effect: an intercept for each level of a category, or a slope of another column.
+
+    Levels are independent, with one standard deviation that is learnt. One that the fit has not seen is predicted
+    from this prior.
+
+    Parameters
+    ----------
+    group : str
+    by : str, optional
+        The column of a slope.
+    scale : distribution, optional
+        Prior of the standard deviation of the levels.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> str(ngp.gam.re("site") + ngp.gam.re("site", by="dose"))
+    're(site) + re(site, by=dose)'
+    """
+    if by is not None:
+        _columns("by", (by,), (1,))
+    return Term("re", _columns("group", (group,), (1,)), by, **_options(dict(scale=scale)))
+
+
+def linear(column: str, *, scale: Any = None) -> Term:
+    """A straight line of one column.
+
+    Parameters
+    ----------
+    column : str
+    scale : distribution, optional
+        Prior of the standard deviation of the slope, for a column of standard deviation 1.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.linear("log(income)").name
+    'linear(log(income))'
+    """
+    return Term("linear", _columns("column", (column,), (1,)), **_options(dict(scale=scale)))
+
+
+def factor(column: str, *, scale: Any = None) -> Term:
+    """The effect of a category around its average over the rows.
+
+    Parameters
+    ----------
+    column : str
+    scale : distribution, optional
+        Prior of the standard deviation of the levels.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.factor("kind").name
+    'factor(kind)'
+    """
+    return Term("factor", _columns("column", (column,), (1,)), **_options(dict(scale=scale)))
+
+
+def offset(column: str) -> Term:
+    """A column that is added as it is, on the scale of the link: ``offset("log(exposure)")`` of counts.
+
+    Parameters
+    ----------
+    column : str
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.offset("log(exposure)").name
+    'offset(log(exposure))'
+    """
+    return Term("offset", _columns("column", (column,), (1,)))

@@ -1,0 +1,145 @@
+"""Figures of the terms of a formula: curves with two bands and partial residuals, surfaces, levels of categories."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.plots.style import COLOURS, INK, STYLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 4
+INVERSE = {"identity": lambda f: f, "log": np.exp, "logit": lambda f: 1 / (1 + np.exp(-f)), "none": lambda f: f}
+
+
+class Points(NamedTuple):
+    """Rows of data for the panel of a term: values of its columns, and partial residuals ``(N,)``."""
+
+    values: tuple[np.ndarray, ...]
+    residuals: np.ndarray | None
+
+
+def draw_terms(
+    effects: Mapping[str, Any],
+    points: Mapping[str, Points],
+    *,
+    level: float,
+    simultaneous: bool,
+    labels: Mapping[str, str],
+    link: str,
+    constant: float,
+) -> "Figure":
+    """One panel for each term; ``link`` is undone after ``constant`` is added."""
+    import matplotlib.pyplot as plt
+
+    count = max(len(effects), 1)
+    width = min(WIDTH, count)
+    height = math.ceil(count / width)
+    figure, axes = plt.subplots(height, width, figsize=(3.4 * width, 2.9 * height), squeeze=False, layout="constrained")
+    places = list(axes.ravel())
+    for axis, (name, effect) in zip(places, effects.items(), strict=False):
+        numbers = [
+            at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1
+        ]
+        bands = [effect.half_width(level)]
+        bands += [effect.half_width(level, simultaneous=True)] * simultaneous
+        draw = _Panel(axis, effect, points[name], bands, partial(_undone, INVERSE[link], constant))
+        if len(numbers) == 2:
+            draw.surface(figure, numbers, labels[name])
+        elif numbers:
+            draw.curves(numbers[0], labels[name])
+        else:
+            draw.levels(labels[name])
+        axis.set_title(name, fontsize="medium", loc="left")
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in places[len(effects) :]:
+        axis.set_axis_off()
+    both = "; light: for the whole curve at once" if simultaneous else ""
+    figure.suptitle(f"{100 * level:g} % bands: dark, for each value{both}", fontsize="small")
+    return figure
+
+
+def _undone(inverse: Any, constant: float, f: np.ndarray) -> np.ndarray:
+    found: np.ndarray = inverse(f + constant)
+    return found
+
+
+class _Panel(NamedTuple):
+    """One panel and what it shows."""
+
+    axis: "Axes"
+    effect: Any
+    points: Points
+    bands: list[float]
+    undo: Any
+
+    def curves(self, number: int, label: str) -> None:
+        """A curve, or one for each level of another column."""
+        effect, x = self.effect, self.effect.axes[number]
+        mean, scale = (np.moveaxis(value, number, -1).reshape(-1, len(x)) for value in (effect.mean, effect.scale))
+        names = _level_names(effect) if len(mean) > 1 else [None]
+        if self.points.residuals is not None and len(mean) == 1:
+            self.axis.plot(self.points.values[number], self.points.residuals, ".", color="0.7", ms=2.5, zorder=0)
+        for at, name in enumerate(names):
+            colour, style = COLOURS[at % len(COLOURS)], STYLES[at % len(STYLES)]
+            for z, alpha in zip(self.bands, (0.35, 0.18), strict=False):
+                low, high = (self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1))
+                self.axis.fill_between(x, low, high, color=colour, alpha=alpha, lw=0)
+            self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
+        if len(mean) > 1:
+            self.axis.legend(fontsize="x-small", frameon=False)
+        marks = np.unique(np.quantile(self.points.values[number], np.linspace(0, 1, 120)))
+        self.axis.plot(
+            marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=self.axis.get_xaxis_transform()
+        )
+        if effect.columns[number].is_date:
+            self.axis.xaxis.set_major_formatter(lambda value, _: str(np.datetime64(int(value), "D")))
+        self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
+
+    def surface(self, figure: "Figure", numbers: list[int], label: str) -> None:
+        """Posterior mean; dotted where it is one standard deviation from zero."""
+        effect = self.effect
+        first, second = (effect.axes[at] for at in numbers)
+        mean, scale = (value.reshape(len(first), len(second)) for value in (effect.mean, effect.scale))
+        shown = self.undo(mean).T
+        middle = float(self.undo(np.zeros(())))
+        most = max(float(np.abs(shown - middle).max()), 1e-12)
+        image = self.axis.pcolormesh(
+            first,
+            second,
+            shown,
+            cmap="PuOr_r",
+            vmin=middle - most,
+            vmax=middle + most,
+            shading="nearest",
+            rasterized=True,
+        )
+        clear = np.abs(mean) / np.maximum(scale, 1e-12)
+        if clear.min() < 1 < clear.max():
+            self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
+        self.axis.plot(*(self.points.values[at] for at in numbers), ",", color=INK, alpha=0.5)
+        self.axis.set(**dict(zip(("xlabel", "ylabel"), (effect.columns[at].name for at in numbers), strict=True)))
+        figure.colorbar(image, ax=self.axis, label=label)
+
+    def levels(self, label: str) -> None:
+        """Levels with intervals, in their order."""
+        mean, scale = self.effect.mean.ravel(), self.effect.scale.ravel()
+        place = np.arange(len(mean))
+        for z, width in zip(self.bands, (2.5, 1.0), strict=False):
+            low, high = (self.undo(mean + side * z * scale) for side in (-1, 1))
+            self.axis.vlines(place, low, high, color=COLOURS[0], lw=width)
+        self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
+        few = place if len(place) <= 12 else np.linspace(0, len(place) - 1, 12).astype(int)
+        names = _level_names(self.effect)
+        self.axis.set_xticks(few, [names[at] for at in few], rotation=45 if len(place) > 6 else 0, fontsize="small")
+        self.axis.set(xlabel=" at one sd of ".join(c.name for c in self.effect.columns), ylabel=label)
+
+
+def _level_names(effect: Any) -> list[str]:
+    found = next((column.levels for column in effect.columns if column.is_category), None)
+    return [str(level) for level in found] if found else [""]

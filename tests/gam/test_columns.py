@@ -1,0 +1,98 @@
+"""Columns of dictionaries and tables: kinds, missing values, dates, levels."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from numpyro_gp.gam import columns
+
+
+class Series:
+    """A column of polars: no array, but with ``to_numpy``."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return np.asarray(self.values)
+
+
+class Frame:
+    """A table of polars: columns by name, and no keys."""
+
+    columns = ("a", "b")
+
+    def __getitem__(self, name):
+        return Series({"a": [1, 2], "b": ["x", "y"]}[name])
+
+
+def test_tables_of_every_kind():
+    pandas = pytest.importorskip("pandas")
+    record = np.array([(1, "x"), (2, "y")], dtype=[("a", int), ("b", "U1")])
+    for data in ({"a": [1, 2], "b": ["x", "y"]}, Frame(), record, pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]})):
+        assert columns.names_of(data) == ["a", "b"]
+        assert columns.column_values(data, "a").tolist() == [1, 2]
+        assert [str(level) for level in columns.column_values(data, "b")] == ["x", "y"]
+        np.testing.assert_allclose(columns.column_values(data, "log(a)"), np.log([1, 2]))
+
+
+def test_missing_values_of_every_kind():
+    pandas = pytest.importorskip("pandas")
+    some = np.array([1.0, np.nan])
+    assert columns.is_missing(some).tolist() == [False, True]
+    objects = np.array(["a", None, float("nan"), pandas.NA, pandas.NaT], object)
+    assert columns.is_missing(objects).tolist() == [False, True, True, True, True]
+    assert columns.is_missing(np.array(["2020-01-01", "NaT"], "datetime64[D]")).tolist() == [False, True]
+    assert not columns.is_missing(np.array(["a", "nan"])).any()
+
+
+def test_numbers_booleans_and_dates():
+    assert columns.as_numbers("a", np.array([True, False])).tolist() == [1.0, 0.0]
+    days = np.array(["1970-01-02T12:00", "1970-01-03"], "datetime64[m]")
+    assert columns.as_numbers("a", days).tolist() == [1.5, 2.0]
+    python = np.array([datetime.date(1970, 1, 2), datetime.date(1970, 1, 5)], object)
+    assert columns.as_numbers("a", python).tolist() == [1.0, 4.0]
+    found = columns.number_column("a", days, np.ones(2))
+    assert found.is_date
+    assert found.encode(days).tolist() == [-1.0, 1.0]
+    np.testing.assert_allclose(found.decode(found.encode(days)), [1.5, 2.0])
+    assert columns.as_numbers("a", np.array([1, 2.5], object)).tolist() == [1.0, 2.5]
+
+
+def test_weights_move_mean_and_spread():
+    found = columns.number_column("a", np.array([0.0, 3.0]), np.array([2.0, 1.0]))
+    assert (found.shift, found.scale) == (1.0, np.sqrt(2.0))
+
+
+def test_levels_and_codes():
+    found = columns.category_column("a", np.array(["b", "a", "b"]), "category")
+    assert found.levels == ("a", "b")
+    assert found.encode(np.array(["b", "z", "a"])).tolist() == [1.0, 2.0, 0.0]
+    whole = columns.category_column("a", np.array([2.0, 1.0]), "category")
+    assert whole.encode(np.array([1, 2])).tolist() == [0.0, 1.0]  # whole numbers are levels whatever their type
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: columns.column_values({"a": [1]}, "b"), r"a column must be one of \['a'\], but got 'b'"),
+        (lambda: columns.column_values({"a": [1]}, "sin(a)"), "a column must be a name or one of"),
+        (lambda: columns.column_values({"a": [[1]]}, "a"), r"column 'a' must be of shape \(N,\)"),
+        (lambda: columns.names_of(3), "data must be a dictionary of columns or a table, but got an int"),
+        (lambda: columns.as_numbers("a", np.array(["x"])), r"column 'a' must be numbers.*factor\(a\)"),
+        (
+            lambda: columns.number_column("a", np.ones(3), np.ones(3)),
+            "column 'a' must be one that varies, but got 1 in every row",
+        ),
+        (lambda: columns.number_column("a", np.array([1.0, np.inf]), np.ones(2)), "column 'a' must be finite"),
+        (
+            lambda: columns.category_column("a", np.arange(1000), "by"),
+            "by 'a' must be a category of at most 50 levels, but got 1000 numbers",
+        ),
+        (lambda: columns.category_column("a", np.array(["x"]), "category"), "category 'a' must be one that varies"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -1,0 +1,29 @@
+"""Grids of terms, and bands; moments against dense formulas are in test_summary."""
+
+import numpy as np
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.effects import grid_of
+
+RNG = np.random.default_rng(0)
+DATA = {name: RNG.uniform(2, 5, 30) for name in "xyz"} | {"g": np.array(list("abc") * 10)}
+
+
+def test_grids_hold_the_range_the_levels_and_the_middle():
+    model = ngp.gam.model("y ~ s(x) + s(x, by=g) + te(x, z) + re(g, by=z)", DATA)
+    curve, levels, surface, slopes = (grid_of(model, part, 20) for part in model.layout.parts)
+    X = model.rows.X
+    assert curve[1].shape == (20, X.shape[1])
+    np.testing.assert_allclose(curve[0][0][[0, -1]], [X[:, 0].min(), X[:, 0].max()])
+    assert [len(axis) for axis in levels[0]] == [20, 3]
+    assert len(levels[1]) == 60
+    assert [len(axis) for axis in surface[0]] == [8, 8]
+    assert [axis.tolist() for axis in slopes[0]] == [[0.0, 1.0, 2.0], [1.0]]
+
+
+def test_a_band_of_one_value_is_that_of_each():
+    one = ngp.gam.Effect("a", "re", (), (), np.zeros(1), np.ones(1), np.random.default_rng(0).normal(size=(4000, 1)))
+    np.testing.assert_allclose(one.half_width(0.9, simultaneous=True), one.half_width(0.9), rtol=0.05)
+    two = ngp.gam.Effect("a", "re", (), (), np.zeros(2), np.ones(2), np.random.default_rng(0).normal(size=(4000, 2)))
+    wanted = 1.9488  # (2 Phi(z) - 1)^2 = 0.9
+    np.testing.assert_allclose(two.half_width(0.9, simultaneous=True), wanted, rtol=0.03)

@@ -1,0 +1,71 @@
+"""Which guide, which steps and when they stop; one formula under three engines."""
+
+import jax
+import numpy as np
+import pytest
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.engines import BLOCK, JOINT, guide_of, size_of, still_rises, variational
+
+RNG = np.random.default_rng(0)
+
+
+def data(count, rows=60):
+    found = {f"x{d}": RNG.uniform(size=rows) for d in range(count)}
+    return found | {"y": 1 + 2 * found["x0"] + 0.3 * RNG.normal(size=rows), "g": np.arange(rows) % 3}
+
+
+def test_few_terms_have_one_belief_and_many_blocks():
+    few = ngp.gam.model("y ~ s(x0) + s(x1)", data(2))
+    assert size_of(few) == 33
+    assert guide_of(few).rest_factory is AutoMultivariateNormal
+    names = " + ".join(f"s(x{d})" for d in range(40))
+    many = ngp.gam.model(f"y ~ {names}", data(40))
+    assert size_of(many) > JOINT
+    assert guide_of(many).rest_factory is AutoNormal
+    recipes = [guide_of(model).recipes["f"] for model in (few, many)]
+    assert recipes[0] is not recipes[1]
+
+
+def test_a_bound_rises_or_has_arrived():
+    noise = RNG.normal(size=BLOCK)
+    assert not still_rises(100 + noise)
+    assert still_rises(100 + noise - 0.02 * np.arange(BLOCK))
+    assert still_rises(100 + noise[: BLOCK // 2])  # of so few steps nobody can say
+
+
+@pytest.mark.long
+def test_a_fit_stops_by_itself_and_says_when_it_does_not():
+    """The bound of a line and a constant is flat long before 2000 steps; the fit is that of least squares."""
+    table = data(1)
+    model = ngp.gam.model("y ~ linear(x0)", table)
+    found = variational(jax.random.key(0), model, 2000, None, False)
+    assert found.steps <= 1200
+    assert not found.notes
+    short = variational(jax.random.key(0), model, 100, None, False)
+    assert "the bound still rose after 100 steps" in short.notes[0]
+    batches = variational(jax.random.key(0), model, 400, 20, False)
+    X, y = model.arguments
+    design = np.stack([np.ones(60), X[:, 0]], axis=1)
+    line = design @ np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]
+    for one, tolerance in ((found, 0.02), (batches, 0.15)):
+        mean = one.posterior.predict(jax.random.key(1), X).function_mean
+        np.testing.assert_allclose(mean, line, atol=tolerance)
+
+
+@pytest.mark.long
+def test_one_formula_under_three_engines():
+    """Terms agree within stated errors: a tenth of a deviation of the response, deviations within 35 %."""
+    table = data(1, 40)
+    fits = {
+        engine: ngp.gam("y ~ linear(x0) + factor(g)", table, engine=engine, num_steps=steps, key=jax.random.key(2))
+        for engine, steps in (("svi", None), ("nuts", 200), ("svgd", 20))
+    }
+    found = {engine: fit.terms() for engine, fit in fits.items()}
+    spread = np.std(table["y"])
+    for engine in ("svi", "svgd"):
+        np.testing.assert_allclose(found[engine].mean, found["nuts"].mean, atol=0.1 * spread, err_msg=engine)
+        ratio = np.median(found[engine].scale / found["nuts"].scale, axis=0)
+        assert np.all((ratio > 0.65) & (ratio < 1.4)), (engine, ratio)
+    assert [fit.posterior.kind for fit in fits.values()] == ["svi", "mcmc", "stein"]

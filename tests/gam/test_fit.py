@@ -1,0 +1,51 @@
+"""``ngp.gam`` is a module and a function; its arguments, and a fit from a table to predictions."""
+
+import types
+
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+
+RNG = np.random.default_rng(0)
+DATA = {"x": RNG.uniform(size=150), "g": np.array(list("abc") * 50)}
+DATA["y"] = np.sin(6 * DATA["x"]) + (DATA["g"] == "b") + 0.2 * RNG.normal(size=150)
+
+
+def test_it_is_a_module_that_can_be_called():
+    from numpyro_gp.gam import s
+
+    assert isinstance(ngp.gam, types.ModuleType)
+    assert callable(ngp.gam)
+    assert ngp.gam.s is s
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(engine="mcmc"), "engine must be one of 'svi', 'nuts', 'svgd', but got 'mcmc'"),
+        (dict(num_steps=0), "num_steps must be at least 1"),
+        (dict(batch=1.5), "batch must be a whole number"),
+        (dict(key=3), "key must be one JAX random key"),
+        (dict(weights=[-1.0] * 150), "weights must be finite, and zero or positive"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ngp.gam("y ~ s(x)", DATA, **options)
+
+
+@pytest.mark.long
+def test_a_table_is_fitted_and_its_noise_found():
+    """Curve and levels to a fifth of the noise, noise 0.2 to a quarter, and the level effects in their order."""
+    fit = ngp.gam("y ~ s(x) + factor(g)", DATA)
+    found = fit.predict({"x": DATA["x"][:30], "g": DATA["g"][:30]})
+    truth = np.sin(6 * DATA["x"][:30]) + (DATA["g"][:30] == "b")
+    assert float(np.sqrt(np.mean((np.asarray(found.function_mean) - truth) ** 2))) < 0.08
+    table = fit.summary(num_draws=50)
+    noise = float(table.facts["noise"].split(" ")[0])
+    assert 0.15 < noise < 0.25
+    assert "Pareto k" in table.facts["importance weights"]
+    assert {row.term: row.negligible < 0.05 for row in table.rows} == {"s(x)": True, "factor(g)": True}
+    levels = fit.effects(num_draws=50)["factor(g)"].mean
+    assert levels.argmax() == 1

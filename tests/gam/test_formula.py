@@ -1,0 +1,53 @@
+"""Formulas are the terms that they stand for; what is none is refused with its place."""
+
+import pytest
+
+from numpyro_gp.gam import factor, formula, linear, offset, re, s, te
+
+
+def test_a_formula_is_its_terms():
+    found = formula(
+        "y ~ s(age, num_inducing=9) + s(hour, cyclic=True, kernel=RBF) + te(lon, lat)\n + re(site, by=dose) + linear(z)"
+        " + factor(kind) + offset(log(exposure)) + 1"
+    )
+    wanted = s("age", num_inducing=9) + s("hour", cyclic=True, kernel="RBF") + te("lon", "lat") + re("site", by="dose")
+    assert found.items == (wanted + linear("z") + factor("kind") + offset("log(exposure)")).items
+    assert found.response == "y"
+    assert formula(str(found)).items[2] == te("lon", "lat")
+
+
+def test_names_alone_functions_and_quoted_names():
+    found = formula("log(y) ~ age + log(dose) + s('age of onset')")
+    assert [term.columns for term in found.items] == [("age",), ("log(dose)",), ("age of onset",)]
+    assert [term.kind for term in found.items] == ["column", "column", "s"]
+    assert found.response == "log(y)"
+    assert formula("y ~ 1").items == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("y ~ s(age) + s(hour cyclic=True)", "hour", "what Python cannot read there"),
+        ("y ~ s(age) * s(dose)", "s(age)", "which is no term"),
+        ("y ~ s(age) + 3", "3", "'3', which is no term"),
+        ("y ~ s(age) - 1", "s(age)", "which is no term"),
+        ("y ~ s(a) + s(b) + s(a)", "s(a)", "s[(]a[)] twice"),
+        ("y ~ s(a, kernel=x+1)", "x+1", "'x [+] 1' for kernel"),
+        ("y ~ s(a) + te(b)", "te(b)", "columns must be 2 or 3 different columns"),
+        ("y ~ s(a, knots=3)", "s(a", "unexpected keyword"),
+        ("s(age)", "", "0 signs ~"),
+        ("a ~ b ~ c", "~ c", "2 signs ~"),
+    ],
+)
+def test_the_place_is_shown(text, at, message):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        formula(text)
+    line, mark = str(caught.value).splitlines()[-2:]
+    assert line.strip() == text
+    place = text.rfind(at) if at in ("s(a)", "~ c") or not at else text.find(at)
+    assert mark.index("^") - 4 == (len(text) if not at else place)
+
+
+def test_text_is_asked_for():
+    with pytest.raises(TypeError, match="formula must be text, but got a list"):
+        formula(["y"])

@@ -1,0 +1,108 @@
+"""The model function: its sites, weights as repeated rows, offsets, priors of one's own, and bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+
+RNG = np.random.default_rng(0)
+DATA = {
+    "x": RNG.uniform(size=20),
+    "g": np.array(list("ab") * 10),
+    "e": RNG.uniform(1, 2, 20),
+    "y": RNG.normal(size=20),
+    "n": RNG.poisson(3.0, 20),
+}
+
+
+def trace(model, *args):
+    return jax.eval_shape(lambda: _values(model, args))
+
+
+def _values(model, args):
+    found = handlers.trace(handlers.seed(model, 0)).get_trace(*args)
+    return {name: site["value"] for name, site in found.items() if site["type"] == "sample"}
+
+
+def test_sites_and_their_shapes():
+    model = ngp.gam.model("y ~ s(x) + factor(g) + re(g)", DATA)
+    found = trace(model, model.arguments[0])
+    assert {name: value.shape for name, value in found.items()} == {
+        "f_scale": (3,),
+        "f_lengthscale": (1,),
+        "f": (16 + 1 + 2 + 1,),
+        "noise": (),
+        "y": (20,),
+    }
+    assert list(trace(ngp.gam.model("y ~ 1", DATA), jnp.zeros((3, 1)))) == ["f", "noise", "y"]
+
+
+def test_priors_of_ones_own_have_their_sites():
+    terms = ngp.gam.s("x", scale=dist.HalfNormal(3.0), lengthscale=dist.Gamma(2.0, 1.0)) + ngp.gam.factor("g")
+    model = ngp.gam.model(terms, DATA, response="y")
+    found = trace(model, model.arguments[0])
+    assert found["f_scale s(x)"].shape == ()
+    assert found["f_lengthscale s(x)"].shape == (1,)
+    assert found["f_scale"].shape == (1,)
+    assert "f_lengthscale" not in found
+
+
+def test_weights_are_repeated_rows():
+    weights = np.where(np.arange(20) % 3 == 0, 3.0, 1.0)
+    model = ngp.gam.model("n ~ linear(x)", DATA, "poisson", weights=weights)
+    X, y, w = model.arguments
+    at = np.repeat(np.arange(20), weights.astype(int))
+    values = {"f_scale": jnp.ones(1), "f": jnp.array([0.3, -0.2])}
+    density = lambda *args: float(jax.jit(lambda v: log_density(model, args, {}, v)[0])(values))  # noqa: E731
+    weighted, repeated = density(X, y, w), density(X[at], y[at])
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-10)
+    assert abs(weighted - density(X, y)) > 1.0
+
+
+def test_offsets_are_added_as_they_are():
+    model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA, "poisson")
+    values = {"f_scale": jnp.ones(1), "f": jnp.zeros(2)}
+    with handlers.seed(rng_seed=0), handlers.substitute(data=values):
+        f = model.process()(model.arguments[0])
+    np.testing.assert_allclose(f.loc, model.start.constant + np.log(DATA["e"]), rtol=1e-12)
+    np.testing.assert_allclose(model.start.constant, np.log(DATA["n"].sum() / DATA["e"].sum()), rtol=1e-12)
+
+
+def test_a_model_can_be_float32():
+    model = ngp.gam.model("y ~ s(x) + te(x, e) + factor(g)", DATA)
+    found = trace(model, model.arguments[0].astype(jnp.float32))
+    assert found["f"].dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ngp.gam.model("y ~ s(w)", DATA), "a column must be one of .*but got 'w'"),
+        (lambda: ngp.gam.model(ngp.gam.s("x"), DATA), "response must be the name of a column, but got None"),
+        (lambda: ngp.gam.model("y ~ s(x)", DATA, measure="even"), "measure must be one of 'empirical'"),
+        (
+            lambda: ngp.gam.model("y ~ s(x)", DATA, "poisson"),
+            "response 'y' of family 'poisson': obs must be non-negative",
+        ),
+        (lambda: ngp.gam.model("n ~ s(x)", DATA, "gaussian(log)"), "Counts take 'poisson' or 'negative_binomial'"),
+        (lambda: ngp.gam.model("y ~ s(c)", DATA | {"c": np.ones(20)}), "column 'c' must be one that varies"),
+        (lambda: ngp.gam.model("y ~ s(x, by=e)", DATA | {"e": np.arange(20.0)}), None),
+        (
+            lambda: ngp.gam.model("y ~ s(x, by=w)", {n: np.random.default_rng(0).normal(size=1000) for n in "xyw"}),
+            "by 'w' must be a category of at most 50 levels, but got 1000 numbers",
+        ),
+        (lambda: ngp.gam.model("y ~ s(g)", DATA), "column 'g' must be numbers"),
+        (lambda: ngp.gam.model("y ~ x", DATA | {"y": np.full(20, np.inf)}), "response 'y' must be finite"),
+    ],
+)
+def test_bad_input(call, message):
+    if message is None:
+        assert call().layout.columns[1].is_category
+        return
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -1,0 +1,67 @@
+"""What a fit gives: predictions for tables, a summary with all its parts, and a figure."""
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.result import _working_residuals
+
+RNG = np.random.default_rng(0)
+DATA = {"x": RNG.uniform(size=40), "g": np.array(list("abcd") * 10), "e": RNG.uniform(1, 2, 40)}
+DATA["n"] = RNG.poisson(3 * DATA["e"])
+
+
+def of_draws(text="n ~ linear(x) + re(g) + offset(log(e))", num=40):
+    """A fit whose posterior is a set of draws: no engine is run."""
+    model = ngp.gam.model(text, DATA, "poisson")
+    keys = jax.random.split(jax.random.key(1))
+    draws = {"f_scale": jnp.full((num, 2), 0.2), "f": jax.random.normal(keys[0], (num, 6))}
+    posterior = ngp.Posterior.from_mcmc(model, draws)
+    return ngp.gam.Fit(model, posterior, None, None, "nuts", num, (), keys[1]), draws
+
+
+@pytest.mark.long
+def test_predictions_of_a_table_with_a_new_level():
+    fit, draws = of_draws()
+    found = fit.predict({"x": [0.3], "g": ["z"], "e": [1.5]})
+    column = fit.model.layout.columns[0]
+    # The line, the constant and the offset; the new level has its prior, of variance 0.04.
+    slope = 0.2 * (0.3 - column.shift) / column.scale
+    level = fit.model.start.constant + np.log(1.5) + 3 * fit.model.start.size * draws["f"][:, 5]
+    mean = slope * draws["f"][:, 0] + level
+    np.testing.assert_allclose(found.function_mean[0], mean.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found.function_variance[0], mean.var() + 0.04, rtol=1e-5)
+
+
+@pytest.mark.long
+def test_summary_and_figure():
+    fit, _ = of_draws()
+    table = fit.summary()
+    assert [row.term for row in table.rows] == ["linear(x)", "re(g)"]
+    assert {"deviance explained", "log density, left out", "rows", "engine"} <= set(table.facts)
+    assert table.facts["rows"] == "40 used, 0 left out"
+    for scale in ("link", "response"):
+        figure = fit.plot(scale=scale, grid=5)
+        words = "effect on log mean of n" if scale == "link" else "mean of n, others at 0"
+        assert words in figure.axes[0].get_ylabel()
+        assert "(mean 0 over the data)" in figure.axes[0].get_ylabel()
+        assert "(prior mean 0)" in figure.axes[1].get_ylabel()
+        plt.close(figure)
+    with pytest.raises(ValueError, match="scale must be one of 'link', 'response'"):
+        fit.plot(scale="log")
+
+
+def test_working_residuals_are_those_of_least_squares():
+    """``(y - mean) / slope of the mean``, by a difference of the inverse link."""
+    f, y, step = np.array([-1.0, 0.5]), np.array([1.0, 0.0]), 1e-6
+    for link, inverse in (("log", np.exp), ("logit", lambda f: 1 / (1 + np.exp(-f))), ("identity", lambda f: f)):
+        slope = (inverse(f + step) - inverse(f - step)) / (2 * step)
+        np.testing.assert_allclose(_working_residuals(link, f, y), (y - inverse(f)) / slope, rtol=1e-6)
+
+
+def test_the_text_says_what_was_fitted():
+    fit, _ = of_draws()
+    assert repr(fit) == "Fit(n ~ linear(x) + re(g) + offset(log(e)), family=poisson, engine=nuts, steps=40)"

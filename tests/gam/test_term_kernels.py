@@ -1,0 +1,142 @@
+"""Kernels of terms against dense formulas in NumPy: `te`, `by`, zero means over the rows, ends of a period."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.term_kernels import ground_of
+
+N = 12
+RNG = np.random.default_rng(0)
+DATA = {
+    "x": RNG.lognormal(size=N),
+    "z": RNG.normal(size=N),
+    "h": RNG.permutation(24)[:N],
+    "g": np.array(list("abcabcabcaab")),
+    "y": RNG.normal(size=N),
+}
+TEXT = "y ~ s(x) + s(h, cyclic=(0, 24)) + te(x, z) + ti(x, z) + s(z, by=g) + s(x, by=g) + re(g) + re(g, by=z)"
+LENGTHS = {"s(x)": (0.7,), "s(h)": (0.8,), "te(x, z)": (0.7, 1.3), "ti(x, z)": (0.7, 1.3)}
+
+
+@functools.cache
+def built():
+    """The model, and Gram matrices of all terms at the rows with a variance of 1.7."""
+    model = ngp.gam.model(TEXT + " + linear(z) + factor(g)", DATA)
+    parts = model.layout.parts
+    lengths = {part.name: LENGTHS.get(part.name, (0.7,)) for part in parts}
+
+    @jax.jit
+    def found(X):
+        values = {p.name: [jnp.asarray(one) for one in lengths[p.name]] for p in parts}
+        kernels = {p.name: model.ground.kernel(p, jnp.asarray(1.7), values[p.name]) for p in parts}
+        return {name: kernel.matrix(X) for name, kernel in kernels.items()}
+
+    return model, found(model.arguments[0])
+
+
+def matern52(x, lengthscale):
+    r = np.sqrt(5) * np.abs(x[:, None] - x[None, :]) / lengthscale
+    return (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def zero_mean(K):
+    """Over the rows, each of the same weight."""
+    mean = K.mean(axis=1)
+    return K - np.outer(mean, mean) / mean.mean()
+
+
+def standard(x):
+    return (x - x.mean()) / x.std()
+
+
+def test_terms_equal_their_dense_kernels():
+    _, found = built()
+    x, z, angle = standard(DATA["x"]), standard(DATA["z"]), 2 * np.pi * DATA["h"] / 24
+    A, B = zero_mean(matern52(x, 0.7)), zero_mean(matern52(z, 1.3))
+    same = (DATA["g"][:, None] == DATA["g"][None, :]).astype(float)
+    counts = np.array([(DATA["g"] == level).mean() for level in "abc"])
+    own = counts[np.searchsorted(list("abc"), DATA["g"])]
+    levels = same - np.outer(own, own) / np.sum(counts**2)
+    dense = {
+        "s(x)": A,
+        "s(h)": zero_mean(np.exp(-2 * np.sin((angle[:, None] - angle[None, :]) / 2) ** 2 / 0.8**2)),
+        "te(x, z)": (1 + A) * (1 + B) - 1,
+        "ti(x, z)": A * B,
+        "s(z, by=g)": zero_mean(matern52(z, 0.7)) * same,
+        "s(x, by=g)": A * levels,  # beside s(x): differences between the levels
+        "re(g)": same,
+        "re(g, by=z)": same * np.outer(z, z),
+        "linear(z)": np.outer(z, z),
+        "factor(g)": levels,
+    }
+    for name, K in dense.items():
+        np.testing.assert_allclose(found[name], 1.7 * K, rtol=0, atol=1e-11, err_msg=name)
+
+
+def test_terms_average_to_zero_over_the_rows():
+    _, found = built()
+    for name in ("s(x)", "s(h)", "linear(z)", "factor(g)"):
+        np.testing.assert_allclose(np.mean(found[name], axis=1), 0, atol=1e-12, err_msg=name)
+
+
+def test_both_ends_of_a_period_have_one_value_and_one_slope():
+    model, _ = built()
+    part, column = model.layout.parts[1], model.layout.columns[model.layout.parts[1].columns[0]]
+    ends = jnp.asarray((np.array([0.0, 24.0]) - column.shift) / column.scale)
+
+    @jax.jit
+    def function(at):
+        """A function of the process: a sum of kernels at the rows."""
+        row = jnp.zeros((1, len(model.layout.columns))).at[0, part.columns[0]].set(at)
+        kernel = model.ground.kernel(part, jnp.asarray(1.7), [jnp.asarray(0.8)])
+        return jnp.sum(kernel.matrix(row, model.arguments[0]) * jnp.cos(jnp.arange(N))[None, :])
+
+    (low, slope_low), (high, slope_high) = (jax.value_and_grad(function)(end) for end in ends)
+    np.testing.assert_allclose([low, slope_low], [high, slope_high], rtol=1e-10)
+    assert abs(slope_low) > 1e-3
+    assert abs(function(ends[0] + 6 / column.scale) - low) > 1e-3
+
+
+def test_inducing_inputs_determine_their_terms_and_no_more():
+    """Levels and values of a function that averages to zero are one fewer."""
+    model, found = built()
+    sizes = {name: len(points) for name, points in model.ground.inducing.items()}
+    assert sizes["s(x)"] == N - 1
+    assert (sizes["factor(g)"], sizes["re(g)"], sizes["linear(z)"]) == (2, 3, 1)
+    assert sizes["s(z, by=g)"] == 3 * 10
+    assert sizes["s(x, by=g)"] == 2 * 10
+    for name, matrix in found.items():
+        assert np.linalg.matrix_rank(np.asarray(matrix), tol=1e-10) <= sizes[name], name
+
+
+@pytest.mark.parametrize("measure", ["uniform", "gaussian"])
+def test_other_measures_on_request(measure):
+    """A line is centred at the middle of the range, or at the mean."""
+    kernel = "RBF" if measure == "gaussian" else "Matern52"
+    model = ngp.gam.model(f"y ~ linear(x) + s(x, kernel={kernel})", DATA, measure=measure)
+    X = model.rows.X
+    kernel = model.ground.kernel(model.layout.parts[0], jnp.ones(()), [])
+    centre = 0.5 * (X.min() + X.max()) if measure == "uniform" else X.mean()
+    np.testing.assert_allclose(kernel.diagonal(X), (X[:, 0] - centre) ** 2, atol=1e-12)
+
+
+def test_a_period_must_hold_its_rows():
+    with pytest.raises(ValueError, match=r"cyclic of s\(h\) must be the ends of the column"):
+        ngp.gam.model("y ~ s(h, cyclic=(0, 12))", DATA)
+    model = ngp.gam.model("y ~ s(h, cyclic=True)", DATA)
+    low, high = model.ground.periods["s(h)"]
+    assert round((high - low) * model.layout.columns[0].scale) == DATA["h"].max() - DATA["h"].min() + 1
+    assert ground_of(model.layout, model.rows.X, None, "uniform").periods == model.ground.periods
+
+
+def test_surfaces_of_many_rows_have_centres_and_curves_a_line():
+    rng = np.random.default_rng(0)
+    data = {name: rng.normal(size=300) for name in "abcy"}
+    model = ngp.gam.model("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
+    assert [len(points) for points in model.ground.inducing.values()] == [90, 60, 16, 5]
+    assert np.isfinite(np.concatenate(list(model.ground.inducing.values()))).all()

@@ -1,0 +1,60 @@
+"""Panels of terms: what is drawn, where the bands lie, and on which scale."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from numpyro_gp.gam import Column, Effect
+from numpyro_gp.plots.terms import Points, draw_terms
+
+X, CODES = np.linspace(0, 1, 5), np.arange(2.0)
+COLUMN, LEVELS = Column("x"), Column("g", ("a", "b"))
+
+
+def effect(name, columns, axes, shift=0.0):
+    shape = tuple(len(axis) for axis in axes)
+    mean = shift + np.arange(float(np.prod(shape))).reshape(shape)
+    draws = mean + np.random.default_rng(0).normal(size=(200, *shape))
+    return Effect(name, "s", columns, axes, mean, np.ones(shape), draws)
+
+
+EFFECTS = {
+    "curve": effect("curve", (COLUMN,), (X,)),
+    "surface": effect("surface", (COLUMN, Column("z")), (X, X), -10.0),
+    "levels": effect("levels", (LEVELS,), (CODES,)),
+    "by": effect("by", (COLUMN, LEVELS), (X, CODES)),
+    "slopes": effect("slopes", (LEVELS, COLUMN), (CODES, np.ones(1))),
+}
+POINTS = {name: Points(tuple(np.array([0.2, 0.4]) for _ in one.columns), np.zeros(2)) for name, one in EFFECTS.items()}
+
+
+@pytest.fixture
+def figure():
+    labels = dict.fromkeys(EFFECTS, "effect (mean 0 over the data)")
+    made = draw_terms(EFFECTS, POINTS, level=0.9, simultaneous=True, labels=labels, link="log", constant=1.0)
+    yield made
+    plt.close(made)
+
+
+def test_every_kind_of_term_has_its_panel(figure):
+    panels = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.get_title(loc="left")}
+    assert list(panels) == list(EFFECTS)
+    assert [text.get_text() for text in panels["by"].get_legend().get_texts()] == ["a", "b"]
+    assert [tick.get_text() for tick in panels["levels"].get_xticklabels()] == ["a", "b"]
+    assert panels["surface"].get_ylabel() == "z"
+    assert all("over the data" in panels[name].get_ylabel() for name in ("curve", "levels", "by", "slopes"))
+
+
+def test_lines_are_on_the_scale_of_the_response_with_two_bands(figure):
+    axis = figure.axes[0]
+    line = next(line for line in axis.lines if len(line.get_xdata()) == 5)
+    np.testing.assert_allclose(line.get_ydata(), np.exp(1 + EFFECTS["curve"].mean))
+    dark, light = (one.get_paths()[0].vertices[:, 1].max() for one in axis.collections)
+    np.testing.assert_allclose(dark, np.exp(1 + 4 + 1.6448536), rtol=1e-6)
+    assert light > 1.5 * dark
+
+
+def test_a_band_for_all_values_holds_that_many_draws():
+    one = EFFECTS["curve"]
+    inside = np.abs(one.draws - one.mean).max(axis=1) <= one.half_width(0.8, simultaneous=True)
+    assert inside.mean() == 0.8
