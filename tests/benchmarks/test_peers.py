@@ -1,0 +1,183 @@
+"""The benchmark beside peers, without any: its table, its jobs, what it counts, and that each script can be read."""
+
+import argparse
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from tests.benchmarks.peers import __main__ as driver
+from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
+from tests.benchmarks.peers.problem import log_density, parts, problem_of
+from tests.benchmarks.peers.programs import counts, largest
+from tests.benchmarks.peers.report import report
+from tests.benchmarks.peers.timing import Stopwatch
+
+HERE = Path(__file__).parent / "peers"
+ALL = list(jobs(("concrete",), 2000))
+
+
+def line(peer, job=Job("adam"), way="", turn=0, **found):  # noqa: B008  # a tuple of numbers
+    known = dict(round=turn, quick=False, versions={peer: "1.0"}, memory=900.0, memory_imported=400.0)
+    return dict(job._asdict(), peer=peer, way=way, **known, **found)
+
+
+def told(tmp_path, lines, **options):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return report([file], **options)
+
+
+def step(peer, milliseconds, turn=0, way="", **found):
+    timed = dict(seconds=1e-3 * milliseconds, cpu=2e-3 * milliseconds, first=3.0, start=5.0, others=0.0)
+    return line(peer, way=way, turn=turn, **(timed | found))
+
+
+def test_ratio_is_that_of_medians_to_the_fastest_way_of_the_fastest_peer(tmp_path):
+    """30 of 40; the mean of ours is 50, the other way of GPyTorch takes 100, the slower peer 60."""
+    ours = [step("ours", value, turn) for turn, value in enumerate((30, 30, 90))]
+    peers = [step("GPflow", 60), step("GPyTorch", 100), step("GPyTorch", 40, way="large batch")]
+    row = "| Adam step, M = 512, float64 | 30 | GPyTorch (large batch) 40, GPflow 60 | 0.75 |"
+    found = told(tmp_path, [*ours, *peers])
+    assert row in found
+    assert "Rounds: 3. Versions: GPflow 1.0; GPyTorch 1.0; ours 1.0." in found
+    assert "busy" not in found
+    assert "mean nothing" not in found
+    assert "| 60 | GPyTorch (large batch) 80, GPflow 120 | 0.75 |" in told(tmp_path, [*ours, *peers], cpu=True)
+    assert "| ours | 5.0 | 3.0 |" in found
+
+
+def test_what_is_missing_is_said(tmp_path):
+    lines = [step("ours", 30), line("GPflow", failed="not installed"), line("GPJax", failed="stopped: KeyError")]
+    assert "| 30 | GPJax stopped: KeyError, GPflow not installed | no peer |" in told(tmp_path, lines)
+    lines = [line("ours", failed="stopped: NaN"), step("GPflow", 60, others=0.7), dict(step("GPJax", 70), quick=True)]
+    found = told(tmp_path, lines)
+    assert "| missing | GPflow 60, GPJax 70 |  |" in found
+    assert "Failed, ours, Adam step, M = 512, float64: stopped: NaN" in found
+    assert "others kept up to 0.7 cores" in found
+    assert "its numbers mean nothing" in found
+
+
+def test_seconds_to_the_density_at_which_the_slowest_peer_ends(tmp_path):
+    """GPflow ends at -0.5, which GPJax passes in its second look and we in our first; starts count, the best end not."""
+    job = Job("density", table="bike")
+
+    def curve(peer, start, *ends, way=""):
+        looks = [(0, 0.0, 0.0, -1.4), *((k + 1, 10.0 * (k + 1), 9.0 * (k + 1), end) for k, end in enumerate(ends))]
+        return line(peer, job, way, curve=looks, start=start, start_cpu=1.0, seconds=0.1, first=1.0)
+
+    lines = [curve("ours", 5.0, -0.6, -0.4), curve("ours", 5.0, -0.45, -0.3, way="conditional")]
+    lines += [curve("GPflow", 8.0, -0.9, -0.5), curve("GPJax", 4.0, -0.7, -0.45)]
+    found = told(tmp_path, lines)
+    assert (
+        "| bike, -0.500 | 15 | GPJax 24, GPflow 28 | 0.62 | -1.400 to -1.400 | ours (conditional) -0.300, GPflow -0.500, GPJax -0.450"
+        in found
+    )
+    assert "| bike, -0.500 | 10 | GPflow 19, GPJax 19 | 0.53 |" in told(tmp_path, lines, cpu=True)
+    assert "| bike |  | no peer |" in told(tmp_path, lines[:2])
+    lines.append(curve("GPyTorch", 4.0, -1.0, float("nan")))
+    assert "GPJax 24, GPflow 28, GPyTorch ends in NaN" in told(tmp_path, lines)
+    lines = [curve("ours", 5.0, -0.9, -0.6), curve("GPflow", 8.0, -0.9, -0.5)]
+    assert "| bike, -0.500 | never | GPflow 28 |" in told(tmp_path, lines)
+
+
+def test_memory_is_what_comes_above_imports(tmp_path):
+    lines = [dict(step("ours", 1.0), memory=2400.0), dict(step("GPflow", 2.0), memory=650.0)]
+    assert "| Adam step, M = 512, float64 | 2000 | GPflow 250 | 8.00 |" in told(tmp_path, lines)
+
+
+def test_programs_have_their_counts(tmp_path):
+    found = dict(program="natural", kernels=250, floating=155, copies=148, temporary=4.26, largest=1.0, floor=2e-3)
+    row = "| natural step, M = 128, float32 | 250 | 155 | 148 | 4.3 | 1.00 | 2.00 |"
+    assert row in told(tmp_path, [line("ours", Job("programs", 128, "float32"), **found)])
+
+
+PROGRAM = """HloModule jit_step
+
+%add (a: f64[], b: f64[]) -> f64[] {
+  ROOT %sum = f64[] add(%a, %b)
+}
+
+%fused (p: f64[9,9]) -> f64[9,9] {
+  %p = f64[9,9]{1,0} parameter(0)
+  %large = f64[99,99]{1,0} broadcast(%p), dimensions={}
+  ROOT %exp = f64[9,9]{1,0} exponential(%p)
+}
+
+%body (s: (s32[], f64[3,4])) -> (s32[], f64[3,4]) {
+  %s = (s32[], f64[3,4]{1,0}) parameter(0)
+  %value = f64[3,4]{1,0} get-tuple-element(%s), index=1
+  %product = f64[3,4]{1,0} dot(%value, %value), lhs_contracting_dims={1}
+  ROOT %t = (s32[], f64[3,4]{1,0}) tuple(%s, %product)
+}
+
+ENTRY %main (x: f64[9,9]) -> f64[] {
+  %x = f64[9,9]{1,0} parameter(0)
+  %made = f64[9,9]{1,0} fusion(%x), kind=kLoop, calls=%fused
+  %factor = (f64[9,9]{0,1}, s32[]) custom-call(%made), custom_call_target="lapack_dpotrf_ffi"
+  %copy.1 = f64[9,9]{1,0} copy(%x)
+  %bits = u32[7]{0} fusion(%x), kind=kLoop, calls=%fused
+  %loop = (s32[], f64[3,4]{1,0}) while(%init), condition=%cond, body=%body
+  ROOT %total = f64[] reduce(%made, %zero), dimensions={0,1}, to_apply=%add
+}
+"""
+
+
+@pytest.mark.parametrize("text", [PROGRAM, PROGRAM.replace("%", "")])
+def test_kernels_are_what_runs_with_bodies_of_loops_and_without_the_inside_of_fusions(text):
+    """Two fusions, one of bits, a factorisation, a product in the loop and a sum; the 99 x 99 array is never written."""
+    assert counts(text) == dict(kernels=5, floating=4, copies=1)
+    assert largest(text) == 81
+
+
+def test_every_script_can_be_read_and_says_the_version_that_is_installed():
+    pins = dict(pin.lower().split("==") for packages in ENVIRONMENTS.values() for pin in packages)
+    for name, place in PLACES.items():
+        doc = ast.get_docstring(ast.parse((HERE / f"{place.module}.py").read_text()))
+        if place.environment:
+            assert doc.startswith(f"{name} {pins[name.lower()]} as of November 2026"), name
+            assert python_of(place, Path("nowhere")) is None
+    assert {place.environment for place in PLACES.values()} == {"", *ENVIRONMENTS}
+
+
+def test_jobs_name_known_parties_and_blocks_divide_their_steps():
+    for job, parties in ALL:
+        assert all(name in PLACES for name, _ in parties)
+        for one in (job, quick(job)):
+            assert one.steps % one.blocks == 0
+    assert len({job for job, _ in ALL}) == len(ALL)
+    assert {job.size for job, _ in ALL if job.task == "adam" and job.dtype == "float32"} == {128, 512, 1024}
+
+
+def test_a_peer_that_is_missing_or_stops_leaves_a_line_with_the_reason(monkeypatch):
+    options = argparse.Namespace(environments=None, data=None, timeout=60.0)
+    (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
+    assert (line["failed"], line["peer"], line["task"]) == ("not installed", "GPflow", "adam")
+    monkeypatch.setitem(driver.PLACES, "GPflow", Place("nowhere"))
+    (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
+    assert line["failed"].startswith("stopped: ")
+    assert "tests.benchmarks.peers.nowhere" in line["failed"]
+
+
+def test_everyone_is_given_the_same_standardised_rows():
+    problem = problem_of(Job("density", 20, "float32", table="concrete"), "")
+    assert problem.X.shape == (927, 8)
+    assert len(problem.X_test) == 103
+    assert problem.X.dtype == problem.y_test.dtype == np.float32
+    np.testing.assert_allclose(problem.X.mean(axis=0), 0.0, atol=1e-5)  # of all rows it would be 1e-2
+    np.testing.assert_allclose(problem.y.std(), 1.0, atol=1e-5)
+    assert [len(part) for part in parts(problem.X, 400)] == [400, 400, 127]
+    mean, variance, y = np.array([[0.0], [1.0]]), np.array([[1.0], [4.0]]), np.array([0.5, 3.0])
+    expected = norm([0.0, 1.0], [1.0, 2.0]).logpdf(y).mean()
+    np.testing.assert_allclose(log_density(mean, variance, y), expected, rtol=1e-12)
+
+
+def test_the_first_call_is_no_part_of_the_median():
+    clock = Stopwatch()
+    clock.wall, clock.cpu = [9.0, 2.0, 4.0, 3.0], [8.0, 1.0, 1.0, 1.0]
+    assert clock.summary(10) == dict(seconds=0.3, cpu=0.1, first=9.0, others=0.0)
+    assert clock(lambda value: value + 1, 1) == 2
+    assert len(clock.wall) == 5
