@@ -1,7 +1,7 @@
-"""Natural gradients beside any optax optimiser, and the ramps of step size that the papers use."""
+"""Natural gradients beside any optax optimiser, and the step sizes that the papers use, or that batches ask for."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 
 
 Schedule = Callable[[Array], Array]
+# The natural step where none is given: the papers' own.
+STEP = 0.1
 
 
 def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Schedule:
@@ -52,7 +54,8 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     return schedule
 
 
-def _labels(params: Mapping[str, object]) -> dict[str, str]:
+def _labels(params: Mapping[str, object], alone: str = "natural") -> dict[str, str]:
+    """Which optimiser a parameter takes; ``alone`` is that of natural parameters without any others."""
     if not isinstance(params, Mapping):
         got = f"a {type(params).__name__}"
         fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to numpyro.infer.SVI.", TypeError)
@@ -60,11 +63,42 @@ def _labels(params: Mapping[str, object]) -> dict[str, str]:
     if "natural" not in labels.values():
         cure = "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser."
         fail("guide", "one with natural parameters", f"parameters {sorted(params)}", cure)
-    return labels
+    return labels if "rest" in labels.values() else dict.fromkeys(labels, alone)
+
+
+class Agreement(NamedTuple):
+    """Running means of the directions of gradients, and over how many steps they go."""
+
+    mean: Any
+    memory: Array
+
+
+def _settling(most: float) -> optax.GradientTransformation:
+    """Plain steps ``min(most, |mean direction|^2)``: long while gradients agree, of order ``1/t`` once they are noise.
+
+    See mathematics.md section 3.2.
+    """
+
+    def init(params: Any) -> Agreement:
+        return Agreement(jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
+
+    def squares(tree: Any) -> Array:
+        return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+
+    def update(gradients: Any, state: Agreement, params: Any = None) -> tuple[Any, Agreement]:  # noqa: ARG001
+        weight = 1 / (jnp.sqrt(jnp.maximum(squares(gradients), jnp.finfo(jnp.float32).tiny)) * state.memory)
+        kept = 1 - 1 / state.memory
+        pairs = state.mean, gradients
+        mean = jax.tree.map(lambda old, new: (kept * old + weight * new).astype(old.dtype), *pairs)
+        step = jnp.minimum(most, squares(mean))
+        moves = jax.tree.map(lambda gradient: (-step * gradient).astype(gradient.dtype), gradients)
+        return moves, Agreement(mean, 1 + (1 - step) * state.memory)
+
+    return optax.GradientTransformation(init, update)
 
 
 def natural_gradient(
-    rest: optax.GradientTransformation, step: float | Schedule = 0.1
+    rest: optax.GradientTransformation, step: float | Schedule | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Fast training of beliefs: natural-gradient steps on their natural parameters, ``rest`` on all other parameters.
 
@@ -78,8 +112,10 @@ def natural_gradient(
     ----------
     rest : optax.GradientTransformation
         For kernels, likelihoods, inducing inputs: ``optax.adam(1e-2)``.
-    step : float or schedule
-        A number in (0, 1], `ramp` or any optax schedule.
+    step : float or schedule, optional
+        A number in (0, 1], `ramp` or any optax schedule. None is 0.1 while there are other parameters that train, as
+        beliefs have to follow them. Where beliefs alone train it is at most 0.1, and falls as ``1/t`` once gradients of
+        successive batches are noise (Ranganath et al. 2013), which averages it out.
 
     Returns
     -------
@@ -93,6 +129,9 @@ def natural_gradient(
     """
     if not isinstance(rest, optax.GradientTransformation):
         fail("rest", "an optax optimiser", f"{rest!r:.60}", "Pass, for example, optax.adam(1e-2).", TypeError)
+    if step is None:
+        kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rest": rest}
+        return optax.partition(kinds, lambda params: _labels(params, alone="alone"))
     if not callable(step):
         check_positive("step", step)
         if step > 1:

@@ -31,6 +31,42 @@ def test_natural_parameters_take_plain_steps_and_the_rest_its_own(step):
     np.testing.assert_allclose(updates["noise"], -0.01)
 
 
+def steps_taken(gradients, params=None):
+    """Sizes of the default steps for a list of gradients of one belief, beside ``params``."""
+    optimiser = ngp.optim.natural_gradient(optax.sgd(0.01))
+    start = {"f/ngp:natural_shift": jnp.zeros(len(gradients[0])), **(params or {})}
+    state, taken = optimiser.init(start), []
+    for gradient in gradients:
+        given = {name: jnp.asarray(gradient) if "shift" in name else jnp.ones(()) for name in start}
+        updates, state = optimiser.update(given, state, start)
+        moved = np.asarray(updates["f/ngp:natural_shift"])
+        taken.append(-(moved @ gradient) / (gradient @ gradient))
+    return np.array(taken)
+
+
+def test_default_steps_shrink_as_t_grows_where_gradients_are_noise():
+    """Noise: directions that are orthogonal to each other, for which the recursion is one of numbers."""
+    taken, square, memory, wanted = steps_taken(np.eye(400)[:200] * 1e3), 0.0, 1.0, []
+    for _ in range(200):
+        square = (1 - 1 / memory) ** 2 * square + 1 / memory**2
+        wanted.append(min(0.1, square))
+        memory += 1 - wanted[-1] * memory
+    np.testing.assert_allclose(taken, wanted, rtol=1e-5)
+    # ``step = a / t``, ``memory = b t`` solve the recursion for ``b^2 - 3 b + 1 = 0`` and ``a = (1 - b) / b``.
+    assert abs(200 * taken[-1] - (1 + np.sqrt(5)) / 2) < 0.1
+
+
+def test_default_steps_stay_where_gradients_agree_or_other_parameters_train():
+    """A decaying gradient of one direction is no noise; and beliefs must follow hyper-parameters."""
+    decaying = [0.9**t * np.array([3.0, -4.0]) for t in range(60)]
+    np.testing.assert_allclose(steps_taken(decaying), 0.1, rtol=1e-6)
+    np.testing.assert_allclose(steps_taken(np.eye(40), {"noise": jnp.ones(())}), 0.1, rtol=1e-6)
+    check_natural_steps(SVI(None, None, ngp.optim.natural_gradient(optax.sgd(0.1)), None).optim, {**BELIEF})
+
+
+BELIEF = {"f/ngp:natural_shift": jnp.ones(3), "f/ngp:natural_precision": jnp.eye(3)}
+
+
 def test_a_users_own_parameter_called_natural_rate_takes_the_ordinary_step():
     """A plain step of 0.5 would move it by 0.5, whatever its own optimiser says."""
     params = {"f/ngp:natural_shift": jnp.ones(2), "natural_rate": jnp.ones(()), "site/natural_shift": jnp.ones(2)}

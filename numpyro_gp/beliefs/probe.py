@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float
 
@@ -45,6 +47,38 @@ class Probe:
     eps: float | None = None
 
 
+class BlockRoot(NamedTuple):
+    """``V = blockdiag(R_c) (I - F diag(w) F^T)``, rows in stacks of components of one size.
+
+    Attributes
+    ----------
+    own : tuple of Array (C_s, M_s, M_s)
+        ``R_c``, symmetric.
+    shared : Array (M, r)
+        ``F``, its rows in the order of the stacks.
+    weights : Array (r,)
+    """
+
+    own: tuple[Array, ...]
+    shared: Array
+    weights: Array
+
+    def _inner(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        return rows - matmul(self.shared, self.weights[:, None] * matmul(self.shared.T, rows))
+
+    def whitened(self, stacks: Sequence[Array]) -> Float[Array, "M K"]:
+        """``V^T X`` of stacks ``(C_s, M_s, K)``."""
+        white = [matmul(*pair) for pair in zip(self.own, stacks, strict=True)]
+        return self._inner(jnp.concatenate([one.reshape(-1, one.shape[-1]) for one in white]))
+
+    def twice(self, stacks: Sequence[Array]) -> list[Array]:
+        """``V V^T x`` of stacks ``(C_s, M_s)``, in stacks."""
+        rows = self._inner(self.whitened([stack[..., None] for stack in stacks]))[:, 0]
+        cuts = np.cumsum([stack.size for stack in stacks])[:-1]
+        parts = [part.reshape(stack.shape) for part, stack in zip(jnp.split(rows, cuts), stacks, strict=True)]
+        return [matmul(root, part[..., None])[..., 0] for root, part in zip(self.own, parts, strict=True)]
+
+
 @value_type()
 class BlockProbe:
     """A `Probe` of the means of an additive site, component by component: ``Q_c`` is near ``I + A_c Lambda A_c^T``.
@@ -54,23 +88,21 @@ class BlockProbe:
     weight, top : Array ()
     blocks : tuple of Array (C_s, M_s, M_s)
         Zeros where covariances of the means would stand, in stacks of components of one size.
-    inverses : tuple of Array (C_s, M_s, M_s)
-        ``V_c^T`` with ``V_c V_c^T = Q_c^-1``.
+    root : BlockRoot
+        ``V`` with ``V V^T`` what a step of the means is multiplied by.
     """
 
     weight: Float[Array, ""]
     top: Float[Array, ""]
     blocks: tuple[Array, ...]
-    inverses: tuple[Array, ...]
+    root: BlockRoot
 
     def seen(self, stacks: Sequence[Array], variance: Float[Array, " N"]) -> Float[Array, " N"]:
         """Variances as they are, given the features of the components in stacks ``(C_s, M_s, N)``."""
         features = [lax.stop_gradient(stack) for stack in stacks]
         for own, block in zip(features, self.blocks, strict=True):
             variance = variance + jnp.sum(own * matmul(block, own), axis=(0, 1))
-        white = [matmul(inverse, own) for inverse, own in zip(self.inverses, features, strict=True)]
-        rows = jnp.concatenate([one.reshape(-1, one.shape[-1]) for one in white])
-        return watched(self.top, variance, lax.stop_gradient(rows), 1)
+        return watched(self.top, variance, lax.stop_gradient(self.root.whitened(features)), 1)
 
     def kl(self) -> Float[Array, ""]:
         """Zero, with the gradients of the KL: ``I / 2`` in the blocks."""

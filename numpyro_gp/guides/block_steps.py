@@ -1,8 +1,10 @@
 """Steps in the beliefs of additive sites: backward rules that make plain steps of an optimiser fast ones.
 
-The mean takes Newton's step within each component; ``W`` takes one of subspace iteration, which leads it to the
+The mean takes Newton's step, by blocks and ``W``; ``W`` takes one of subspace iteration, which leads it to the
 leading eigenvectors of what the data say; blocks beside it take natural steps (mathematics.md section 6.2).
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from jax import lax
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.probe import BlockProbe
+from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot
 from numpyro_gp.beliefs.structured import BlockLowRank, Structured
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
 
@@ -29,43 +31,70 @@ def _solved(inverse: Array, values: Array) -> Array:
     return einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, values))
 
 
-def block_newton(shift: Array, precisions: Blocks, stacks: Stacks) -> tuple[Array, BlockProbe]:
-    """The mean ``Q^-1 shift`` of an additive site and zeros; plain steps ``rho`` on both are steps of Newton by blocks.
+def root_of(precisions: Blocks, W: Array, stacks: Stacks) -> BlockRoot:
+    """``V`` with ``V V^T = (D + W W^T)^-1``, where ``D_c`` is ``Q_c - W_c W_c^T`` with eigenvalues of at least 1.
 
-    ``Q = blockdiag(Q_c)`` becomes ``(1 - rho) Q_c + rho (I + A_c Lambda A_c^T)``, a running mean over batches, and then
-    ``m <- m + rho Q^-1 (A g - m) / max(1, e / 8)``, where ``e`` is the largest eigenvalue of
-    ``Q^-1 (I + A Lambda A^T)``, at most the number of components where ``Q`` has settled.
+    Where ``W`` has the leading eigenvectors of ``J - I``, this is ``J^-1`` but for what blocks share beyond them.
+
+    Parameters
+    ----------
+    precisions : tuple of Array (C_s, M_s, M_s)
+    W : Array (M, r)
+    """
+    rows, own = stacks.apart(W), []
+    for precision, at in zip(precisions, rows, strict=True):
+        values, vectors = jnp.linalg.eigh(precision - matmul(at, jnp.swapaxes(at, -1, -2)))
+        scaled = vectors * jax.lax.rsqrt(jnp.maximum(values, 1))[..., None, :]
+        own.append(matmul(scaled, jnp.swapaxes(vectors, -1, -2)))
+    inner = jnp.concatenate([matmul(*pair).reshape(-1, W.shape[-1]) for pair in zip(own, rows, strict=True)])
+    values, vectors = jnp.linalg.eigh(matmul(inner.T, inner))
+    size = jnp.sqrt(1 + jnp.maximum(values, 0))
+    return BlockRoot(tuple(own), matmul(inner, vectors), 1 / (size * (size + 1)))
+
+
+def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> tuple[Array, BlockProbe]:
+    """The mean ``Q^-1 shift`` of an additive site and zeros; plain steps ``rho`` on both are steps of Newton.
+
+    ``Q = blockdiag(Q_c)`` becomes ``(1 - rho) Q_c + rho (I + A_c Lambda A_c^T)``, a running mean over batches, and
+    ``m <- m + rho (D + W W^T)^-1 (A g - m) / max(1, e / 8)``, where ``e`` is the largest eigenvalue of
+    ``(D + W W^T)^-1 (I + A Lambda A^T)`` and ``D`` that of `root_of`. It is near 1 where ``Q`` and ``W`` have settled.
 
     Parameters
     ----------
     shift : Array (M,)
     precisions : tuple of Array (C_s, M_s, M_s)
         In stacks of components of one size.
+    W : Array (M, r)
+        A constant.
     """
 
     @jax.custom_vjp
-    def found(shift: Array, precisions: Blocks) -> tuple[Array, BlockProbe]:
-        inverses = tuple(factorise(one)[1] for one in precisions)
+    def found(shift: Array, precisions: Blocks, root: BlockRoot) -> tuple[Array, BlockProbe]:
+        inverses = (factorise(one)[1] for one in precisions)
         mean = stacks.together([_solved(*pair) for pair in zip(inverses, stacks.apart(shift), strict=True)])
         # Made of the arguments: under ``vmap`` each member then has zeros, and a gradient in them, of its own.
         zero = 0 * shift[0]
-        return mean, BlockProbe(zero, zero, jax.tree.map(lambda one: 0 * one, precisions), inverses)
+        return mean, BlockProbe(zero, zero, jax.tree.map(lambda one: 0 * one, precisions), root)
 
-    def forward(shift: Array, precisions: Blocks) -> tuple[tuple[Array, BlockProbe], tuple[Array, Blocks]]:
-        value = found(shift, precisions)
-        return value, (value[0], precisions)
+    def forward(*given: Any) -> tuple[tuple[Array, BlockProbe], tuple[Array, Blocks, BlockRoot]]:
+        value = found(*given)
+        return value, (value[0], *given[1:])
 
-    def backward(kept: tuple[Array, Blocks], slopes: tuple[Array, BlockProbe]) -> tuple[Array, Blocks]:
-        (mean, precisions), (slope, probe) = kept, slopes
+    def backward(kept: tuple[Array, Blocks, BlockRoot], slopes: tuple[Array, BlockProbe]) -> tuple[Any, ...]:
+        (mean, precisions, root), (slope, probe) = kept, slopes
         changes = tuple(
             probe.weight * one - half - jnp.swapaxes(half, -1, -2)
             for one, half in zip(precisions, probe.blocks, strict=True)
         )
-        moved = [einsum("cij,cj->ci", *pair) for pair in zip(changes, stacks.apart(mean), strict=True)]
-        return slope / jnp.maximum(probe.top / probe.weight / MOST_SHARED, 1) + stacks.together(moved), changes
+        step = root.twice(stacks.apart(slope / jnp.maximum(probe.top / probe.weight / MOST_SHARED, 1)))
+        moved = [
+            einsum("cij,cj->ci", Q, u) + einsum("cij,cj->ci", change, m)
+            for Q, u, change, m in zip(precisions, step, changes, stacks.apart(mean), strict=True)
+        ]
+        return stacks.together(moved), changes, jax.tree.map(jnp.zeros_like, root)
 
     found.defvjp(forward, backward)
-    return found(shift, precisions)
+    return found(shift, precisions, root_of(*lax.stop_gradient((precisions, W)), stacks))
 
 
 @jax.custom_vjp
@@ -124,7 +153,7 @@ block_factors.defvjp(_factors_forward, _factors_backward)
 
 def natural_low_rank(stacks: Stacks, shift: Array, W: Array, curvature: Blocks, blocks: Blocks | None) -> LowRank:
     """`Structured`, or with ``blocks`` `BlockLowRank`, with all of these backward rules."""
-    mean, probe = block_newton(shift, curvature, stacks)
+    mean, probe = block_newton(shift, curvature, W, stacks)
     if blocks is None:
         plain: LowRank = lax.stop_gradient(Structured(mean, W))
         return Structured(mean, subspace(W, plain), probe)

@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from numpyro_gp.beliefs import BlockLowRank, Structured
 from numpyro_gp.beliefs.members import Stacks, alike
-from numpyro_gp.guides.block_steps import block_factors, natural_low_rank
+from numpyro_gp.guides.block_steps import block_factors, natural_low_rank, root_of
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import additive_basis_of
 from tests.oracles.vectors import cases
@@ -25,6 +25,36 @@ def problem():
     return case, basis, X, stacks, precisions
 
 
+def above_one(matrix, slices):
+    """Blocks on the diagonal with their eigenvalues raised to 1."""
+    raised = np.zeros_like(matrix)
+    for at in slices:
+        values, vectors = np.linalg.eigh(matrix[at, at])
+        raised[at, at] = vectors * np.maximum(values, 1) @ vectors.T
+    return raised
+
+
+def test_the_root_of_blocks_and_columns(rng):
+    """``V V^T = (D + W W^T)^-1`` where a block is far above ``W_c W_c^T``, and where it is below."""
+    _, basis, _, stacks, precisions = problem()
+    W = rng.normal(size=(basis.size, 2)) * np.where(np.arange(basis.size) < 4, 3.0, 0.3)[:, None]
+    x = rng.normal(size=basis.size)
+
+    @jax.jit
+    def found(W):
+        root = root_of(precisions, W, stacks)
+        return root.whitened(stacks.apart(jnp.eye(basis.size))).T, stacks.together(
+            root.twice(stacks.apart(jnp.asarray(x)))
+        )
+
+    V, solved = found(jnp.asarray(W))
+    Q = block_diag(*stacks.unstacked(precisions))
+    kept = block_diag(*[np.ones((size, size)) for size in basis.sizes])
+    wanted = np.linalg.inv(above_one(Q - W @ W.T * kept, basis.slices) + W @ W.T)
+    np.testing.assert_allclose(V @ V.T, wanted, atol=1e-12)
+    np.testing.assert_allclose(solved, wanted @ x, atol=1e-12)
+
+
 def loss(belief, basis, X, y):
     seen = Gaussian(0.2).expected_log_prob(y, *belief.marginals(basis, X)).sum()
     return SCALE * (belief.kl(basis) - seen)
@@ -33,7 +63,7 @@ def loss(belief, basis, X, y):
 @pytest.mark.long
 @pytest.mark.parametrize("blocks", [False, True])
 def test_plain_steps_are_those_of_the_formulas(blocks):
-    """Mean: Newton's step by blocks, ``Q`` averaged first. ``W``: times the precision. The scale of the loss drops out."""
+    """Mean: Newton's step by blocks and ``W``, ``Q`` averaged first. ``W``: times the precision. The scale of the loss drops out."""
     case, basis, X, stacks, precisions = problem()
     y, W, mean = jnp.asarray(case["y"]), jnp.asarray(case["W"]), jnp.asarray(case["m"])
     dense = lambda parts: block_diag(*stacks.unstacked(parts))  # noqa: E731
@@ -51,11 +81,13 @@ def test_plain_steps_are_those_of_the_formulas(blocks):
     J = np.eye(len(A)) + A @ A.T / 0.04
     kept = block_diag(*[np.ones((size, size)) for size in basis.sizes])
     Q_new = (1 - RHO) * Q + RHO * J * kept
-    top = np.linalg.eigvals(np.linalg.solve(Q, J)).real.max()
+    given = np.asarray(W) @ np.asarray(W).T
+    P = above_one(Q - given * kept, basis.slices) + given
+    top = np.linalg.eigvals(np.linalg.solve(P, J)).real.max()
     slope = A @ (np.asarray(y) - A.T @ np.asarray(mean)) / 0.04 - np.asarray(mean)
     np.testing.assert_allclose(dense(precisions_new), Q_new, rtol=1e-8, atol=1e-8)
     step = np.linalg.solve(Q_new, np.asarray(shift)) - np.asarray(mean)
-    ratio = step / (RHO * np.linalg.solve(Q_new, slope))
+    ratio = step / (RHO * np.linalg.solve(Q_new, Q @ np.linalg.solve(P, slope)))
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
     assert 0.9 / max(1.0, 1 + top / 8) < ratio[0] <= 1.0 + 1e-9  # the sum of two eigenvalues, up to a tenth
     L = 0.5 * Q if blocks else np.eye(len(A))

@@ -135,10 +135,10 @@ KERNELS = {
 }
 
 
-def correlated(X, y, likelihood):
+def correlated(X, y, likelihood, batch=None):
     f = ngp.additive_gp("f", KERNELS, dict.fromkeys(KERNELS, LINE))
-    with numpyro.plate("data", len(X)):
-        ngp.observe("y", f(X), likelihood, obs=y)
+    with numpyro.plate("data", len(X), subsample_size=batch) as rows:
+        ngp.observe("y", f(X[rows]), likelihood, obs=y[rows])
 
 
 def best_in_family(A, y, noise, rank):
@@ -166,6 +166,28 @@ def test_correlated_columns_train_at_defaults(kind, rank):
     assert found > best - 0.5
     if kind == "structured":
         assert found < best + 1e-6
+
+
+@pytest.mark.long
+def test_default_steps_average_the_noise_of_batches():
+    """Within 3 times the least that 300 independent batches leave; constant steps of 0.1 end 28 times as far.
+
+    That least is the variance of the average of their statistics, in nats.
+    """
+    y = jnp.asarray(SUM - SUM.mean() + 0.3 * np.random.default_rng(2).normal(size=400))
+    basis = ngp.beliefs.AdditiveBasis.build(KERNELS, dict.fromkeys(KERNELS, LINE))
+    X, likelihood, rows = jnp.asarray(COLUMNS), Gaussian(0.3), 80
+    A = np.asarray(basis.features(X))
+    mean, W = best_in_family(A, np.asarray(y), 0.09, 16)
+    best = bound(Structured(jnp.asarray(mean), jnp.asarray(W)), basis, {"X": X}, likelihood, y)
+    guide = ngp.AutoGP(correlated, {"f": ngp.guides.structured(16, natural=True)})
+    svi = SVI(correlated, guide, ngp.optim.natural_gradient(optax.adam(1e-2)), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 300, X, y, likelihood, batch=rows, progress_bar=False)
+    gap = best - bound(guide.beliefs(result.params)["f"], basis, {"X": X}, likelihood, y)
+    leverage = np.sum(A * np.linalg.solve(np.eye(len(A)) + A @ A.T / 0.09, A), axis=0) / 0.09
+    residuals = (np.asarray(y) - A.T @ mean) / 0.3
+    least = (400 / rows - 1) * np.sum(leverage * residuals**2) / 2 / 300
+    assert 0.3 * least < gap < 3 * least
 
 
 @pytest.mark.parametrize(
