@@ -104,10 +104,11 @@ def structured(
     ----------
     rank : int
         Number r of columns of W; at ``rank=N`` the exact optimum of a factorising likelihood can be attained.
+        `ngp.beliefs.truncate` says from a fit which rank is enough.
     natural : bool
-        Parameters for `ngp.optim.natural_gradient`, with steps up to 0.2: the mean takes Newton's step within each
-        component, by a running mean of the curvature of the batches; ``W`` iterates towards the leading eigenvectors
-        of ``A diag(lambda) A^T``. Always to be preferred: Adam alone stays far from the
+        Parameters for `ngp.optim.natural_gradient`, with steps up to 0.2: the mean takes Newton's step, by a running
+        mean of the curvature of the batches within each component, and by ``W``; ``W`` iterates towards the leading
+        eigenvectors of ``A diag(lambda) A^T``. Always to be preferred: Adam alone stays far from the
         optimum for thousands of steps.
     W : array (M, rank), optional
         Where W starts.

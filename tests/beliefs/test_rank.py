@@ -44,6 +44,7 @@ def test_what_is_lost_is_within_the_limit_and_one_column_less_would_exceed_it(bl
     assert truncate(belief, each[size - 1 :].sum() * 0.999).W.shape[-1] == size
 
 
+@pytest.mark.long
 def test_the_bound_falls_by_no_more_than_was_said():
     """Below the dense optimum of Gaussian data, at its mean."""
     case = cases("additive")[0]
