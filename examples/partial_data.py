@@ -1,11 +1,11 @@
-"""Does inference cover the truth at its nominal rate where data are censored, and what if that is ignored?
+"""Does inference cover the truth at its nominal rate where data are censored or inputs noisy, and what if not said?
 
     python -m examples.partial_data [--simulations 100] [--out FOLDER] [--smoke]
 
-Each simulation draws parameters, a function and Weibull times from the prior, and a study whose end leaves some 40 % of
-the times open. NUTS fits them as they are, censored, and once as if the ends were events. One row for each simulation
-and way: whether central 90 % intervals hold the parameters, and the survival at three inputs and a time, and by how
-much their means are off. One program serves all simulations.
+Each simulation draws parameters, a function and data from the prior. Of Weibull times a study's end leaves some 40 %
+open; of a wave the inputs are known up to an error. NUTS fits the data as they are, and once as if ends were events, or
+inputs exact. One row for each simulation and way: whether central 90 % intervals hold each quantity, and by how much
+their means are off. One program for each kind of data serves all simulations.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Z = jnp.linspace(-2.0, 2.0, 6)[:, None]
 X = jnp.linspace(-2.0, 2.0, 40)[:, None]
 PLACES, TIME = jnp.array([[-1.5], [0.0], [1.5]]), 1.5
 SITES = ("level", "shape")
-LEVEL = 0.9
+LEVEL, SPREAD = 0.9, 0.25
 TOGETHER = 50  # simulations in one program
 
 
@@ -50,6 +50,24 @@ def simulate_survival(key):
     y, censored = jnp.minimum(values["y"], limit), values["y"] > limit
     truth = {name: values[name] for name in SITES} | quantities(values["scale"], values["shape"])
     return truth, y, censored
+
+
+def noisy_model(X, y=None, scale=SPREAD):
+    """A wave at inputs that were measured with an error of known spread."""
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(jnp.log(0.8), 0.3))
+    noise = numpyro.sample("noise", dist.LogNormal(jnp.log(0.1), 0.5))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), inducing=1.25 * jnp.linspace(-2.0, 2.0, 10)[:, None])
+    numpyro.deterministic("values", f(PLACES).mean)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(ngp.noisy_inputs("x", X, scale)), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+def simulate_noisy(key):
+    """Truth, data, and the spread of the inputs."""
+    trace = handlers.trace(handlers.seed(noisy_model, key)).get_trace(X)
+    values = {name: site["value"] for name, site in trace.items()}
+    truth = {name: values[name] for name in ("lengthscale", "noise")}
+    return truth | {f"f_{n}": values["values"][n] for n in range(3)}, values["y"], jnp.asarray(SPREAD)
 
 
 def quantities(scale, shape):
@@ -78,22 +96,32 @@ def chains(model, warmup, samples):
     return jax.jit(jax.vmap(one))
 
 
-def survival_rows(simulations, run):
-    """Two rows each: the fit of censored data, and that of the same data as events."""
+def rows_of(simulations, run, simulate, ways, extra):
+    """A row for each simulation and way of taking its data; ``extra`` makes quantities of the draws."""
     keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.key)(jnp.array(simulations)))
-    truth, y, censored = SIMULATE(keys[:, 0])
+    truth, y, given = simulate(keys[:, 0])
     rows = []
-    for way, masks in (("censored", censored), ("as events", jnp.zeros_like(censored))):
-        draws = run(keys[:, 1], y, masks)
-        draws = draws | quantities(draws["scale"], draws["shape"])
+    for way, change in ways.items():
+        draws = run(keys[:, 1], y, change(given))
+        draws = draws | extra(draws)
         for n, simulation in enumerate(simulations):
-            shown = {"simulation": simulation, "way": way, "share_censored": float(censored[n].mean())}
             own = [{name: np.asarray(values[n]) for name, values in part.items()} for part in (truth, draws)]
-            rows.append(shown | judged(*own))
+            rows.append({"simulation": simulation, "way": way} | judged(*own))
     return rows
 
 
-SIMULATE = jax.jit(jax.vmap(simulate_survival))
+SURVIVAL = (
+    survival_model,
+    jax.jit(jax.vmap(simulate_survival)),
+    {"censored": lambda mask: mask, "as events": jnp.zeros_like},
+    lambda draws: quantities(draws["scale"], draws["shape"]),
+)
+NOISY = (
+    noisy_model,
+    jax.jit(jax.vmap(simulate_noisy)),
+    {"noisy": lambda scale: scale, "as exact": jnp.zeros_like},
+    lambda draws: {f"f_{n}": draws["values"][..., n] for n in range(3)},
+)
 
 
 def shown(rows):
@@ -115,14 +143,14 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="two simulations of short chains")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / "censored_coverage.csv"
-    rows = [] if arguments.smoke else read(path)
     count, together, chain = (2, 2, (20, 20)) if arguments.smoke else (arguments.simulations, TOGETHER, (150, 200))
-    run, done = chains(survival_model, *chain), len(rows) // 2
-    for start in range(done, count, together):
-        rows += survival_rows(range(start, start + together), run)
-        save(path, rows)
-    print("\n".join(shown(rows)))
+    for name, (model, *study) in {"censored_coverage": SURVIVAL, "noisy_coverage": NOISY}.items():
+        path = arguments.out / f"{name}.csv"
+        rows, run = [] if arguments.smoke else read(path), chains(model, *chain)
+        for start in range(len(rows) // 2, count, together):
+            rows += rows_of(range(start, start + together), run, *study)
+            save(path, rows)
+        print("\n".join(shown(rows)))
 
 
 if __name__ == "__main__":
