@@ -242,7 +242,10 @@ def _plain(fn: Any) -> Any:
 
 def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
     """New data from an observed site; None where draws are of what is behind censored data, or there are none."""
-    given = _plain(fn.likelihood.conditional(fn.mean_latent)) if isinstance(fn, Observation) else fn
+    is_ours = isinstance(fn, Observation)
+    if is_ours and fn.likelihood.uncensored is not fn.likelihood:
+        return None
+    given = _plain(fn.likelihood.conditional(fn.mean_latent)) if is_ours else fn
     if isinstance(given, CENSORED) or type(given).sample is dist.Distribution.sample:
         return None
     drawn: Array = whole.sample(key, (count,))

@@ -3,11 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism import evidence
 from numpyro_gp.criticism.evidence import gather, lengthscales
+from numpyro_gp.likelihoods import Censored, Exponential
 from numpyro_gp.rows.call import call_of
+from numpyro_gp.sites import Observation
 from tests.criticism import faults
 from tests.criticism.faults import DRAWS, NOISE, X, Z, posterior, y
 
@@ -70,3 +74,11 @@ def test_lengthscales_know_their_columns():
     found = lengthscales(2.0 * RBF(1.0, jnp.array([0.5, 3.0])).on([2, 0]) + RBF(1.0, 4.0).on(1), (0, 1, 2))
     assert [(columns, value.tolist()) for columns, value in found] == [((2, 0), [0.5, 3.0]), ((1,), [4.0])]
     assert lengthscales(RBF(1.0, 2.0) * Periodic(1.0, 1.0, 3.0), (0,)) == []
+
+
+def test_draws_of_what_was_censored_are_not_compared_with_its_bounds():
+    """Copies of the times themselves beside bounds that cut them would look like a wrong likelihood."""
+    f = dist.Normal(jnp.zeros(3), jnp.ones(3))
+    for likelihood, compared in ((Exponential(), True), (Censored(Exponential(), right=jnp.ones(3, bool)), False)):
+        fn = Observation(f, likelihood)
+        assert (evidence._copies(fn, fn, jax.random.key(0), 2) is not None) == compared
