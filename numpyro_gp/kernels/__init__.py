@@ -13,6 +13,7 @@ from numpyro_gp.kernels.members import stack
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from numpyro_gp.kernels.varying import Gibbs, Modulated, change_points
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 
 __all__ = [
@@ -37,6 +38,9 @@ __all__ = [
     "Uniform",
     "Gaussian",
     "Empirical",
+    "Gibbs",
+    "Modulated",
+    "change_points",
     "Sum",
     "Product",
     "Scaled",

@@ -20,6 +20,7 @@ from numpyro_gp.kernels.functionals import OfFunctionals, applied, terms
 from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.spectral import SpectralMixture
+from numpyro_gp.kernels.varying import Modulated
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 from numpyro_gp.linalg import matmul
 
@@ -93,6 +94,16 @@ def _(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Feat
 
 def _scaled(part: Features, scale: Array, X: Array) -> Blocks:
     return tuple(scale * block for block in part(X))
+
+
+@features.register
+def _(kernel: Modulated, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    part = features(kernel.kernel, key, num, points)
+    return None if part is None else Partial(_modulated, kernel, part)
+
+
+def _modulated(kernel: Modulated, part: Features, X: Array) -> Blocks:
+    return tuple(kernel.at(X)[:, None, None] * block for block in part(X))
 
 
 @features.register

@@ -3,6 +3,7 @@
 from numpyro_gp.primitives import functionals
 from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.gp import gp
+from numpyro_gp.primitives.noisy_inputs import noisy_inputs
 from numpyro_gp.primitives.observe import latent_inputs, observe
 from numpyro_gp.primitives.point_pattern import point_pattern, thinned
 from numpyro_gp.primitives.process import GaussianProcess
@@ -17,6 +18,7 @@ __all__ = [
     "gp",
     "gp_regression",
     "latent_inputs",
+    "noisy_inputs",
     "observe",
     "point_pattern",
     "recall",

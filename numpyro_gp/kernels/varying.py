@@ -1,0 +1,185 @@
+"""Kernels that change with the inputs: functions as lengthscale or amplitude, change points (mathematics.md 2.2)."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import sigmoid
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.checks import check_count, check_floating, fail, when_known
+from numpyro_gp.kernels.base import Kernel, KernelField, KernelLike, as_kernel, positive_scalar
+
+# From points (N, D) to values (N,): a function, or a function draw, which is a pytree.
+Values = Callable[..., Array]
+
+
+def as_values(argument: str, function: Values) -> Values:
+    """A callable whose arrays are leaves: one that is a pytree stays as it is, a plain function is structure."""
+    if not callable(function):
+        cure = "Pass g.function('g_draw') of a process g, or a function of the inputs (N, D)."
+        fail(argument, "a function of the inputs", f"a {type(function).__name__}", cure, TypeError)
+    return jax.tree_util.Partial(function) if jax.tree_util.all_leaves([function]) else function
+
+
+def values_at(argument: str, function: Values, X: Float[Array, "N D"], columns: bool = False) -> Array:
+    """Its values ``(N,)``, or with ``columns`` also ``(N, D)``, checked."""
+    values = jnp.asarray(function(X))
+    if values.shape != X.shape[:1] and not (columns and values.shape == X.shape):
+        required = f"of shape {X.shape[:1]}" + (f" or {X.shape}" if columns else "")
+        fail(f"{argument}(X)", required, f"shape {values.shape}", "Return one value for each row of X.")
+    return values.astype(X.dtype)
+
+
+@value_type()
+class Gibbs(Kernel):
+    """Gibbs's kernel: a smooth function whose lengthscale ``l(x)`` changes with the inputs, and may be a process.
+
+    ``k(x, y) = variance prod_d sqrt(2 l_d(x) l_d(y) / s_d) exp(-(x_d - y_d)^2 / s_d)``, ``s_d = l_d(x)^2 + l_d(y)^2``;
+    `RBF` where ``l`` is constant (its lengthscale is ``l``).
+
+    Parameters
+    ----------
+    variance : positive scalar
+    log_lengthscale : callable
+        From inputs ``(N, D)`` to ``log l``: ``(N,)`` for all columns, or ``(N, D)``. ``g.function("g_draw")`` of
+        another `gp` in the model makes it a process: ``models/non_stationary.py``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.Gibbs(1.0, lambda X: X[:, 0])   # wiggly on the left, smooth on the right
+    >>> matrix = kernel.matrix(jnp.array([[-2.0], [-1.0], [1.0], [2.0]]))
+    >>> bool(matrix[0, 1] < 0.1), bool(matrix[2, 3] > 0.8)
+    (True, True)
+    """
+
+    variance: ArrayField
+    log_lengthscale: Values
+
+    def __post_init__(self) -> None:
+        function = as_values("log_lengthscale", self.log_lengthscale)
+        store(self, variance=positive_scalar("variance", self.variance), log_lengthscale=function)
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        first, second = (self._logs(X) for X in (X1, X2))
+        total = jnp.zeros((X1.shape[0], X2.shape[0]), X1.dtype)
+        for d in range(X1.shape[1]):
+            a, b = first[:, d, None], second[None, :, d]
+            # The root by cosh of the difference of logarithms: nothing is squared that could leave the range.
+            squares = (X1[:, d, None] - X2[None, :, d]) ** 2 * jnp.exp(-(a + b))
+            ratio = jnp.cosh(a - b)
+            total = total - 0.5 * (jnp.log(ratio) + squares / ratio)
+        return self.variance * jnp.exp(total)
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return jnp.broadcast_to(self.variance, X.shape[:1])
+
+    def _logs(self, X: Float[Array, "N D"]) -> Float[Array, "N D"]:
+        logs = values_at("log_lengthscale", self.log_lengthscale, X, columns=True)
+        return logs if logs.ndim == 2 else jnp.broadcast_to(logs[:, None], X.shape)
+
+
+@value_type()
+class Modulated(Kernel):
+    """A function whose size changes with the inputs, ``a(x) f(x)``: ``k(x, y) = a(x) kernel(x, y) a(y)``.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+    amplitude : callable
+        From inputs ``(N, D)`` to ``a`` ``(N,)``, of any sign: a function, or ``g.function("g_draw")`` of another `gp`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> growing = ngp.kernels.Modulated(ngp.kernels.RBF(1.0, 1.0), lambda X: X[:, 0])
+    >>> growing.diagonal(jnp.array([[0.0], [3.0]])).tolist()
+    [0.0, 9.0]
+    """
+
+    kernel: KernelField
+    amplitude: Values
+
+    def __post_init__(self) -> None:
+        store(self, kernel=as_kernel(self.kernel), amplitude=as_values("amplitude", self.amplitude))
+
+    def at(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """The amplitude at some inputs."""
+        return values_at("amplitude", self.amplitude, X)
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        return self.at(X1)[:, None] * self.kernel._cross(X1, X2) * self.at(X2)[None]
+
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        amplitude = self.at(X)
+        return (amplitude[:, None] * amplitude[None]) * self.kernel._gram(X)
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        return self.at(X) ** 2 * self.kernel._diagonal(X)
+
+
+def change_points(kernels: Sequence[KernelLike], locations: ArrayLike, width: ArrayLike, column: int = 0) -> Kernel:
+    """A process that is one before a place, another after it: ``sum_i w_i(x) k_i(x, y) w_i(y)``.
+
+    With ``s_j = sigmoid((x_column - locations_j) / width)`` and ``s_0 = 1``, the weight of kernel i is
+    ``s_i (1 - s_(i+1))``: a step that takes some four widths. Locations and width may be sampled.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel or callable
+        One more than there are change points.
+    locations : array (K - 1,), or a number where there is one
+        In ascending order.
+    width : positive scalar
+    column : int
+        The input column on which the process changes.
+
+    Returns
+    -------
+    Kernel
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> calm, wild = ngp.kernels.RBF(0.1, 2.0), ngp.kernels.Matern32(4.0, 0.3)
+    >>> kernel = ngp.kernels.change_points([calm, wild], 0.0, 0.1)
+    >>> [round(float(variance), 3) for variance in kernel.diagonal(jnp.array([[-5.0], [5.0]]))]
+    [0.1, 4.0]
+    """
+    places, scale = jnp.atleast_1d(check_floating("locations", locations)), positive_scalar("width", width)
+    if len(kernels) < 2 or places.shape != (len(kernels) - 1,):
+        cure = "Pass one location between each kernel and the next."
+        fail("locations", f"{max(len(kernels) - 1, 1)} places, one less than kernels", f"shape {places.shape}", cure)
+    when_known(_check_order, places)
+    ends = [None, *places, None]
+    weights = [_Between(*pair, scale, check_count("column", column, 0)) for pair in pairwise(ends)]
+    parts = [Modulated(own, weight) for own, weight in zip(kernels, weights, strict=True)]
+    return sum(parts[1:], start=parts[0])
+
+
+def _check_order(places: np.ndarray) -> None:
+    if (places[1:] < places[:-1]).any():
+        fail("locations", "in ascending order", f"{places.tolist()}", "Sort them.")
+
+
+@value_type(static=("column",))
+class _Between:
+    """A weight that rises at one place and falls at the next; None is no place."""
+
+    rise: Array | None
+    fall: Array | None
+    width: Array
+    column: int
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        if self.column >= X.shape[1]:
+            cure = "Count columns from 0."
+            fail("column", f"less than {X.shape[1]}, the number of columns of the inputs", self.column, cure)
+        x, weight = X[:, self.column], jnp.ones(X.shape[:1], X.dtype)
+        for place, sign in ((self.rise, 1), (self.fall, -1)):
+            weight = weight if place is None else weight * sigmoid(sign * (x - place) / self.width)
+        return weight
