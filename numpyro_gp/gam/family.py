@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -38,13 +39,13 @@ LINKS: dict[type, str] = {
 class Start(NamedTuple):
     """What a quick GLM says, on the scale of the link: the constant, the size of ``f``, and the noise beside it."""
 
-    constant: float = 0.0
-    size: float = 1.0
-    noise: float = 1.0
+    constant: Any = 0.0
+    size: Any = 1.0
+    noise: Any = 1.0
 
 
-def _positive(name: str, median: float, spread: float = 1.0) -> Any:
-    return numpyro.sample(name, dist.LogNormal(math.log(median), spread))
+def _positive(name: str, median: Any, spread: float = 1.0) -> Any:
+    return numpyro.sample(name, dist.LogNormal(jnp.log(median), spread))
 
 
 # The likelihood of a name, whose parameters are sampled where it is called: inside of a model.

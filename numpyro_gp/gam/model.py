@@ -50,6 +50,8 @@ class Model:
     rows : Rows
         The rows of the fit: ``model.arguments`` are those of the model.
     measure : str
+    given : array (3,)
+        The start as an array.
     jitter : float, optional
         As of `additive_gp`.
 
@@ -70,6 +72,7 @@ class Model:
     start: Start
     rows: Rows
     measure: str
+    given: Array
     jitter: float | None = None
 
     def encode(self, data: Any) -> Array:
@@ -87,7 +90,7 @@ class Model:
     ) -> None:
         X = jnp.asarray(X)
         f = self.process(X.dtype)
-        likelihood = self.family.likelihood(self.start)
+        likelihood = self.family.likelihood(self._numbers(X.dtype))
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
             weighted = nullcontext() if weights is None else handlers.scale(scale=weights[rows])
             with weighted:
@@ -100,20 +103,26 @@ class Model:
         inducing[CONSTANT] = jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)
         return additive_gp("f", self._of_terms(dtype), inducing, mean=self.level, jitter=self.jitter)
 
+    def _numbers(self, dtype: np.dtype) -> Start:
+        """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
+        values = jnp.asarray(self.given, dtype)
+        return Start(*(values[at] for at in range(len(Start._fields))))
+
     def level(self, X: Any) -> Any:
         """The constant of the quick GLM and offsets, at encoded inputs."""
-        return self.start.constant + X[..., list(self.layout.offsets)].sum(axis=-1)
+        constant = self.start.constant if isinstance(X, np.ndarray) else self._numbers(X.dtype).constant
+        return constant + X[..., list(self.layout.offsets)].sum(axis=-1)
 
     def _of_terms(self, dtype: np.dtype) -> dict[str, Kernel]:
         scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
         parts = self.layout.parts
         found = {part.name: self.ground.kernel(part, scales[part.name] ** 2, lengthscales[part.name]) for part in parts}
         # The constant of the GLM is a start: how far from it the constant may be.
-        return found | {CONSTANT: Constant(jnp.asarray((3 * self.start.size) ** 2, dtype))}
+        return found | {CONSTANT: Constant((3 * self._numbers(dtype).size) ** 2)}
 
     def _scales(self, dtype: np.dtype) -> dict[str, Array]:
         """Standard deviations of the terms."""
-        size = jnp.asarray(WIDTH * self.start.size, dtype)
+        size = WIDTH * self._numbers(dtype).size
         plain = [part.name for part in self.layout.parts if part.term.scale is None]
         own = {p.name: numpyro.sample(f"f_scale {p.name}", p.term.scale) for p in self.layout.parts if p.term.scale}
         if plain:
@@ -202,7 +211,8 @@ def model(
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
     start = quick_glm(own, lines, rows.y, offset, mass)
     ground = ground_of(layout, rows.X, rows.weights, measure)
-    return Model(dataclasses.replace(wanted, response=name), layout, ground, own, start, rows, measure)
+    said = dataclasses.replace(wanted, response=name)
+    return Model(said, layout, ground, own, start, rows, measure, jnp.asarray(start))
 
 
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:
