@@ -1,6 +1,8 @@
 """The result of ``ngp.gam``: predictions, terms, a summary and a figure, with all that made them in reach."""
 
+import contextlib
 import dataclasses
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +104,7 @@ class Fit:
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
         check : bool
-            Whether to find the importance weights of a variational fit.
+            Whether to note what `diagnose.verdict` has to say.
         num_draws : int, optional
             Draws of the posterior.
         """
@@ -125,9 +127,10 @@ class Fit:
         facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
-        if check and self.guide is not None:
-            weights = diagnose.importance_weights(self.posterior, keys[3], *arguments, num_samples=200)
-            facts["importance weights"] = str(weights)
+        if check:
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints what it returns
+                findings = diagnose.verdict(self.posterior, *arguments[:2], key=keys[3])
+            notes += [str(finding) for finding in findings]
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         return Summary(str(own.terms), rows, facts, tuple(notes))
 

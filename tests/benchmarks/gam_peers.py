@@ -63,7 +63,7 @@ def mgcv(formula, family, train, test):
 
 def covered(mean, scale, truth):
     """Share of the values of all terms but the dead one inside of their 90 % bands."""
-    away = np.abs(mean - truth)[:, :3] / scale[:, :3]
+    away = np.abs(mean[:, :3] - truth[:, :3]) / scale[:, :3]
     return float(np.mean(away < stats.norm.ppf(0.95)))
 
 
