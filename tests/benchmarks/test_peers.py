@@ -153,13 +153,27 @@ def test_jobs_name_known_parties_and_blocks_divide_their_steps():
 
 
 def test_a_peer_that_is_missing_or_stops_leaves_a_line_with_the_reason(monkeypatch):
-    options = argparse.Namespace(environments=None, data=None, timeout=60.0)
+    options = argparse.Namespace(environments=None, data=None, timeout=60.0, gpu=False)
     (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
     assert (line["failed"], line["peer"], line["task"]) == ("not installed", "GPflow", "adam")
     monkeypatch.setitem(driver.PLACES, "GPflow", Place("nowhere"))
     (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
     assert line["failed"].startswith("stopped: ")
     assert "tests.benchmarks.peers.nowhere" in line["failed"]
+
+
+@pytest.mark.long
+def test_ours_starts_at_the_prior_and_climbs():
+    """Before the first step a new value is N(0, 1 + 0.1), as for every peer; a process of its own, as in a run."""
+    options = argparse.Namespace(environments=None, data=None, timeout=300.0, gpu=False)
+    job = quick(Job("density", table="concrete"))
+    (line,) = driver.lines_of(job, "ours", "", options)
+    looks = np.array(line["curve"])
+    expected = norm(0.0, np.sqrt(1.1)).logpdf(problem_of(job, "").y_test).mean()
+    np.testing.assert_allclose(looks[0, 3], expected, rtol=1e-5)  # without the noise it would be 2e-3 away
+    assert looks[-1, 3] > looks[0, 3] + 0.5
+    assert looks[:, 0].tolist() == [0, 2, 4, 6, 8]
+    assert line["seconds"] > 0 < line["memory"] - line["memory_imported"]
 
 
 def test_everyone_is_given_the_same_standardised_rows():

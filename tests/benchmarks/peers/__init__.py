@@ -1,6 +1,6 @@
 """The library beside its peers, each in its own environment, driven in its best documented way (November 2026).
 
-    python3.11 -m tests.benchmarks.peers install FOLDER     environments with pinned versions, two gigabytes
+    python3.11 -m tests.benchmarks.peers install FOLDER     environments with pinned versions, gigabytes
     python -m tests.benchmarks.peers run --environments FOLDER --out ROWS.jsonl     all on one thread, three rounds
     python -m tests.benchmarks.peers report ROWS.jsonl      the table in Markdown: ours, each peer, the ratio
 

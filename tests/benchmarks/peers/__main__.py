@@ -30,7 +30,8 @@ def lines_of(job: Job, name: str, way: str, options: argparse.Namespace) -> list
         return [dict(nothing, failed="not installed")]
     given = dict(job=job._asdict(), way=way, data=str(options.data or ""), began=time.time())
     command = [str(python), "-m", f"tests.benchmarks.peers.{place.module}", json.dumps(given)]
-    known = dict(os.environ, **THREADS, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
+    known = dict(os.environ, **THREADS, PYTHONPATH=str(ROOT))
+    known |= {} if options.gpu else dict(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
     try:
         done = subprocess.run(command, cwd=ROOT, env=known, capture_output=True, text=True, timeout=options.timeout)
     except subprocess.TimeoutExpired:
@@ -79,6 +80,9 @@ def main() -> None:
     running.add_argument("--only", nargs="*", help="words, one of which a row has: predict, 'adam 512', float32")
     running.add_argument("--peers", nargs="*", choices=PLACES, help="these alone")
     running.add_argument("--timeout", type=float, default=1800.0, help="seconds for one process")
+    running.add_argument(
+        "--gpu", action="store_true", help="ours where JAX runs by itself; peers stay on the processor"
+    )
     running.add_argument("--quick", action="store_true", help="small sizes, to see that all of it runs")
     reporting.add_argument("rows", type=Path, nargs="+")
     reporting.add_argument("--cpu", action="store_true", help="seconds of the processor in place of those of the clock")

@@ -16,7 +16,7 @@ class Problem(NamedTuple):
 
     Everyone starts with inducing inputs at the first rows of that order, lengthscales ``sqrt(D)``, variance 1, noise
     variance 0.1, mean zero, and the belief at the prior; all of them are trained. Batches are drawn with replacement,
-    but for ours, whose plate draws without.
+    but for ours, whose plate draws without. Predictions follow ten natural steps.
     """
 
     X: np.ndarray
