@@ -138,11 +138,16 @@ def check_nonnegative(argument: str, value: ArrayLike) -> Array:
     return check_values(argument, value, lambda array: array >= 0, "zero or positive", "Pass 0 to switch it off.")
 
 
+def are_integers(value: object) -> bool:
+    """Whether inputs are an array of integers: numbers of nodes, say, which a kernel that is a function reads."""
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
+
+
 def check_points(
     argument: str, value: ArrayLike, columns: int | None = None, leading: bool = False
 ) -> Float[Array, "*batch N D"]:
-    """Return a set of inputs ``(N, D)``; ``leading=True`` also allows axes to the left, ``(..., N, D)``."""
-    array = check_floating(argument, value)
+    """Return a set of inputs ``(N, D)`` as floats; ``leading=True`` also allows axes to the left, ``(..., N, D)``."""
+    array = check_floating(argument, value.astype(float) if are_integers(value) else value)
     axes = "(..., N, D)" if leading else "(N, D)"
     if array.ndim < 2 or (array.ndim > 2 and not leading):
         cure = "Put one point in each row of an array (N, D)."

@@ -16,7 +16,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
 from numpyro_gp.beliefs.structured import Structured
-from numpyro_gp.checks import check_choice, check_points, check_positive, check_shape, fail
+from numpyro_gp.checks import are_integers, check_choice, check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, jittered, matmul, solve_lower
@@ -248,7 +248,8 @@ def check_components(
             converted[id(given)] = check_points(f"inducing[{name!r}]", given, columns, leading)
         points[name] = converted[id(given)]
         columns = points[name].shape[-1]
-    return {name: as_kernel(kernel) for name, kernel in kernels.items()}, points
+    own = {name: as_kernel(kernel) for name, kernel in kernels.items()}
+    return {name: one.of_integers() if are_integers(inducing[name]) else one for name, one in own.items()}, points
 
 
 def additive_optimum(

@@ -328,7 +328,7 @@ def _fits_differ(case: _Case) -> Iterator[Finding]:
 
 
 def _pareto(case: _Case) -> Iterator[Finding]:
-    if case.posterior.guide is None or not case.evidence.is_weighable:
+    if case.posterior.guide is None or not case.evidence.is_weighable or not case.posterior.source.is_random:
         return
     call = case.call.at(case.call.arrays)
     found = importance_weights(case.posterior, case.key, *call.args, **call.kwargs)

@@ -15,7 +15,15 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
-from numpyro_gp.checks import check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.checks import (
+    are_integers,
+    check_count,
+    check_nonnegative,
+    check_points,
+    check_positive,
+    fail,
+    when_known,
+)
 from numpyro_gp.linalg import matmul
 
 
@@ -48,17 +56,26 @@ class Kernel(abc.ABC):
         With one argument, or the same array twice, the square Gram matrix: exactly symmetric,
         with ``diagonal(X1)`` on its diagonal.
         """
+        own = self.of_integers() if are_integers(X1) else self
         if X2 is None or X2 is X1:
-            return self._gram(check_points("X1", X1))
+            return own._gram(check_points("X1", X1))
         first, second = check_points("X1", X1), check_points("X2", X2)
         if first.shape[1] != second.shape[1]:
             cure = "Pass the same inputs in the same order, or choose columns with kernel.on(dims)."
             fail("X2", f"an array with {first.shape[1]} columns, as X1 has", f"shape {second.shape}", cure)
-        return self._cross(first, second)
+        return own._cross(first, second)
 
     def diagonal(self, X: ArrayLike) -> Float[Array, " N"]:
         """Variances ``k(x_n, x_n)`` of points ``(N, D)``."""
-        return self._diagonal(check_points("X", X))
+        own = self.of_integers() if are_integers(X) else self
+        return own._diagonal(check_points("X", X))
+
+    def of_integers(self) -> "Kernel":
+        """The kernel of inputs that are integers: those of its parts that are functions get them as they are.
+
+        Inputs are floats elsewhere, also those of kernels that are classes.
+        """
+        return self
 
     def __call__(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
         """The same as :meth:`matrix`."""
@@ -147,6 +164,9 @@ class _OfTwo(Kernel):
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.combine(self.first._diagonal(X), self.second._diagonal(X))
 
+    def of_integers(self) -> Kernel:
+        return type(self)(self.first.of_integers(), self.second.of_integers())
+
 
 @same_fields
 class Sum(_OfTwo):
@@ -219,6 +239,9 @@ class Scaled(Kernel):
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.factor * self.kernel._diagonal(X)
 
+    def of_integers(self) -> Kernel:
+        return Scaled(self.kernel.of_integers(), self.factor)
+
 
 @value_type(static=("dims",))
 class Active(Kernel):
@@ -272,8 +295,11 @@ class Active(Kernel):
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return self.kernel._diagonal(self._columns(X))
 
+    def of_integers(self) -> Kernel:
+        return Active(self.kernel.of_integers(), self.dims)
 
-@value_type()
+
+@value_type(static=("is_of_integers",))
 class FunctionKernel(Kernel):
     """A function of your own as a kernel: any callable ``k(X1, X2) -> (N1, N2)``. Its diagonal is taken point by point.
 
@@ -282,6 +308,8 @@ class FunctionKernel(Kernel):
     Parameters
     ----------
     function : callable
+    is_of_integers : bool
+        Whether its inputs are integers, as numbers of the nodes of a graph: set where inducing inputs are.
 
     Examples
     --------
@@ -292,6 +320,7 @@ class FunctionKernel(Kernel):
     """
 
     function: KernelLike
+    is_of_integers: bool = False
 
     def __post_init__(self) -> None:
         # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
@@ -299,7 +328,8 @@ class FunctionKernel(Kernel):
             store(self, function=jax.tree_util.Partial(self.function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        matrix = jnp.asarray(self.function(X1, X2))
+        first, second = (_as_integers(X1), _as_integers(X2)) if self.is_of_integers else (X1, X2)
+        matrix = jnp.asarray(self.function(first, second))
         if matrix.shape != (X1.shape[0], X2.shape[0]):
             required = f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1"
             cure = "For a function of one pair of points map it twice with jax.vmap."
@@ -308,6 +338,21 @@ class FunctionKernel(Kernel):
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jax.vmap(lambda point: self._cross(point[None, :], point[None, :])[0, 0])(X)
+
+    def of_integers(self) -> Kernel:
+        return FunctionKernel(self.function, True)
+
+
+def _as_integers(X: Float[Array, "N D"]) -> Array:
+    """Inputs as the integers that they are."""
+
+    def check(values: np.ndarray) -> None:
+        if (values != np.round(values)).any():
+            cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
+            fail("X", "whole numbers, as the inducing inputs are", f"{values[values != np.round(values)][0]}", cure)
+
+    when_known(check, X)
+    return X.astype(int)
 
 
 def as_kernel(kernel: KernelLike) -> Kernel:

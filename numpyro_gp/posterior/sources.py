@@ -233,6 +233,10 @@ def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
 
 def _run_autoguide(guide: AutoGuide) -> None:
     """The statements of an autoguide about global sites; the guide itself is left as it is."""
+    if isinstance(guide, AutoGuideList):
+        for part in guide:
+            _run_autoguide(part)
+        return
     if isinstance(guide, AutoGP):
         guide.declare_global()
         guide = guide.rest

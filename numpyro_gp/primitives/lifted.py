@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, Group
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
-from numpyro_gp.checks import check_points, fail
+from numpyro_gp.checks import are_integers, check_points, fail
 from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional, OfFunctionals, check_slopes, of_one_form
 from numpyro_gp.means import Mean
@@ -68,7 +68,8 @@ def rows_and_kernel(
 ) -> tuple[Array, Kernel, int | None]:
     """Rows as one array, the kernel that reads them, and the columns of their points where they are functionals."""
     if not isinstance(X, Functional):
-        return check_points(argument, X, columns, leading), kernel, None
+        own = kernel.of_integers() if are_integers(X) else kernel
+        return check_points(argument, X, columns, leading), own, None
     rows = check_functional(argument, X, columns or X.columns, leading)
     check_slopes(kernel, X.slopes)
     return rows, _reading(kernel, X.columns), X.columns

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,13 +10,15 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_array, check_count, check_points, fail, when_known
+from numpyro_gp.checks import check_array, check_count, check_floating, check_points, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.opening import check_name
-from numpyro_gp.sites import Observation, Site, standard_normal
+from numpyro_gp.sites import Certain, Observation, Site, standard_normal
 
 
-def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = None) -> Array:
+def observe(
+    name: str, f: object, likelihood: object, obs: ArrayLike | None = None, *, offset: ArrayLike | None = None
+) -> Array:
     """Say how data depend on a process: observe ``y``, whose distribution given ``f`` is the likelihood.
 
     The site's ``log_prob`` is ``E_q(f_n) log p(y_n | f_n)`` for each datum; under the prior or after
@@ -29,11 +32,16 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
     name : str
         Name of the site.
     f : Normal, Normal.to_event(1), tuple of Normals, or MultivariateNormal
-        Marginals of the latent function(s) at the data: ``f(X)`` of a `gp`.
+        Marginals of the latent function(s) at the data: ``f(X)`` of a `gp`. Or an array of their values, where those
+        are known given the other sites, as those of `numpyro.contrib.hsgp`.
     likelihood : Likelihood or callable ``f -> numpyro Distribution``
     obs : array or None
         Data with the batch shape of ``f``, outputs last. Replicates, several data at each row of ``X``, have their
         axes on the left and stand in plates of their own: ``(R, N)`` in ``plate("replicates", R, dim=-2)``.
+    offset : array, optional
+        Known numbers added to the latent function at each datum, as the logarithm of an exposure: of the shape of
+        ``f``, or one for each datum of several functions. Take it from an argument of the model, by the rows of the
+        plate: ``offset=offset[rows]``. A prediction needs that of the new data.
 
     Returns
     -------
@@ -50,6 +58,8 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
     >>> numpyro.handlers.seed(model, 0)(jnp.zeros((4, 1))).shape   # without data: a draw of counts
     (4,)
     """
+    f = Certain(check_floating("f", f)) if isinstance(f, (jax.Array, np.ndarray)) else f
+    f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))
     if obs is not None:
         obs = check_data(name, obs, observation)
@@ -58,6 +68,25 @@ def observe(name: str, f: object, likelihood: object, obs: ArrayLike | None = No
         value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
     check_plates(name, observation, next(iter(trace.values())))
     return value
+
+
+def _shifted(name: str, f: Any, offset: Array) -> Any:
+    """Latent functions plus known numbers."""
+    if isinstance(f, (tuple, list)):
+        return tuple(_shifted(name, part, offset) for part in f)
+    if not isinstance(f, (dist.Normal, dist.Independent, dist.MultivariateNormal)):
+        return f  # refused by its own check
+    if offset.shape not in ((), f.batch_shape, f.batch_shape + f.event_shape):
+        required = f"a number, or of the shape of the data, {f.batch_shape}"
+        cure = "Pass one number for each datum, offset[rows] inside a subsampled plate."
+        fail(f"offset of site {name!r}", required, f"shape {offset.shape}", cure)
+    offset = offset[..., None] if f.event_shape and offset.shape == f.batch_shape else offset
+    offset = jnp.broadcast_to(offset, f.batch_shape + f.event_shape)
+    if isinstance(f, dist.Independent):
+        return _shifted(name, f.base_dist, offset).to_event(1)
+    if isinstance(f, dist.MultivariateNormal):
+        return dist.MultivariateNormal(f.loc + offset, f.covariance_matrix)
+    return Certain(f.loc + offset) if isinstance(f, Certain) else dist.Normal(f.loc + offset, f.scale)
 
 
 def check_plates(name: str, observation: Observation, site: Site) -> None:

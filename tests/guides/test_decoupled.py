@@ -246,7 +246,7 @@ def test_columns_need_a_key():
         (lambda: decoupled(GAMMA, 0), ValueError, "columns must be at least 1"),
         (lambda: hybrid(GAMMA, 2.5), TypeError, "columns must be a whole number"),
         (lambda: hybrid(GAMMA[:, 0]), ValueError, r"pass Z_gamma\[:, None\]"),
-        (lambda: hybrid(GAMMA.astype(int)), TypeError, "Z_gamma must be floating"),
+        (lambda: hybrid(GAMMA.astype(bool)), TypeError, "Z_gamma must be floating"),
         (lambda: orthogonal(GAMMA, gamma="adam"), ValueError, "gamma must be one of 'adaptive'"),
         (lambda: orthogonal(GAMMA, gamma_step=0.0), ValueError, "gamma_step must be positive"),
         (lambda: orthogonal(GAMMA, eps=-1.0), ValueError, "eps must be zero or positive"),

@@ -150,9 +150,10 @@ def test_wrong_values(build, message):
         build()
 
 
-def test_integer_inputs_are_refused():
-    with pytest.raises(TypeError, match="X1 must be floating point, but got dtype int64"):
-        RBF(1.0, 1.0).matrix(np.ones((2, 1), int))
+def test_integer_inputs_are_floats_and_booleans_are_refused():
+    np.testing.assert_array_equal(RBF(1.0, 1.0).matrix(np.arange(2)[:, None]), RBF(1.0, 1.0).matrix(jnp.eye(2)[:, :1]))
+    with pytest.raises(TypeError, match="X1 must be floating point, but got dtype bool"):
+        RBF(1.0, 1.0).matrix(np.ones((2, 1), bool))
 
 
 def test_active_is_static_in_its_columns():

@@ -53,7 +53,7 @@ def test_prior_draws_have_the_prior_covariance():
     ("call", "error", "message"),
     [
         (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros(3)), ValueError, r"inducing must be an array of shape \(\.\.\., N, D\).*pass inducing\[:, None\]"),
-        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1), int)), TypeError, "inducing must be floating point"),
+        (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1), bool)), TypeError, "inducing must be floating point"),
         (lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.full((3, 1), jnp.nan)), ValueError, "inducing must be finite"),
         (lambda: ngp.gp("f", "rbf", jnp.zeros((3, 1))), TypeError, "kernel"),
         (lambda: ngp.gp(3, ngp.kernels.RBF(1.0, 1.0), jnp.zeros((3, 1))), TypeError, "name must be the name of a sample site"),

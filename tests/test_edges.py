@@ -1,0 +1,204 @@
+"""Edges that use has found: integer inputs, improper priors, lists of guides, offsets, Hilbert-space processes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.contrib.hsgp.approximation import hsgp_squared_exponential
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoGuideList, AutoNormal
+from numpyro.infer.util import log_density
+
+import numpyro_gp as ngp
+from numpyro_gp.programs.set_up import Feasible
+
+# A path of five nodes: the inverse of its Laplacian plus a half is a covariance.
+LAPLACIAN = np.diag([1.0, 2.0, 2.0, 2.0, 1.0]) - np.diag(np.ones(4), 1) - np.diag(np.ones(4), -1)
+COVARIANCE = np.linalg.inv(LAPLACIAN + 0.5 * np.eye(5))
+NODES = jnp.arange(5)[:, None]
+X, y = jnp.array([[0], [2], [4], [2]]), jnp.array([1.0, -1.0, 0.5, -0.8])
+REAL = jnp.linspace(-1.0, 1.0, 6)[:, None]
+
+
+def graph(A, B):
+    """A covariance read off a table, which floats cannot index."""
+    return jnp.asarray(COVARIANCE)[A[:, 0][:, None], B[:, 0][None, :]]
+
+
+def regression(kernel):
+    def model(X, y=None):
+        ngp.gp_regression("y", kernel, X, noise_variance=0.1, obs=y)
+
+    return model
+
+
+def test_a_kernel_on_nodes_gets_integers_and_regression_is_that_of_the_table():
+    posterior = ngp.Posterior.from_mcmc(regression(graph), {"unused": jnp.zeros(1)})
+    found = posterior.predict_at(jax.random.key(0), NODES, X, y)
+    at = np.asarray(X)[:, 0]
+    K = COVARIANCE[np.ix_(at, at)] + 0.1 * np.eye(4)
+    np.testing.assert_allclose(found.mean, COVARIANCE[:, at] @ np.linalg.solve(K, np.asarray(y)), rtol=1e-9)
+
+
+def test_kernels_of_classes_read_integers_as_floats_beside_a_function():
+    kernel = ngp.kernels.RBF(1.0, 2.0)
+    np.testing.assert_array_equal(kernel.matrix(NODES), kernel.matrix(NODES.astype(float)))
+    mixed = 2.0 * (kernel * ngp.kernels.as_kernel(graph)).on(1) + kernel.on(0)
+    pairs = jnp.concatenate([NODES[::-1], NODES], axis=1)
+    expected = 2.0 * kernel.matrix(NODES) * COVARIANCE + kernel.matrix(NODES[::-1])
+    np.testing.assert_allclose(mixed.matrix(pairs), expected, rtol=1e-12)
+    np.testing.assert_allclose(mixed.diagonal(pairs), np.diag(expected), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"X must be whole numbers, as the inducing inputs are, but got 0\.5"):
+        ngp.kernels.as_kernel(graph).of_integers().matrix(jnp.array([[0.5]]))
+
+
+@pytest.mark.long
+def test_nodes_are_inducing_inputs_under_every_engine():
+    def model(X, y=None):
+        f = ngp.gp("f", graph, inducing=NODES)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    guide = ngp.AutoGP(model)
+    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
+    fit = ngp.fit(jax.random.key(0), svi, 5, X, y, progress=False)
+    mcmc = MCMC(ngp.NUTS(model), num_warmup=5, num_samples=5, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, y)
+    for posterior in (ngp.Posterior.from_svi(model, guide, fit.params), ngp.Posterior.from_mcmc(model, mcmc)):
+        assert posterior.predict(jax.random.key(1), NODES).mean.shape == (5,)
+        assert posterior.function_draws(jax.random.key(1), NODES).shape[1:] == (5,)
+
+
+def test_an_improper_prior_starts_inside_its_support():
+    site = dist.ImproperUniform(dist.constraints.interval(2.0, 3.0), (4,), ())
+    with Feasible(), handlers.seed(rng_seed=0):
+        drawn = numpyro.sample("x", site)
+        assert numpyro.sample("y", site, obs=jnp.full(4, 2.5))[0] == 2.5
+    assert drawn.shape == (4,)
+    assert ((drawn > 2) & (drawn < 3)).all()
+    assert np.unique(drawn).size == 4
+
+
+@pytest.mark.long
+def test_improper_priors_under_every_engine():
+    """Of a normal mean with a flat prior the posterior is known: the mean of the data, and their noise over sqrt(N)."""
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
+        with numpyro.plate("data", len(y)):
+            ngp.observe("y", jnp.broadcast_to(mean, y.shape), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+    data = jnp.array([2.0, 3.0, 4.0, 3.0])
+    mcmc = MCMC(ngp.NUTS(model), num_warmup=200, num_samples=400, progress_bar=False)
+    mcmc.run(jax.random.key(0), data)
+    draws = mcmc.get_samples()["mean"]
+    assert abs(draws.mean() - 3.0) < 0.15
+    assert 0.4 < draws.std() < 0.6
+    svi = SVI(model, ngp.AutoGP(model), optax.adam(0.1), Trace_ELBO())
+    fit = ngp.fit(jax.random.key(0), svi, 200, data, progress=False)
+    np.testing.assert_allclose(fit.params["mean_auto_loc"], 3.0, atol=1e-2)
+    svgd = ngp.stein.SVGD(model, optax.adam(0.1), num_stein_particles=4)
+    assert np.isfinite(ngp.fit(jax.random.key(0), svgd, 5, data, progress=False).losses).all()
+
+
+@pytest.mark.long
+def test_a_list_of_guides_that_holds_ours_predicts():
+    def model(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    guide = AutoGuideList(model)
+    guide.append(ngp.AutoGP(handlers.block(model, hide=["noise"])))
+    guide.append(AutoNormal(handlers.block(model, expose=["noise"])))
+    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
+    fit = ngp.fit(jax.random.key(0), svi, 5, REAL, REAL[:, 0], progress=False)
+    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
+    assert posterior.predict(jax.random.key(1), REAL).mean.shape == (6,)
+    assert np.ptp(posterior.hyperparameters(jax.random.key(1), REAL, REAL[:, 0])["noise"]) > 0
+    with pytest.raises(ValueError, match="params must be the parameters of the guide"):
+        ngp.Posterior.from_svi(model, guide, {"f/mean": fit.params["f/mean"]})
+
+
+def counts(X, y=None, exposure=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2])
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y, offset=jnp.log(exposure))
+
+
+def test_an_offset_is_the_logarithm_of_an_exposure():
+    """``E exp(f + log e) = e E exp(f)``, in the prediction and, with the data, in the density."""
+    posterior = ngp.Posterior.from_mcmc(counts, {"f": 0.3 * jnp.ones((2, 3))})
+    rates = [posterior.predict(jax.random.key(0), REAL, exposure=jnp.full(6, e)).mean for e in (1.0, 5.0)]
+    np.testing.assert_allclose(rates[1], 5.0 * rates[0], rtol=1e-9)
+    data, exposure = jnp.arange(6.0), jnp.linspace(1.0, 3.0, 6)
+    with_offset = log_density(counts, (REAL, data, exposure), {}, {"f": jnp.ones(3)})[0]
+
+    def by_mean(X, y):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2], mean=lambda _: jnp.log(exposure))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
+
+    np.testing.assert_allclose(with_offset, log_density(by_mean, (REAL, data), {}, {"f": jnp.ones(3)})[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["outputs", "tuple", "joint", "values"])
+def test_an_offset_moves_every_function_of_a_datum(kind):
+    normal, offset = dist.Normal(jnp.zeros((4, 2)), jnp.ones((4, 2))), jnp.arange(4.0)
+    f = {
+        "outputs": normal.to_event(1),
+        "tuple": (dist.Normal(jnp.zeros(4), jnp.ones(4)),) * 2,
+        "joint": dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2)),
+        "values": jnp.zeros(4),
+    }[kind]
+    likelihood = (
+        ngp.likelihoods.Gaussian(1.0) if kind in ("outputs", "values") else ngp.likelihoods.HeteroscedasticGaussian()
+    )
+    with handlers.seed(rng_seed=0), handlers.trace() as trace, numpyro.plate("data", 4):
+        ngp.observe("y", f, likelihood, offset=offset)
+    found = trace["y"]["fn"].mean_latent
+    np.testing.assert_array_equal(found, offset if kind == "values" else np.tile(offset[:, None], 2))
+
+
+def test_an_offset_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"offset of site 'y' must be a number, or of the shape of the data, \(4,\)"):
+        ngp.observe("y", dist.Normal(jnp.zeros(4), 1.0), ngp.likelihoods.Gaussian(1.0), offset=jnp.zeros(3))
+
+
+def hilbert(X, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
+    f = hsgp_squared_exponential(X, alpha=1.0, length=lengthscale, ell=3.0, m=12)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def sparse(X, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), inducing=REAL)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+@pytest.mark.long
+def test_hilbert_space_processes_stand_beside_ours_in_a_comparison():
+    """With known values and no process: the log density is that of the values; one table holds both."""
+    data, draws = jnp.sin(2 * REAL[:, 0]), {"lengthscale": jnp.ones(30)}
+    rng = np.random.default_rng(0)
+    beta = jnp.asarray(rng.normal(size=(30, 12)))
+    fits = {
+        "Hilbert": ngp.Posterior.from_mcmc(hilbert, {**draws, "beta": beta}),
+        "inducing": ngp.Posterior.from_mcmc(sparse, {**draws, "f": jnp.asarray(rng.normal(size=(30, 6)))}),
+    }
+    with jax.numpy_rank_promotion("allow"):
+        table = ngp.compare(fits, jax.random.key(0), REAL, y=data, train=(REAL, data))
+        with handlers.seed(rng_seed=0), handlers.substitute(data={"lengthscale": 1.0, "beta": beta[0]}):
+            values = hsgp_squared_exponential(REAL, alpha=1.0, length=1.0, ell=3.0, m=12)
+        found = log_density(hilbert, (REAL, data), {}, {"lengthscale": jnp.asarray(1.0), "beta": beta[0]})[0]
+    assert set(table["Hilbert"]) == set(table["inducing"]) >= {"log density", "CRPS", "LOO per datum"}
+    prior = dist.LogNormal(0.0, 0.5).log_prob(1.0) + dist.Normal(0.0, 1.0).log_prob(beta[0]).sum()
+    np.testing.assert_allclose(found, prior + dist.Normal(values, 0.3).log_prob(data).sum(), rtol=1e-9)
