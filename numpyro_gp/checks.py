@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,7 @@ def check_nonnegative(argument: str, value: ArrayLike) -> Array:
     return check_values(argument, value, lambda array: array >= 0, "zero or positive", "Pass 0 to switch it off.")
 
 
-def are_integers(value: object) -> bool:
+def are_integers(value: object) -> TypeGuard[Array]:
     """Whether inputs are an array of integers: numbers of nodes, say, which a kernel that is a function reads."""
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
 

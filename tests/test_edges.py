@@ -90,7 +90,7 @@ def test_improper_priors_under_every_engine():
     def model(y):
         mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
         with numpyro.plate("data", len(y)):
-            ngp.observe("y", jnp.broadcast_to(mean, y.shape), ngp.likelihoods.Gaussian(1.0), obs=y)
+            ngp.observe("y", dist.Delta(jnp.broadcast_to(mean, y.shape)), ngp.likelihoods.Gaussian(1.0), obs=y)
 
     data = jnp.array([2.0, 3.0, 4.0, 3.0])
     mcmc = MCMC(ngp.NUTS(model), num_warmup=200, num_samples=400, progress_bar=False)
@@ -154,7 +154,7 @@ def test_an_offset_moves_every_function_of_a_datum(kind):
         "outputs": normal.to_event(1),
         "tuple": (dist.Normal(jnp.zeros(4), jnp.ones(4)),) * 2,
         "joint": dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2)),
-        "values": jnp.zeros(4),
+        "values": dist.Delta(jnp.zeros(4)),
     }[kind]
     likelihood = (
         ngp.likelihoods.Gaussian(1.0) if kind in ("outputs", "values") else ngp.likelihoods.HeteroscedasticGaussian()
@@ -174,7 +174,7 @@ def hilbert(X, y=None):
     lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
     f = hsgp_squared_exponential(X, alpha=1.0, length=lengthscale, ell=3.0, m=12)
     with numpyro.plate("data", len(X)):
-        ngp.observe("y", f, ngp.likelihoods.Gaussian(0.3), obs=y)
+        ngp.observe("y", dist.Delta(f), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
 def sparse(X, y=None):

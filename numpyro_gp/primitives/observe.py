@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -32,8 +31,8 @@ def observe(
     name : str
         Name of the site.
     f : Normal, Normal.to_event(1), tuple of Normals, or MultivariateNormal
-        Marginals of the latent function(s) at the data: ``f(X)`` of a `gp`. Or an array of their values, where those
-        are known given the other sites, as those of `numpyro.contrib.hsgp`.
+        Marginals of the latent function(s) at the data: ``f(X)`` of a `gp`. Or ``dist.Delta(values)``,
+        where they are known given the other sites, as those of `numpyro.contrib.hsgp` are.
     likelihood : Likelihood or callable ``f -> numpyro Distribution``
     obs : array or None
         Data with the batch shape of ``f``, outputs last. Replicates, several data at each row of ``X``, have their
@@ -58,7 +57,7 @@ def observe(
     >>> numpyro.handlers.seed(model, 0)(jnp.zeros((4, 1))).shape   # without data: a draw of counts
     (4,)
     """
-    f = Certain(check_floating("f", f)) if isinstance(f, (jax.Array, np.ndarray)) else f
+    f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
     f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))
     if obs is not None:
