@@ -170,6 +170,21 @@ def test_an_offset_of_another_shape_is_refused():
         ngp.observe("y", dist.Normal(jnp.zeros(4), 1.0), ngp.likelihoods.Gaussian(1.0), offset=jnp.zeros(3))
 
 
+def test_a_row_of_weight_two_is_two_rows():
+    """The density of a model with `handlers.scale` by the rows of the plate, as on the page of recipes."""
+    data, weights = jnp.sin(REAL[:, 0]), jnp.array([2.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+
+    def weighted(X, y, weights):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2])
+        with numpyro.plate("data", len(X)) as rows, handlers.scale(scale=weights[rows]):
+            ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
+
+    at, point = jnp.array([0, 0, 1, 2, 3, 4, 5, 5]), {"f": jnp.array([0.3, -0.5, 1.0])}
+    found = log_density(weighted, (REAL, data, weights), {}, point)[0]
+    expected = log_density(weighted, (REAL[at], data[at], jnp.ones(8)), {}, point)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def hilbert(X, y=None):
     lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
     f = hsgp_squared_exponential(X, alpha=1.0, length=lengthscale, ell=3.0, m=12)
