@@ -11,6 +11,7 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
@@ -226,7 +227,7 @@ class Posterior:
     def predict_at(
         self,
         key: Array,
-        X: ArrayLike,
+        X: Functional | ArrayLike,
         /,
         *args: object,
         gp: str | None = None,
@@ -244,7 +245,7 @@ class Posterior:
         Parameters
         ----------
         key : PRNG key
-        X : array (N, D)
+        X : array (N, D) or Functional
             New inputs of the process.
         gp : str, optional
             Name of the data site, where the model has several.
@@ -332,7 +333,7 @@ class Posterior:
     def function_draws(
         self,
         key: Array,
-        X: Array,
+        X: Functional | ArrayLike,
         /,
         *args: object,
         gp: str | None = None,
@@ -347,7 +348,7 @@ class Posterior:
         Parameters
         ----------
         key : PRNG key
-        X : array (N, D)
+        X : array (N, D) or Functional
             Inputs of the process; not chunked.
         *args, **kwargs
             Arguments that the model needs to run; ``X`` alone by default.
