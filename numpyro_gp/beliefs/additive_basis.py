@@ -21,8 +21,8 @@ from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.members import at_columns, batch_shape, form_and_columns
+from numpyro_gp.kernels.of_functionals import OfFunctionals
 
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:

@@ -14,8 +14,8 @@ from numpyro_gp.arrays import Array, Shape, over_axes, value_type
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
-from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.linalg import congruence, factorise, jittered, nothing, product
 
 Tree = TypeVar("Tree")

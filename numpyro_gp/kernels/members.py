@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, Product, Scaled, Sum, as_kernel
-from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
+from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.zero_mean import ZeroMean
 

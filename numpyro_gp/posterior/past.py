@@ -19,7 +19,8 @@ from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.whitened_draws import OnBases
-from numpyro_gp.kernels.functionals import Functional, OfFunctionals, from_rows
+from numpyro_gp.kernels.functionals import Functional, from_rows
+from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.posterior.sources import shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.sites import role, unwrap
