@@ -139,7 +139,9 @@ class Functional:
 
     def __getitem__(self, index: Any) -> Self:
         """Some of the rows; an index has no place for columns."""
-        return self._with(self.rows[(*(index if isinstance(index, tuple) else (index,)), ..., slice(None))])
+        places = index if isinstance(index, tuple) else (index,)
+        rest = slice(None) if any(place is Ellipsis for place in places) else Ellipsis
+        return self._with(self.rows[(*places, rest)])
 
     def _with(self, rows: Array) -> Self:
         found = object.__new__(type(self))

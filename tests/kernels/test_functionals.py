@@ -16,6 +16,7 @@ def test_rows_are_indexed_added_and_scaled():
     cube = lambda X: jnp.sum(X**3, axis=-1)  # noqa: E731
     assert (slopes.shape, slopes.ndim, len(slopes)) == ((4, 3), 2, 4)
     np.testing.assert_allclose(slopes[jnp.array([2, 0])].of(cube), 3 * points[jnp.array([2, 0]), 2] ** 2)
+    np.testing.assert_array_equal(slopes[..., 1:].rows, slopes[1:].rows)
     sums = 2.0 * slopes - Values(points)
     np.testing.assert_allclose(sums.of(cube), 6 * points[:, 2] ** 2 - cube(points), rtol=1e-12)
     assert (sums.slopes, Values(points).slopes) == ((2,), ())

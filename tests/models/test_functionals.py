@@ -13,6 +13,13 @@ import numpyro_gp as ngp
 NAMES = ["derivatives", "averages", "monotone", "point_pattern"]
 
 
+@pytest.fixture(autouse=True)
+def allow_rank_promotion():
+    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def loaded(name):
     module = importlib.import_module(f"models.{name}")
     return module, module.simulate(jax.random.key(0), num_data=12, num_inducing=4)
