@@ -1,4 +1,4 @@
-"""Data of which a bound is known: censored, in an interval, or seen only where they lie in one (mathematics.md 7.4).
+"""Data of which a bound is known: censored, in an interval, or seen only in one (mathematics.md section 7.4).
 
 What is predicted is the value itself, not what would be seen of it. All that is given for each datum, masks and bounds,
 is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches.
