@@ -54,9 +54,9 @@ def simulate_survival(key):
 
 def noisy_model(X, y=None, scale=SPREAD):
     """A wave at inputs that were measured with an error of known spread."""
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(jnp.log(0.8), 0.3))
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.2))
     noise = numpyro.sample("noise", dist.LogNormal(jnp.log(0.1), 0.5))
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), inducing=1.25 * jnp.linspace(-2.0, 2.0, 10)[:, None])
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), inducing=jnp.linspace(-2.75, 2.75, 12)[:, None])
     numpyro.deterministic("values", f(PLACES).mean)
     with numpyro.plate("data", X.shape[0]):
         ngp.observe("y", f(ngp.noisy_inputs("x", X, scale)), ngp.likelihoods.Gaussian(noise), obs=y)
