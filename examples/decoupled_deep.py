@@ -30,10 +30,11 @@ KINDS = ("coupled", "decoupled")
 
 def build(kind, X, depth, sizes):
     """Model and guide: every layer RBF; hidden layers as wide as the inputs, with identity means."""
-    at, of_mean = jax.random.split(jax.random.key(0))
+    key = jax.random.key(0)
     count = sizes["coupled"] if kind == "coupled" else sizes["covariance"]
-    Z = ngp.inducing.random_subset(at, X, min(count, len(X)))
-    Z_mean = ngp.inducing.random_subset(of_mean, X, min(sizes["mean"], len(X))) if kind == "decoupled" else None
+    Z = ngp.inducing.random_subset(key, X, min(count, len(X)))
+    of_mean = ngp.inducing.random_subset(jax.random.fold_in(key, 1), X, min(sizes["mean"], len(X)))
+    Z_mean = of_mean if kind == "decoupled" else None
     layers = ngp.deep.stack(X, [X.shape[1]] * depth, Z, mean_inducing=Z_mean)
 
     def model(X, y=None, batch=None):
