@@ -108,9 +108,10 @@ def main():
     path = options.out / "deep_defaults.csv"
     rows = read(path)
     code = version()
-    for kind in KINDS:
-        few = [(f"{kind_of} rate", options.seeds, options.steps) for kind_of in ("constant", "falling")]
-        for run, seeds, steps in [*few, ("long", 1, 4 * options.steps)]:
+    runs = [(f"{kind} rate", options.seeds, options.steps) for kind in ("constant", "falling")]
+    runs.append(("long", 1, 4 * options.steps))
+    for kind in list(KINDS)[1:] if options.smoke else KINDS:
+        for run, seeds, steps in runs[:1] if options.smoke else runs:
             done = [r["seed"] for r in rows if (r["kind"], r["run"], r["version"]) == (kind, run, code)]
             left = [seed for seed in range(seeds) if str(seed) not in done]
             *parts, compiling = engine(kind, run, steps, options.data) if left else (0,)

@@ -19,6 +19,7 @@ import numpy as np
 
 from examples import (
     beyond_tables,
+    deep_defaults,
     deep_starts,
     facts,
     gam_interactions_tables,
@@ -238,6 +239,7 @@ TABLES = {
     "decoupled_rates": functools.partial(
         one_beside_another, line=("device", "dtype", "set", "depth"), column="method", metrics={"ms_per_step": 2}
     ),
+    "deep_defaults": deep_defaults.table,
     "deep_starts": only(
         deep_starts.table,
         ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
