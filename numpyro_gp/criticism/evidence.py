@@ -198,7 +198,8 @@ class _Look:
         else:
             mean, variance = copies.mean(axis=0), copies.var(axis=0)
             ties = jax.random.uniform(jax.random.key(0), jnp.shape(y))  # data that tie lie anywhere among their equals
-            below = jnp.mean((copies < y) + ties * (copies == y), axis=0)
+            own = jnp.asarray(y)[None]
+            below = jnp.mean((copies < own) + ties[None] * (copies == own), axis=0)
         self.is_normal[name] = below is None
         below = ndtr((y - mean) / jnp.sqrt(variance)) if below is None else below
         if term is None:  # what is not a point has no draws whose weights leave a datum out

@@ -283,7 +283,8 @@ def _follow(case: _Case) -> Iterator[Finding]:
         squares = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=-1)
         np.fill_diagonal(squares, np.inf)
         ranks = np.clip(seen.z, -3, 3)  # no single row makes a correlation
-        found = float(np.corrcoef(ranks, ranks[squares.argmin(axis=1)])[0, 1])
+        with np.errstate(invalid="ignore"):  # of equal numbers there is no correlation
+            found = float(np.corrcoef(ranks, ranks[squares.argmin(axis=1)])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
             cure = "take more inducing inputs, a shorter lengthscale or a rougher kernel, or train longer"
