@@ -37,8 +37,9 @@ def test_the_published_fit_is_the_likeliest():
 
 @pytest.mark.long
 def test_the_process_agrees_with_it():
-    """Where it is two free numbers; within 0.35 of the standard errors 0.17, 0.31 and 0.15, which priors of some nats and
-    the skewness of the posterior move."""
+    """Where it is two free numbers, in standard errors (0.17, 0.31, 0.15). The log scale is expected 0.5 of them higher:
+    the likeliest shape of 30 events is 1.4 / 30 too large, and the prior takes 0.025 more.
+    """
     fixed = {"variance": jnp.asarray(9.0), "lengthscale": jnp.array([0.1])}
     Z = jnp.array([[0.0], [1.0]])
     model = handlers.condition(survival.model, data=fixed)
@@ -50,5 +51,5 @@ def test_the_process_agrees_with_it():
     f = np.asarray(f)
     found = [f[:, 0].mean(), (f[:, 1] - f[:, 0]).mean(), -np.log(mcmc.get_samples()["shape"]).mean()]
     apart = np.abs(np.array(found) - [2.248, 1.267, -0.312]) / [0.166, 0.311, 0.147]
-    assert np.all(apart < 0.35), (found, apart)
+    assert np.all(apart < [0.35, 0.35, 0.7]), (found, apart)
     assert abs((f[:, 1] - f[:, 0]).std() / 0.311 - 1) < 0.25
