@@ -289,8 +289,8 @@ FAULTS = [
     Fault(
         "jitter of the inducing values not drawn in functions of a process",
         "beliefs/paths.py",
-        "own = prior(part.inducing) + root(part.jitter) * noise[..., at]",
-        "own = prior(part.inducing) + 0 * noise[..., at]",
+        "own = own + jnp.broadcast_to(root(part.jitter), own.shape) * noise[..., at]",
+        "own = own + 0 * noise[..., at]",
         "beliefs/test_paths.py",
     ),
     Fault(
