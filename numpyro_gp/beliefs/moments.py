@@ -6,7 +6,7 @@ two products of ``M x M`` by ``M x N``. It is what the others are tested against
 
 * few rows, ``N < M / 2``: the plain form;
 * a derivative is asked for: four products over the rows in place of six (`_marginals_jvp`);
-* no derivative, ``N >= 8 M``: half of one product or one, with a root of ``I - S`` that is found once (`many_rows`).
+* no derivative, ``N >= 4 M``: half of one product or one, with a root of ``I - S`` that is found once (`many_rows`).
 """
 
 import jax
@@ -22,7 +22,7 @@ from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, mov
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
-ROWS_TO_REPAY = 8
+ROWS_TO_REPAY = 4
 SMALLEST = 64
 
 Vector = Float[Array, "*batch M"]
