@@ -310,7 +310,12 @@ def design(
     sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
     check_choice("measure", measure, ("uniform", "empirical", "gaussian"))
     if measure == "gaussian" and family is not RBF:
-        fail("measure", "'uniform' or 'empirical' for Matern kernels", repr(measure), "Or take family=kernels.RBF.")
+        fail(
+            "measure",
+            "'uniform' or 'empirical' for Matern kernels",
+            repr(measure),
+            "Choose one of them, or pass family=kernels.RBF.",
+        )
     return Design(inputs, components, family, *sizes, _measures(measure, inputs, data))
 
 

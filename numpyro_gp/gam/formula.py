@@ -89,7 +89,8 @@ def _term(line: str, node: ast.expr) -> Term:
     try:
         term: Term = FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{error}\n    {line}\n    {' ' * (node.col_offset - 1)}^") from None
+        error.args = (f"{error}\n    {line}\n    {' ' * (node.col_offset - 1)}^",)
+        raise
     return term
 
 

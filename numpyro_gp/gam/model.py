@@ -224,7 +224,8 @@ def _check_response(name: str, family: Family, y: np.ndarray) -> None:
         try:
             likelihood.check_targets(y)
         except ValueError as error:
-            raise ValueError(f"response {name!r} of family {family.name!r}: {error}") from None
+            error.args = (f"response {name!r} of family {family.name!r}: {error}",)
+            raise
 
 
 def _lines(layout: Layout, X: np.ndarray) -> np.ndarray:

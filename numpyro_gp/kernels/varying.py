@@ -1,4 +1,4 @@
-"""Kernels that change with the inputs: functions as lengthscale or amplitude, change points (mathematics.md section 2.2)."""
+"""Kernels that vary with the inputs (mathematics.md section 2.2): lengthscale or amplitude a function, change points."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

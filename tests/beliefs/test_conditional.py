@@ -242,6 +242,7 @@ def test_float32_stays_close_in_a_step(factor):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 def test_steps_in_float32_keep_the_precision_symmetric():
     """Else a fit of hundred steps held one that `Conditional` itself refuses: entries differed by 0.002."""
     rows, at = (jnp.asarray(values, jnp.float32) for values in (GRID[:, None], GRID[::2, None]))

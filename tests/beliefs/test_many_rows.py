@@ -72,6 +72,7 @@ def test_half_of_a_product_is_enough_where_data_narrow_the_belief(many, kind, mo
     assert bool(jnp.all(found[1] == wanted[1])) == (kind != "wide")
 
 
+@pytest.mark.long
 def test_members_that_need_both_ways_have_one_product_each(many):
     """Of one member the data narrow the belief, of the other they do not; a choice by member would compute both."""
     basis, X = Basis.build(RBF(1.0, 1.0), jnp.asarray(many[0]), 1e-6), jnp.asarray(many[1])

@@ -102,7 +102,6 @@ KERNELS: list[Row] = [
     (lambda: RBF.matrix(X[:0]), "X1 must be a non-empty array"),
     (lambda: RBF.matrix(X, X[:, :1]), "X2 must be an array with 2 columns"),
     (lambda: RBF.matrix(BAD), "X1 must be finite"),
-    (lambda: RBF.matrix(X.astype(int)), "X1 must be floating point"),
     (lambda: RBF.matrix("X"), "X1 must be an array of real numbers"),
     (lambda: RBF.diagonal(Y), r"X must be an array of shape \(N, D\)"),
     (lambda: RBF.on(2).matrix(X), "dims must be less than 2"),

@@ -155,6 +155,7 @@ def test_gradients_in_the_parameters():
     assert_allclose(value(2.3)[1], (value(2.3001)[0] - value(2.2999)[0]) / 2e-4, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_nothing_hidden_is_the_likelihood_itself():
     plain, nobody = Gaussian(0.6), np.zeros(3, bool)
     for wrapped in (Censored(plain), Censored(plain, nobody, nobody), Interval(plain), Interval(plain, Y, Y)):
@@ -209,6 +210,7 @@ def fitted():
     return data, ngp.Posterior.from_svi(survival.model, guide, result.params)
 
 
+@pytest.mark.long
 def test_predictions_are_of_the_times_themselves(fitted):
     """The same with the mask of the data and without; survival curves are the mixture's, by SciPy."""
     data, posterior = fitted

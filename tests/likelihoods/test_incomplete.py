@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special as sp
 from numpy.testing import assert_allclose
 
 from numpyro_gp.likelihoods.incomplete import log_beta_parts, log_gamma_parts
 
 
+@pytest.mark.long
 def test_incomplete_functions_and_their_second_derivatives():
     """JAX's own have none in the parameters: a finite difference of SciPy stands for them."""
     a, x = np.array([0.3, 2.5, 60.0]), np.array([0.2, 4.0, 75.0])

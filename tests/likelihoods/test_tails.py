@@ -50,6 +50,7 @@ def test_values_beyond_the_support_are_certain():
     assert above.tolist() == [0.0, 0.0, -np.inf]
 
 
+@pytest.mark.long
 def test_masses_of_wide_narrow_open_and_far_intervals_with_their_slopes():
     lower = np.array([-np.inf, 1.0, -np.inf, -1.0, 30.0, -31.0, 0.5, 0.5])
     upper = np.array([0.0, np.inf, np.inf, 2.0, 31.0, -30.0, 0.5 + 1e-9, 0.6])

@@ -183,6 +183,7 @@ def test_chains_start_where_the_fit_is():
     assert_allclose(np.exp(other.init(KEY, 0, model_args=(X, LABELS)).z["lengthscale"]), 3.0, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_particles_start_at_draws_of_the_fit():
     """``N(0, I)`` there, and the prior elsewhere: draws of its whitened values are a hundred of these away."""
     sharp = ngp.PseudoData(Z, jnp.zeros(4), 1e4 * jnp.eye(4))

@@ -48,6 +48,7 @@ def quadrature():
     return np.log(found)
 
 
+@pytest.mark.long
 def test_latent_inputs_are_drawn_until_the_log_density_is_that_of_quadrature(posterior):
     few = posterior.predict(KEY, jnp.asarray(X))
     assert few.num_draws == 100

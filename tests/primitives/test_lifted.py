@@ -37,6 +37,7 @@ def dense(kernel, inducing, rows, jitter=1e-10):
     return np.linalg.solve(factor, np.asarray(covariance(kernel, inducing, rows))), np.asarray(covariance(kernel, rows))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inducing", [Z, ROWS[:5]], ids=["values", "functionals"])
 def test_marginals_and_joint_are_those_of_dense_algebra(inducing):
     """Mean function included: ``x0 x1`` has the slope ``x0``. Values and slopes have a jitter in their own units."""
@@ -54,6 +55,7 @@ def test_marginals_and_joint_are_those_of_dense_algebra(inducing):
         np.testing.assert_allclose(f.at_inducing().loc, f(inducing[:]).loc, atol=1e-7)
 
 
+@pytest.mark.long
 def test_inducing_functionals_that_determine_the_data_give_the_exact_process():
     """The collapsed bound at them is the marginal likelihood of the data, that of a covariance in NumPy."""
     y = jnp.asarray(RNG.normal(size=8))
