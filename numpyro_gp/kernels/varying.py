@@ -1,4 +1,4 @@
-"""Kernels that vary with the inputs (mathematics.md section 2.2): lengthscale or amplitude a function, change points."""
+"""Kernels that vary with the inputs (mathematics.md section 2.2): lengthscale or amplitude as functions; changes."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
