@@ -4,7 +4,7 @@ The module itself is what fits: calling it is calling `fit`.
 
 Parameters
 ----------
-*args, **options
+args, options
     As of `fit`: a formula or terms, a table, a family.
 
 Returns

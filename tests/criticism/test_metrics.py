@@ -292,6 +292,8 @@ def test_jit_equals_eager_and_the_type_follows_the_inputs(rng, dtype):
         "calibration_error": (mean, y),
         "accuracy": (y, labels),
         "expected_calibration_error": (y, labels),
+        "concordance": (mean, y, labels == 1),
+        "survival_calibration": (y, labels == 1),
     }
     assert set(calls) == {name for name in metrics.__all__ if name.islower()}
     for name, inputs in calls.items():
