@@ -15,8 +15,9 @@ from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
 from numpyro_gp.stein import SVGD
-from numpyro_gp.training import NUTS, FitResult, fit
+from numpyro_gp.training import NUTS, FitResult
 from numpyro_gp.training.particles import auto
+from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = 500, 20
@@ -61,22 +62,12 @@ def variational(key: Array, model: Model, most_steps: int, batch: int | None, pr
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
     svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
     options: dict[str, Any] = {} if whole else {"batch": some}
-    result, rises, steps = None, True, 0
-    while steps < most_steps and rises:
-        steps = min(steps + BLOCK, most_steps)
-        result = fit(key, svi, steps, *model.arguments, resume=result or False, progress=progress, **options)
-        rises = still_rises(np.asarray(result.losses, float))
-    assert result is not None
+    result, rises = fit_to_plateau(
+        key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress
+    )
+    steps = len(result.losses)
     notes = (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",) if rises else ()
     return Fitted(Posterior.from_svi(model, guide, result.params), guide, result, steps, notes)
-
-
-def still_rises(losses: np.ndarray) -> bool:
-    """Whether the last quarter of a block is better than the quarter before by more than its noise; so of few steps."""
-    if len(losses) < BLOCK:
-        return True
-    before, last = losses[-BLOCK // 2 : -BLOCK // 4], losses[-BLOCK // 4 :]
-    return bool(before.mean() - last.mean() > max(0.1, last.std() / 5))
 
 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fitted) -> Fitted:

@@ -20,6 +20,7 @@ from numpyro_gp.stein import IMQ, RBF, SVGD, Groups, Spread
 from numpyro_gp.stein.metric import in_coordinates
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import fit
+from numpyro_gp.training.plateau import fit_to_plateau
 
 BLOCK = 100
 # Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.
@@ -119,14 +120,7 @@ def _fitted(
     guide = AutoGP(model, {name: conditional() for name in processes}, AutoMultivariateNormal)
     step = natural_gradient(optax.adam(RATE), 0.3) if processes else optax.adam(RATE)
     svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
-    result, before = None, np.inf
-    for steps in range(BLOCK, 20 * BLOCK + 1, BLOCK):
-        result = fit(key, svi, steps, *args, resume=result or False, progress=progress, **kwargs)
-        losses = np.asarray(result.losses[-BLOCK:], float)
-        if losses.mean() > before - max(0.1, losses.std() / 5):
-            break
-        before = losses.mean()
-    assert result is not None
+    result, _ = fit_to_plateau(key, svi, args, kwargs, block=BLOCK, most_steps=20 * BLOCK, progress=progress)
     size = sum(int(np.prod(np.shape(site["value"]))) for site in sites.values())
     target = conditioned(model, guide, result.params, *args, **kwargs) if processes else model
     key_rest, *keys = jax.random.split(key_draws, 1 + len(processes))

@@ -6,7 +6,7 @@ import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import BLOCK, JOINT, guide_of, size_of, still_rises, variational
+from numpyro_gp.gam.engines import JOINT, guide_of, size_of, variational
 
 RNG = np.random.default_rng(0)
 
@@ -26,13 +26,6 @@ def test_few_terms_have_one_belief_and_many_blocks():
     assert guide_of(many).rest_factory is AutoNormal
     recipes = [guide_of(model).recipes["f"] for model in (few, many)]
     assert recipes[0] is not recipes[1]
-
-
-def test_a_bound_rises_or_has_arrived():
-    noise = RNG.normal(size=BLOCK)
-    assert not still_rises(100 + noise)
-    assert still_rises(100 + noise - 0.02 * np.arange(BLOCK))
-    assert still_rises(100 + noise[: BLOCK // 2])  # of so few steps nobody can say
 
 
 @pytest.mark.long
