@@ -127,11 +127,13 @@ def is_numeric(values: np.ndarray) -> bool:
 
 def as_dates(values: np.ndarray) -> np.ndarray | None:
     """Objects of Python that are dates, or numbers, as arrays of them."""
-    known = [value for value in values if not (value is None or _differs(value))]
+    missing = is_missing(values)
+    known = values[~missing].tolist()
     if known and all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in known):
-        return np.array([np.nan if value is None or _differs(value) else float(value) for value in values])
+        return np.array([np.nan if lost else float(value) for value, lost in zip(values, missing, strict=True)])
     if known and all(hasattr(value, "isoformat") for value in known):
-        return np.array([np.datetime64("NaT") if value is None else value for value in values], "datetime64[us]")
+        days = [np.datetime64("NaT") if lost else value for value, lost in zip(values, missing, strict=True)]
+        return np.array(days, "datetime64[us]")
     return None
 
 

@@ -204,14 +204,14 @@ def model(
         fail("response", "the name of a column", "None", cure, TypeError)
     check_choice("measure", measure, MEASURES)
     own = as_family(family)
-    layout, rows = lay_out(dataclasses.replace(wanted, response=name), data, name, weights)
+    said = dataclasses.replace(wanted, response=name)
+    layout, rows = lay_out(said, data, name, weights)
     _check_response(name, own, rows.y)
     lines = _lines(layout, rows.X)
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
     start = quick_glm(own, lines, rows.y, offset, mass)
     ground = ground_of(layout, rows.X, rows.weights, measure)
-    said = dataclasses.replace(wanted, response=name)
     return Model(said, layout, ground, own, start, rows, measure, jnp.asarray(start))
 
 
