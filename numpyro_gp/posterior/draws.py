@@ -15,7 +15,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, check_source, draws_of, is_same, run_model
@@ -63,6 +63,7 @@ def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
 
 def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
+    key = check_key("key", key)
     found = look(posterior.fitted_model, call)
     check_rows(found, call)
     check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))

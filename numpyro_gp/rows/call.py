@@ -56,6 +56,9 @@ class Call(NamedTuple):
     def numbers(self, rows: Sequence[str] | None) -> frozenset[int]:
         """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
         names = (next(iter(self.arguments)),) if rows is None else tuple(rows)
+        if rows is None and names[0] not in self.owners:
+            kind = getattr(self.arguments[names[0]], "dtype", type(self.arguments[names[0]]).__name__)
+            fail(names[0], "an array of numbers, whose rows are predicted", f"{kind}", "Pass a numeric array.", TypeError)
         if unknown := [name for name in names if name not in self.owners]:
             arrays = [name for name in self.arguments if name in self.owners]
             fail("rows", f"names of array arguments: {arrays}", f"{unknown}", "Name them as the model does.")
@@ -94,6 +97,15 @@ def call_of(
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
     return Call(arguments, arrays, tuple(owners), rest, static)
+
+
+def name_what_is_no_array(error: Exception, call: Call) -> None:
+    """Add to an error of the model which arguments are lists or tables, of which JAX takes no rows."""
+    for name, value in call.arguments.items():
+        if isinstance(value, (list, tuple)) or hasattr(value, "to_numpy"):
+            kind = type(value).__name__
+            cure = f"If the model takes rows of it, pass an array: np.asarray({name})."
+            error.add_note(f"The argument {name!r} came as {kind}, and the model receives it as it is. {cure}")
 
 
 def _names_of_places(declared: Any, count: int) -> list[str]:

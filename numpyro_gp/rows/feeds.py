@@ -17,7 +17,7 @@ from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.programs.set_up import abstract_trace
-from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty
+from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.held import BatchPlate, permuted_rows, refuse_own_parameters
@@ -72,7 +72,11 @@ class Feed:
         """Arguments of the model; inside the block its plate of data stands for all of them."""
         count = len(self.call.arrays)
         with nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count]):
-            yield self.call.at(arrays[:count])
+            try:
+                yield self.call.at(arrays[:count])
+            except Exception as error:
+                name_what_is_no_array(error, self.call)
+                raise
 
 
 def feed_of(

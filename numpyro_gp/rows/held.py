@@ -213,5 +213,24 @@ class keyed_rows(Messenger):
 
     def process_message(self, msg: dict[str, Any]) -> None:
         """Leaves plates alone that hold all their rows, or rows that someone else chose."""
+        check_held(msg)
         if msg["type"] == "plate" and msg["value"] is None:
             msg["fn"] = _subsample
+
+
+def check_held(msg: dict[str, Any]) -> None:
+    """Refuse a plate that holds more rows than there are: NumPyro would weigh the data by less than 1."""
+    if msg["type"] != "plate" or not all(isinstance(number, int) for number in msg["args"]):
+        return
+    size, held = msg["args"]
+    if held > size:
+        cure = "Give the fit a smaller batch=, or None for all rows."
+        fail(f"subsample_size of plate {msg['name']!r}", f"at most its {size} rows", held, cure)
+
+
+class HeldRows(Messenger):
+    """Handler under which every plate is looked at by `check_held`."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        """Changes nothing."""
+        check_held(msg)

@@ -18,6 +18,7 @@ from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
+from numpyro_gp.rows.held import HeldRows
 from numpyro_gp.rows.look import FirstRows
 from numpyro_gp.training.engines import family
 from numpyro_gp.training.faults import all_finite
@@ -49,7 +50,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         own.guide = unused(engine.guide)
 
     def start() -> Any:
-        with feed.opened(feed.arrays()) as (args, kwargs):
+        with HeldRows(), feed.opened(feed.arrays()) as (args, kwargs):
             state = own.init(key, *horizon, *args, **options, **kwargs)
         return jax.tree.map(
             lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state

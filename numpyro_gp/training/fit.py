@@ -206,7 +206,12 @@ def fit(
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     check_nonnegative("checkpoint_every", checkpoint_every)
     path = check_checkpoint(checkpoint, resume)
-    feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
+    try:
+        feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
+    except TypeError as error:
+        if "unexpected keyword" in str(error):
+            error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
+        raise
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
     check_guide(svi_or_stein, feed)
     check_objective(svi_or_stein, feed)

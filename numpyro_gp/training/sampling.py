@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import numpyro.infer
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.look import sites_at
@@ -42,22 +42,34 @@ class _CompiledStart:
         Where the start that was found has no finite density or gradient, NumPyro's own search runs, which says why.
         """
         own: Any = super()
+        model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
         model = getattr(self, "model", None)  # none where there is a potential alone
         if model is not None and not is_traced():
-            sites_at(model, model_args, model_kwargs or {})
-        start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs or {})  # noqa: E731
+            sites_at(model, model_args, model_kwargs)
+        start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs)  # noqa: E731
         state = in_one_program(start, self)
         if is_traced() or _is_finite(state):
             return state
         return start()
 
+    def sample(self, state: Any, model_args: tuple[object, ...], model_kwargs: Any) -> Any:
+        """One step, as NumPyro's own."""
+        own: Any = super()
+        return own.sample(state, *_as_arrays(model_args, model_kwargs))
+
     def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: Any) -> Callable[[Any], Any]:
         """What makes sites of a state's values: NumPyro's own, as one program for the first state, which is eager."""
         own: Any = super()
-        transform = own.postprocess_fn(model_args, model_kwargs)
+        transform = own.postprocess_fn(*_as_arrays(model_args, model_kwargs))
         if getattr(self, "model", None) is None:
             return cast("Callable[[Any], Any]", transform)
         return lambda values: transform(values) if is_traced() else in_one_program(lambda: transform(values))
+
+
+def _as_arrays(args: tuple[object, ...], kwargs: Any) -> Any:
+    """Arguments with JAX's arrays for NumPy's, as `fit` hands them on: a model may take the rows of a plate of them."""
+    with jax.ensure_compile_time_eval():  # known arrays, also where a step is traced
+        return on_devices((args, kwargs or {}))
 
 
 def _is_finite(state: Any) -> bool:

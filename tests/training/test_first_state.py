@@ -1,5 +1,6 @@
 """Where fits start: few programs for the first, none for the next, which starts as a new engine would."""
 
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -141,6 +142,31 @@ def test_a_minibatch_without_rows_is_named(batch):
     match = f"subsample_size of plate 'data' must be at least 1, or None for all rows, but got {batch}"
     with pytest.raises(ValueError, match=match):
         ngp.fit(KEY, svi, 1, Y, batch=batch, progress=False)
+
+
+def test_a_minibatch_of_more_rows_than_there_are_is_refused():
+    """NumPyro would weigh the data by rows / batch, with a warning about model and guide."""
+    match = f"of plate 'data' must be at most its {len(Y)} rows, but got 1000"
+    for guide in (ngp.AutoGP(named), AutoDelta(named)):
+        with warnings.catch_warnings(), pytest.raises(ValueError, match=match):
+            warnings.simplefilter("ignore")
+            ngp.fit(KEY, SVI(named, guide, optax.sgd(0.0), Trace_ELBO()), 1, Y, batch=1000, progress=False)
+
+
+def test_an_error_names_arguments_that_are_no_arrays_and_keywords_of_the_fit():
+    """A list or a table reaches the model as it is; `SVI.run` calls the bar `progress_bar`."""
+
+    def by_rows(y):
+        with numpyro.plate("data", 3) as rows:
+            numpyro.sample("y", dist.Normal(0.0, numpyro.param("scale", 1.0)), obs=y[rows])
+
+    svi = SVI(by_rows, lambda y: None, optax.sgd(0.0), Trace_ELBO())
+    with pytest.raises(TypeError) as caught:
+        ngp.fit(KEY, svi, 1, [1.0, 2.0, 3.0], progress=False)
+    assert any("'y' came as list" in note for note in caught.value.__notes__)
+    with pytest.raises(TypeError, match="'progress_bar'") as caught:
+        ngp.fit(KEY, svi, 1, jnp.ones(3), progress_bar=False)
+    assert "progress," in caught.value.__notes__[0]
 
 
 def test_errors_of_the_model_itself_stay_as_they_are():

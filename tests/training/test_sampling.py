@@ -132,3 +132,15 @@ def test_a_sampler_pickles_and_may_stand_inside_a_trace():
     np.testing.assert_array_equal(one, other)
     state = jax.jit(lambda key: ngp.NUTS(conjugate).init(key, 10, model_args=(Y,)))(KEY)
     assert np.isfinite(state.potential_energy)
+
+
+def test_numpy_arrays_serve_as_in_fit():
+    """A model may take the rows of a plate from NumPy's arrays, which JAX alone refuses."""
+
+    def by_rows(X, y):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 2.0))
+        with numpyro.plate("data", len(X)) as rows:
+            numpyro.sample("y", dist.Normal(mean * X[rows, 0], 1.0), obs=y[rows])
+
+    given = ran(ngp.NUTS(by_rows), np.asarray(X), np.asarray(Y)).get_samples()["mean"]
+    np.testing.assert_allclose(given, ran(ngp.NUTS(by_rows), X, Y).get_samples()["mean"])
