@@ -57,8 +57,8 @@ class Call(NamedTuple):
         """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
         names = (next(iter(self.arguments)),) if rows is None else tuple(rows)
         if rows is None and names[0] not in self.owners:
-            value = self.arguments[names[0]]
-            kind, required = getattr(value, "dtype", type(value).__name__), "an array of numbers, whose rows are predicted"
+            value, required = self.arguments[names[0]], "an array of numbers, whose rows are predicted"
+            kind = getattr(value, "dtype", type(value).__name__)
             fail(names[0], required, f"{kind}", "Pass a numeric array.", TypeError)
         if unknown := [name for name in names if name not in self.owners]:
             arrays = [name for name in self.arguments if name in self.owners]
