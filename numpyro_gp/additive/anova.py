@@ -19,7 +19,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, known
+from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import (
     RBF,
     Constant,
@@ -123,14 +123,15 @@ class Design:
     def map(self, X: ArrayLike) -> Array:
         """Inputs ``(..., N, D)`` as the kernels read them: numbers on [0, 1], categories as codes."""
         inputs = check_points("X", X, len(self.inputs), leading=True)
-        mapped = jnp.stack([one.map(inputs[..., d]) for d, one in enumerate(self.inputs)], axis=-1)
-        values = known(mapped)
-        if values is not None and np.isnan(values).any():
-            column = int(np.argwhere(np.isnan(values))[0][-1])
-            levels = list(self.inputs[column].levels)
-            cure = "Build it from all data."
-            fail(f"input {self.inputs[column].name!r}", f"one of the levels {levels}", "another", cure)
-        return mapped
+        when_known(self._check_levels, inputs)
+        return jnp.stack([one.map(inputs[..., d]) for d, one in enumerate(self.inputs)], axis=-1)
+
+    def _check_levels(self, X: np.ndarray) -> None:
+        for d, one in enumerate(self.inputs):
+            is_new = ~np.isin(X[..., d], np.asarray(one.levels, X.dtype)) if one.is_category else np.zeros(1, bool)
+            if is_new.any():
+                cure = "Build the design from data that have it, or leave out such rows."
+                fail(f"input {one.name!r}", f"one of the levels {list(one.levels)}", X[..., d][is_new][0], cure)
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:

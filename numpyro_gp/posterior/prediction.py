@@ -12,9 +12,10 @@ from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, known
-from numpyro_gp.likelihoods import CallableLikelihood, Censored, Gaussian
+from numpyro_gp.likelihoods import CallableLikelihood, Censored, Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import log_tails
 from numpyro_gp.posterior.chunks import padded
+from numpyro_gp.posterior.storage import Absent, to_pickle
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.sites import Observation
 
@@ -24,8 +25,8 @@ ROWS_TOGETHER = 2**16
 class Prediction:
     """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
-    It pickles unless its likelihood is a ``lambda`` or a function inside the model: keep its arrays there (``mean``,
-    ``sample()``), and the fit itself by `Posterior.save`.
+    It pickles. A likelihood that is a ``lambda`` or a function inside the model stays behind, with a warning: the four
+    moments are kept, and all else needs `Posterior.predict` again.
 
     Attributes
     ----------
@@ -35,8 +36,6 @@ class Prediction:
         The same of the latent function, without the observation noise.
     num_draws : int
         Number S of draws in the mixture.
-    likelihood : Likelihood
-        The likelihood, its parameters with the draws on the first axis.
 
     Examples
     --------
@@ -52,15 +51,36 @@ class Prediction:
     """
 
     def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:
-        self._chunks, self._sizes, self._key, self._axis = chunks, sizes, key, axis
-        first = chunks[0]
+        self._held: Sequence[Observation] | Absent = chunks
+        self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
-        self.likelihood = first.likelihood
         moments = self._reduce(_moments)
         self.mean, self.variance, self.function_mean, self.function_variance = moments
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        cure = "Predict again: posterior.predict(...)."
+        own = to_pickle("likelihood", self.likelihood, "Means and variances are in the pickle", cure)
+        return vars(self) | ({"_held": own} if isinstance(own, Absent) else {})
+
+    def __copy__(self) -> "Prediction":
+        found = object.__new__(Prediction)
+        vars(found).update(vars(self))
+        return found
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Prediction":
+        return self.__copy__()  # nothing in it changes
+
+    @property
+    def _chunks(self) -> Sequence[Observation]:
+        return self._held() if isinstance(self._held, Absent) else self._held
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its parameters with the draws on the first axis."""
+        return self._chunks[0].likelihood
 
     def _reduce(self, function: Callable[..., object], *rows: Array) -> Any:
         """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""

@@ -20,29 +20,29 @@ SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
 
 
 class Absent(NamedTuple):
-    """In the place of a model or a guide that did not pickle: its argument, and its name."""
+    """In the place of a model, a guide or a likelihood that did not pickle: its argument, its name, and the cure."""
 
     argument: str
     name: str
+    cure: str
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Say what is missing, and how to put it back."""
-        cure = "Put yours back: posterior.save(path), then ngp.Posterior.load(path, model, guide)."
-        fail(self.argument, "that of the fit", f"none, as {self.name} was left out of the pickle", cure)
+        fail(self.argument, "that of the fit", f"none, as {self.name} was left out of the pickle", self.cure)
 
 
-def to_pickle(argument: str, value: Any) -> Any:
+BACK = "Put yours back: posterior.save(path), then ngp.Posterior.load(path, model, guide)."
+
+
+def to_pickle(argument: str, value: Any, kept: str = "All arrays are in the pickle", cure: str = BACK) -> Any:
     """The value, or `Absent` and a warning where it does not pickle: arrays of a fit are not lost for a function."""
     try:
         pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         name = getattr(value, "__qualname__", type(value).__name__)
-        cure = (
-            "All arrays are in the pickle. Pass its posterior.save(path) and your own model and guide to "
-            "ngp.Posterior.load, or define the model at the top of a module, where it pickles."
-        )
-        warnings.warn(f"The {argument} {name} does not pickle ({error}) and is left out. {cure}", stacklevel=3)
-        return Absent(argument, name)
+        where = f"{kept}. {cure} Or define the function at the top of a module, where it pickles."
+        warnings.warn(f"The {argument} {name} does not pickle ({error}) and is left out. {where}", stacklevel=3)
+        return Absent(argument, name, cure)
     return value
 
 

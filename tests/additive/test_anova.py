@@ -152,6 +152,18 @@ def test_bad_input(call, message):
         call()
 
 
+def test_a_category_that_the_design_has_not_seen_is_refused_by_predictions_too():
+    """There the inputs are traced: NaN came back."""
+    X = table()[:, 1:2]
+    design = anova.design(X, names=["group"], categorical=["group"], constant=False)
+    model = design.model(lambda: ngp.likelihoods.Gaussian(0.1))
+    posterior = ngp.Posterior.from_mcmc(model, {"f_scale": jnp.ones((2, 1)), "f": jnp.ones((2, 3))})
+    assert np.all(np.isfinite(posterior.predict(jax.random.key(0), X).mean))
+    X[2] = 7.0
+    with pytest.raises(ValueError, match=r"input 'group' must be one of the levels \[2.0, 5.0, 9.0\], but got 7.0"):
+        posterior.predict(jax.random.key(0), X)
+
+
 def test_kinds():
     with pytest.raises(TypeError, match="family must be RBF, Matern12, Matern32 or Matern52"):
         layout(family=ngp.kernels.Periodic)

@@ -1,8 +1,12 @@
 """The mixture over draws: moments, quantiles and samples against dense sums."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import optimize, stats
@@ -106,3 +110,28 @@ def test_quantiles_under_jit(split):
     np.testing.assert_allclose(jax.jit(lambda: mixture.quantiles([0.1, 0.8]))(), wanted, rtol=1e-12)
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1"):
         jax.jit(lambda: mixture.quantiles([1.0]))()
+
+
+def seen_by_a_lambda(X):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), lambda f: dist.Normal(f, 0.2))
+
+
+def test_a_pickle_keeps_the_moments_where_a_likelihood_does_not_pickle():
+    """And a copy keeps everything."""
+    posterior = ngp.Posterior.from_mcmc(seen_by_a_lambda, {"f": jnp.array([[1.0, 0.0], [0.0, -1.0]])})
+    mixture = posterior.predict(jax.random.key(0), jnp.array([[0.0], [0.3]]))
+    with pytest.warns(UserWarning, match=r"likelihood CallableLikelihood does not pickle.*Means and variances are in"):
+        again = pickle.loads(pickle.dumps(mixture))
+    for name in ("mean", "variance", "function_mean", "function_variance"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(mixture, name))
+    assert repr(again) == repr(mixture)
+    y, own = np.zeros(2), ngp.likelihoods.CallableLikelihood
+    calls = [lambda: again.log_density(y), again.sample, lambda: again.quantiles([0.5]), lambda: again.survival([1.0])]
+    for call in [*calls, lambda: again.likelihood]:
+        with pytest.raises(ValueError, match=r"likelihood must be that of the fit.*Predict again"):
+            call()
+    for copied in (copy.copy(mixture), copy.deepcopy(mixture)):
+        assert isinstance(copied.likelihood, own)
+        np.testing.assert_array_equal(copied.mean, mixture.mean)
