@@ -1,4 +1,4 @@
-"""The four models of functionals under the engines that the gallery's own test does not run."""
+"""The models of data as people have them under the engines that the gallery's own test does not run."""
 
 import importlib
 
@@ -10,7 +10,7 @@ import pytest
 
 import numpyro_gp as ngp
 
-NAMES = ["derivatives", "averages", "monotone", "point_pattern"]
+NAMES = ["derivatives", "averages", "monotone", "point_pattern", "survival", "non_stationary"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_nuts_samples_it_and_the_posterior_predicts(name):
     mcmc = numpyro.infer.MCMC(kernel, num_warmup=4, num_samples=4, progress_bar=False)
     mcmc.run(jax.random.key(1), **data)
     posterior = ngp.Posterior.from_mcmc(module.model, mcmc)
-    unseen = {key: value for key, value in data.items() if key not in ("y", "events")}
+    unseen = {key: value for key, value in data.items() if key not in ("y", "events", "censored")}
     found = posterior.predict(jax.random.key(2), unseen.pop("X"), **unseen)
     assert found.mean.shape == data["X"].shape[:1]
     assert np.all(np.isfinite(found.mean))
