@@ -379,10 +379,10 @@ FAULTS = [
     ),
     Fault(
         "unfair form of the ranked probability score of draws",
-        "criticism/metrics.py",
+        "criticism/scores.py",
         "jnp.sort(away, axis=0)) / (count * (count - 1))",
         "jnp.sort(away, axis=0)) / (count * count)",
-        "criticism/test_metrics.py",
+        "criticism/test_scores.py",
     ),
     Fault(
         "log density of the guide's own sites added in place of subtracted",
