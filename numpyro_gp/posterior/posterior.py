@@ -445,7 +445,7 @@ class Posterior:
     def values(self, key: Array, index: Array, *args: object, **kwargs: object) -> dict[str, Any]:
         """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
         call = call_of(self.guide or self.model, args, kwargs) if args or kwargs else None
-        return self.source.values(key, index, None if call is None else call.at(call.arrays))
+        return self.source.values(key, index, Arguments((), {}) if call is None else call.at(call.arrays))
 
     def spread(self, num_samples: int | None, is_random: bool) -> np.ndarray:
         """Indices of the draws of a prediction, spread evenly over those stored."""

@@ -1,9 +1,13 @@
 """Hyper-parameters side by side: what is drawn and labelled, and what is refused."""
 
+import jax
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer.autoguide import AutoNormal
 
+import numpyro_gp as ngp
 from numpyro_gp import plots
 
 
@@ -12,6 +16,19 @@ def test_hyperparameters_have_a_row_each(ax, rng):
     plots.hyperparameters(rows, "noise", truth=9.0, prior=dist.LogNormal(2.0, 1.0), ax=ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["SVI", "SVGD", "prior"]
     assert ax.get_xlabel() == "noise"
+
+
+def test_draws_of_a_guide_are_made_from_its_parameters_alone(ax):
+    def model():
+        numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+
+    guide = ngp.AutoGP(model, rest=AutoNormal)
+    with numpyro.handlers.seed(rng_seed=0):
+        guide()
+    params = {"noise_auto_loc": np.array(2.0), "noise_auto_scale": np.array(0.1)}
+    plots.hyperparameters({"SVI": ngp.Posterior.from_svi(model, guide, params)}, "noise", key=jax.random.key(0), ax=ax)
+    low, high = ax.get_xlim()  # 99 % of them and a margin
+    assert np.exp(1.5) < low < np.exp(1.85) and np.exp(2.15) < high < np.exp(2.5)
 
 
 def test_errors(ax):
