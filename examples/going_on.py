@@ -91,15 +91,20 @@ def stream(is_counts, rows, steps, parts):
 
 
 def draw(rows, path):
-    """Test log density by part."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    for ax, data in zip(axes, ("Gaussian", "counts"), strict=True):
-        for way in ("at once", "recalled", "part alone"):
+    """Test log density by part: circles around squares, so that two ways that agree are both seen."""
+    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.1), layout="constrained")
+    looks = {"at once": ("o", 8, "none", "all rows at once"), "recalled": ("s", 4, None, "part and what is recalled")}
+    looks["part alone"] = ("^", 5, None, "part alone")
+    for ax, (data, title) in zip(axes, {"Gaussian": "Gaussian noise", "counts": "counts"}.items(), strict=True):
+        for colour, (way, (marker, size, face, label)) in zip(ngp.plots.COLOURS, looks.items(), strict=False):
             own = [row for row in rows if row["data"] == data and row["way"] == way]
-            style = "--" if way == "at once" else "-"
-            ax.plot([row["part"] for row in own], [row["log_density"] for row in own], style, marker="o", label=way)
-        ax.set(title=data, xlabel="parts seen", ylabel="test log density so far")
-    axes[0].legend(frameon=False)
+            values = [int(row["part"]) for row in own], [float(row["log_density"]) for row in own]
+            ax.plot(*values, color=colour, marker=marker, ms=size, mfc=face or colour, lw=1.2, label=label)
+        ax.set_title(title, fontsize="medium", loc="left")
+        ax.set(xlabel="parts seen", xticks=range(1, 1 + max(int(row["part"]) for row in rows)))
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("test log density so far")
+    axes[0].legend(frameon=False, fontsize="small", loc="center right")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
