@@ -6,6 +6,7 @@ mean, so traces, handlers and shape checks treat it as they treat a latent vecto
 """
 
 import abc
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -136,6 +137,10 @@ class AbstractBelief(abc.ABC):
     def holds_whitened(self) -> bool:
         """Whether `whitened` does without a basis."""
         return not self.reads_basis and type(self).whitened is not AbstractBelief.whitened
+
+    def given(self, values: Mapping[str, Any]) -> "AbstractBelief":  # noqa: ARG002
+        """What it is at values of the other sites of its guide: itself, but for beliefs that follow one of them."""
+        return self
 
     def at(self, basis: AbstractBasis) -> "AbstractBelief":  # noqa: ARG002
         """What it is on a basis, in whitened values: itself, but for beliefs that follow from their basis."""

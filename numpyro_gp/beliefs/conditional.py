@@ -1,5 +1,7 @@
 """A belief that moves with the hyper-parameters: what data said, under the prior of the moment."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
 from numpyro_gp.beliefs.basis import AbstractBasis, Frame
 from numpyro_gp.beliefs.coupled import Coupled, Moments, check_mean
 from numpyro_gp.beliefs.whitened import Whitened
-from numpyro_gp.checks import check_symmetric
+from numpyro_gp.checks import check_symmetric, fail
 from numpyro_gp.linalg import (
     flipped,
     half_diagonal,
@@ -27,7 +29,7 @@ from numpyro_gp.linalg import (
 )
 
 
-@value_type(static=("is_natural",))
+@value_type(static=("is_natural", "noise_site"))
 class Conditional(AbstractBelief):
     """What data said about a process, which gives the posterior at whatever hyper-parameters are met.
 
@@ -44,6 +46,11 @@ class Conditional(AbstractBelief):
         Symmetric, positive semi-definite; zero is the prior.
     is_natural : bool
         Set by recipes: derivatives in ``shift`` and ``precision`` are then natural gradients. It changes no value.
+    noise : Array, optional
+        Standard deviation of the noise of the moment: ``shift`` and ``precision`` are then those of noise 1, and are
+        divided by its square. A number, or one for each output or member.
+    noise_site : str, optional
+        Site that the noise is taken from (`given`), by `AutoGP`.
 
     Notes
     -----
@@ -64,25 +71,54 @@ class Conditional(AbstractBelief):
     shift: ArrayField
     precision: ArrayField
     is_natural: bool = False
+    noise: ArrayField | None = None
+    noise_site: str | None = None
 
     reads_basis = True
 
     def __post_init__(self) -> None:
-        shift = check_mean("shift", self.shift)
-        store(self, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape))
+        shift, noise = check_mean("shift", self.shift), self.noise
+        if noise is not None:
+            noise = jnp.asarray(noise, shift.dtype)
+            if noise.ndim and noise.shape != shift.shape[:-1]:
+                cure = "Sample one for all data, or one for each output or member of plates."
+                fail("noise", f"a number, or of shape {shift.shape[:-1]}", f"shape {noise.shape}", cure)
+            noise = jnp.broadcast_to(noise, shift.shape[:-1])
+        precision = check_symmetric("precision", self.precision, shift.shape)
+        store(self, shift=shift, precision=precision, noise=noise)
 
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.shift)
 
+    def given(self, values: Mapping[str, Any]) -> "Conditional":
+        """The belief at the noise among the values of other sites, where it follows one."""
+        if self.noise_site is None:
+            return self
+        if self.noise_site not in values:
+            cure = "Name a site of the model that is no process: its noise's standard deviation."
+            fail("noise of the recipe", f"one of {sorted(values)}", repr(self.noise_site), cure)
+        return replace(self, noise=values[self.noise_site])
+
+    @property
+    def said(self) -> tuple[Array, Array]:
+        """Shift and precision of the pseudo-data at the noise of the moment."""
+        if self.noise is None:
+            return self.shift, self.precision
+        return self.shift / self.noise[..., None] ** 2, self.precision / self.noise[..., None, None] ** 2
+
     def at(self, basis: AbstractBasis) -> Coupled:
         """``N(m, S)`` at the basis of the moment."""
+        if self.noise_site is not None and self.noise is None:
+            cure = f"Pass one: belief.given({{{self.noise_site!r}: 0.1}})."
+            fail("the belief", f"at a value of {self.noise_site!r}", "one without", cure)
         level, function = basis.level, _natural_posterior if self.is_natural else _posterior
-        axes = (0, 0, None, None if level is None else 0)
+        weight = None if self.noise is None else self.noise**-2
+        axes = (0, 0, None, None if level is None else 0, None if weight is None else 0)
         frame = basis.frame()
         if self.is_natural:  # whose rule is written in the turn: no zeros go back through the factor
             frame = Frame(*lax.stop_gradient((frame.factor, frame.inverse)), frame.turn)
-        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level)
+        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level, weight)
         return Coupled(found.mean, found.root, Moments(found.covariance, found.divergence))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
@@ -110,8 +146,18 @@ class Posterior(NamedTuple):
     divergence: Float[Array, ""]
 
 
-def _solved(shift: Array, precision: Array, frame: Frame, level: Array | None) -> tuple[Posterior, tuple[Any, ...]]:
-    """The posterior; for its rule ``C^-1``, ``Lambda L``, ``G = L^T Lambda L``, ``p = L^T (shift - Lambda m_Z)``."""
+Said = tuple[Array, Array, Frame, Array | None, Array | None]
+
+
+def _solved(
+    shift: Array, precision: Array, frame: Frame, level: Array | None, weight: Array | None
+) -> tuple[Posterior, tuple[Any, ...]]:
+    """The posterior; for its rule ``C^-1``, ``Lambda L``, ``G = L^T Lambda L``, ``p = L^T (shift - Lambda m_Z)``.
+
+    Of pseudo-data that are ``weight`` times those stored.
+    """
+    if weight is not None:
+        shift, precision = weight * shift, weight * precision
     side = matmul(precision, frame.factor)
     inner = matmul(flipped(frame.factor), side)
     inner = 0.5 * (inner + inner.T)
@@ -125,17 +171,15 @@ def _solved(shift: Array, precision: Array, frame: Frame, level: Array | None) -
     return found, (root_inverse, side, inner, pulled)
 
 
-def _posterior(shift: Array, precision: Array, frame: Frame, level: Array | None) -> Posterior:
-    return _solved(shift, precision, frame, level)[0]
+def _posterior(*said: Any) -> Posterior:
+    return _solved(*said)[0]
 
 
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _forward(shift: Any, precision: Any, frame: Any, level: Any) -> tuple[Posterior, tuple[Any, ...]]:
-    given = jax.tree.map(
-        lambda one: one.value, (shift, precision, frame, level), is_leaf=lambda one: hasattr(one, "value")
-    )
+def _forward(*said: Any) -> tuple[Posterior, tuple[Any, ...]]:
+    given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
     found, kept = _solved(*given)
     return found, (found, kept, given)
 
@@ -145,9 +189,11 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, .
 
     With ``q = S (dm + dKL m)`` and ``H = -S (dS - dKL G / 2) S - (q m^T + m q^T) / 2``, the gradient in ``G``: that of
     ``Phi(turn)`` is ``2 G H + p q^T``. The natural gradient is the one in the moments of ``u`` itself; in that of the
-    divergence nothing is solved for: it is the pseudo-data (mathematics.md section 14.3).
+    divergence nothing is solved for: it is the pseudo-data (mathematics.md section 14.3). A step on what is stored is
+    that on the weighted pseudo-data by the weight, whose own gradient is ``(tr G H + p.q) / weight``.
     """
-    (mean, root, covariance, _), (root_inverse, side, inner, pulled), (shift, precision, frame, level) = residuals
+    (mean, root, covariance, _), (root_inverse, side, inner, pulled), given = residuals
+    shift, precision, frame, level, weight = given
     asked: list[Any] = [one.aval if isinstance(one, SymbolicZero) else None for one in cotangents]
     d_mean, d_root, d_spread, d_kl = (
         one if aval is None else jnp.zeros(aval.shape, aval.dtype) for one, aval in zip(cotangents, asked, strict=True)
@@ -158,15 +204,20 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, .
     q = matmul(covariance, d_mean + d_kl * mean)
     half = matmul(d_spread - 0.5 * d_kl * inner, covariance)  # 2 G H with G S = I - S
     moved = jnp.outer(matmul(inner, q), mean) + jnp.outer(matmul(inner, mean), q)
-    lower = half_diagonal(2 * (matmul(covariance, half) - half) - moved + jnp.outer(pulled, q))
+    turning = 2 * (matmul(covariance, half) - half) - moved + jnp.outer(pulled, q)
+    lower = half_diagonal(turning)
     d_turn = 0.5 * (lower + lower.T)
     d_level = None if level is None else -matmul(side, q)
     # d/dE[u] - 2 d/dCov[u] E[u], and -2 d/dCov[u].
     turned = -matmul(matmul(flipped(frame.inverse), d_spread), frame.inverse)
     turned = turned + turned.T  # exactly symmetric, as the precision that it is added to
     center = matmul(frame.factor, mean) + (0.0 if level is None else level)
-    d_shift = matmul(d_mean, frame.inverse) + matmul(turned, center) + d_kl * shift
-    return d_shift, turned + d_kl * precision, Frame(nothing(frame.factor), nothing(frame.inverse), d_turn), d_level
+    d_shift, d_weight = matmul(d_mean, frame.inverse) + matmul(turned, center), None
+    if weight is not None:
+        d_weight = 0.5 * (jnp.trace(turning) + matmul(pulled, q)) / weight
+        d_shift, turned = d_shift / weight, turned / weight
+    d_frame = Frame(nothing(frame.factor), nothing(frame.inverse), d_turn)
+    return d_shift + d_kl * shift, turned + d_kl * precision, d_frame, d_level, d_weight
 
 
 _natural_posterior.defvjp(_forward, _backward, symbolic_zeros=True)

@@ -182,7 +182,7 @@ class AutoGP(AutoGuide):
             with ExitStack() as stack:
                 for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
                     stack.enter_context(plates[frame.name])
-                fn = drawn[name] = self._distribution(name, site, args, kwargs)
+                fn = drawn[name] = self._distribution(name, site, args, kwargs, result)
                 result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
         latent = self._latent()
         list_in_order(latent)
@@ -196,7 +196,12 @@ class AutoGP(AutoGuide):
         return result
 
     def _distribution(
-        self, name: str, site: Any, args: tuple[object, ...], kwargs: dict[str, object]
+        self,
+        name: str,
+        site: Any,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        values: Mapping[str, Any] | None = None,
     ) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
@@ -208,7 +213,10 @@ class AutoGP(AutoGuide):
             prior = inner.of_one(shape[: len(shape) - inner.event_dim])
         else:
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs)
-        return local_sites.described(name, kind, self.recipes.get(name, default)(name, prior))
+        made = self.recipes.get(name, default)(name, prior)
+        if values is not None and isinstance(made, AbstractBelief):
+            made = made.given(values)
+        return local_sites.described(name, kind, made)
 
     def _whole_shape(self, site: Any) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
@@ -264,7 +272,7 @@ class AutoGP(AutoGuide):
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if self.rest is not None:
             values.update(draws_of_rest(self.rest, rng_key, params, args, kwargs))
-        return values
+        return {n: one.given(values) if isinstance(one, AbstractBelief) else one for n, one in values.items()}
 
     def _fitted(self, params: Mapping[str, object]) -> "FittedParams":
         if self.prototype_trace is None:

@@ -115,7 +115,7 @@ def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: Arr
     return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
 
 
-def conditional(*, natural: bool = True) -> Recipe:
+def conditional(*, natural: bool = True, noise: str | None = None) -> Recipe:
     """A belief that follows the hyper-parameters, `Conditional`: use it where they are uncertain, or move far.
 
     It stores pseudo-data, what the data said at the inducing inputs, and starts at the prior, where nothing was said.
@@ -129,6 +129,10 @@ def conditional(*, natural: bool = True) -> Recipe:
     natural : bool
         Natural steps by `ngp.optim.natural_gradient` (mathematics.md section 14.3). There are no others: plain steps
         on pseudo-data, by Adam alone, do not arrive.
+    noise : str, optional
+        Site that samples the standard deviation of a `likelihoods.Gaussian`, which the pseudo-data are then measured
+        in: what few rows say of a function and of its noise hang together. With inducing inputs at all rows the belief
+        is exact at every value of the hyper-parameters (mathematics.md section 14.1).
 
     Returns
     -------
@@ -144,14 +148,17 @@ def conditional(*, natural: bool = True) -> Recipe:
     if natural is not True:
         cure = "Train it with ngp.optim.natural_gradient, or take ngp.guides.coupled() for other optimisers."
         fail("natural", "True, as plain steps on pseudo-data do not arrive", natural, cure)
-    return _conditional
+    if noise is not None and not isinstance(noise, str):
+        cure = 'Name the site that samples it: noise="noise".'
+        fail("noise", "the name of a site", f"a {type(noise).__name__}", cure, TypeError)
+    return partial(_conditional, noise=noise)
 
 
-def _conditional(name: str, prior: InducingPrior) -> Conditional:
+def _conditional(name: str, prior: InducingPrior, *, noise: str | None) -> Conditional:
     start, axes = start_mean(name, prior, None), prior.event_dim
     shift = natural_param(name, "shift", start, axes)
     precision = natural_param(name, "precision", jnp.zeros((*start.shape, start.shape[-1]), prior.dtype), axes + 1)
-    return Conditional(shift, precision, is_natural=True)
+    return Conditional(shift, precision, is_natural=True, noise_site=noise)
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:

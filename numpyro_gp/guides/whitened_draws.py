@@ -39,13 +39,14 @@ class OnBases:
 
     def bases(self, values: Mapping[str, Any]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
         """Each belief with its basis, at values of the other sites."""
+        beliefs = {name: belief.given(values) for name, belief in self.beliefs.items()}
 
         def known(site: Site) -> Any:
             name = site["name"]
             if site["type"] == "param":
                 return self.params.get(name)
-            if not is_latent(site) or name in self.beliefs:
-                return self.beliefs.get(name) if is_latent(site) else None
+            if not is_latent(site) or name in beliefs:
+                return beliefs.get(name) if is_latent(site) else None
             value = values.get(name)
             return value if value is not None and jnp.shape(value) == tuple(site["fn"].shape()) else None
 
@@ -53,7 +54,7 @@ class OnBases:
             trace = handlers.trace(handlers.substitute(self.model, substitute_fn=known)).get_trace(
                 *self.args, **self.kwargs
             )
-        sites = {name: trace[name] for name in self.beliefs}
+        sites = {name: trace[name] for name in beliefs}
         return {name: (site["value"], unwrap(site["fn"]).basis_of(site["value"])) for name, site in sites.items()}
 
     def moments(self, values: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:

@@ -18,6 +18,7 @@ from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.guides.rest import median_of_rest
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals
@@ -144,6 +145,9 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
     if not isinstance(guide, AutoGP):
         fail("guide", "an ngp.AutoGP", f"a {type(guide).__name__}", "Fit the model with AutoGP.", TypeError)
     beliefs = guide.beliefs(params)
+    if any(isinstance(belief, Conditional) and belief.noise_site for belief in beliefs.values()):
+        at_medians = median_of_rest(guide.rest, params)
+        beliefs = {name: belief.given(at_medians) for name, belief in beliefs.items()}
     if args or kwargs or not (found := _as_set_up(guide, params, beliefs)):
         # In their places stand beliefs that read the mean function too.
         readers = {n: Conditional(jnp.zeros(b.shape), jnp.zeros((*b.shape, b.shape[-1]))) for n, b in beliefs.items()}
@@ -166,7 +170,8 @@ def _as_set_up(guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, A
 def _said(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
     """Shift and precision of a belief, or of each member."""
     if isinstance(belief, Conditional):
-        return belief.shift, positive_part(belief.precision)
+        shift, precision = belief.said
+        return shift, positive_part(precision)
     if isinstance(basis, BatchBasis):
         return each_member(_said, belief, basis)
     mean, factor = belief.whitened(basis)

@@ -11,6 +11,7 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis, Basis, Conditional, coupled_optimum
@@ -81,15 +82,17 @@ def test_gradients_of_hyper_parameters_and_level_are_the_ordinary_ones():
     """A term that the written rule forgets, of the level or of the factor, is off by more than 1e-2."""
 
     def value(theta, level, is_natural):
-        basis, belief = basis_at(theta[1], theta[0], level), Conditional(SHIFT, PRECISION, is_natural)
+        basis, noise = basis_at(theta[1], theta[0], level), None if theta.size == 2 else theta[2]
+        belief = Conditional(SHIFT, PRECISION, is_natural, noise)
         mean, variance = belief.marginals(basis, X)
         draws = belief.whitened(basis).scale_tril
         return belief.kl(basis) + jnp.sum(jnp.sin(mean)) + jnp.sum(variance**2) + jnp.sum(jnp.cos(draws))
 
     slope = jax.jit(jax.grad(value, (0, 1)), static_argnums=2)
-    found, wanted = (slope(jnp.array([1.3, 0.7]), LEVEL, flag) for flag in (True, False))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+    for theta in (jnp.array([1.3, 0.7, 0.6]), jnp.array([1.3, 0.7])):  # with a noise, and without
+        found, wanted = (slope(theta, LEVEL, flag) for flag in (True, False))
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
     eps = 1e-5
     for at in range(2):
         step = jnp.zeros(2).at[at].set(eps)
@@ -143,6 +146,53 @@ def test_one_whole_step_lands_on_the_collapsed_optimum():
         found = guide.beliefs(svi.get_params(state))["f"].whitened(basis_at(level=level))
         np.testing.assert_allclose(found.mean, best.mean, atol=1e-8)
         np.testing.assert_allclose(found.scale_tril, best.scale_tril, atol=1e-8)
+
+
+def with_noise(X, y=None):
+    f = ngp.gp("f", Matern52(1.3, 0.7), X)
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+def test_pseudo_data_in_units_of_the_noise_are_exact_at_every_noise():
+    """One step at one noise; what keeps the noise of that step is off by 0.1 and more at the others."""
+    guide = ngp.AutoGP(with_noise, {"f": ngp.guides.conditional(noise="noise")}, rest=AutoNormal)
+    svi = SVI(with_noise, guide, ngp.optim.natural_gradient(optax.sgd(0.0), 1.0), Trace_ELBO())
+    state, _ = svi.update(svi.init(jax.random.key(0), X, Y), X, Y)
+    params = svi.get_params(state)
+    for shift in (0.0, 1.0):  # of the log noise, away from where the step was
+        moved = params | {"noise_auto_loc": params["noise_auto_loc"] + shift}
+        values = guide.global_values(jax.random.key(1), moved)
+        own, _ = coupled_optimum(Matern52(1.3, 0.7), X, X, Y, values["noise"] ** 2)
+        found = values["f"].whitened(Basis.build(Matern52(1.3, 0.7), X))
+        np.testing.assert_allclose(found.mean, own.mean, atol=1e-7)
+        np.testing.assert_allclose(found.scale_tril, own.scale_tril, atol=1e-7)
+        medians = guide.median(moved, X, Y)
+        best, _ = coupled_optimum(Matern52(1.3, 0.7), X, X, Y, medians["noise"] ** 2)
+        np.testing.assert_allclose(medians["f"], best.mean, atol=1e-7)
+        past = ngp.pseudo_data(guide, moved, X, Y)["f"]
+        then = Conditional(past.shift, past.precision).whitened(Basis.build(Matern52(1.3, 0.7), X))
+        np.testing.assert_allclose(then.mean, best.mean, atol=1e-7)
+
+
+def test_the_noise_is_a_number_or_one_for_each_output():
+    twice = (jnp.stack([SHIFT, SHIFT]), jnp.stack([PRECISION, PRECISION]))
+    belief = Conditional(*twice, noise=jnp.array([0.5, 2.0])).at(basis_at())
+    for p, noise in enumerate((0.5, 2.0)):
+        own = Conditional(SHIFT / noise**2, PRECISION / noise**2).at(basis_at())
+        np.testing.assert_allclose(belief.mean[p], own.mean, rtol=1e-12)
+        np.testing.assert_allclose(belief.scale_tril[p], own.scale_tril, atol=1e-12)
+    with pytest.raises(ValueError, match=r"noise must be a number, or of shape \(\), but got shape \(3,\)"):
+        Conditional(SHIFT, PRECISION, noise=jnp.ones(3))
+    with pytest.raises(
+        ValueError, match=r"the belief must be at a value of 'sd', but got one without. Pass one: belief"
+    ):
+        Conditional(SHIFT, PRECISION, noise_site="sd").kl(basis_at())
+    with pytest.raises(ValueError, match=r"noise of the recipe must be one of \['noise'\], but got 'sd'"):
+        Conditional(SHIFT, PRECISION, noise_site="sd").given({"noise": 0.1})
+    with pytest.raises(TypeError, match=r"noise must be the name of a site, but got a float. Name the site"):
+        ngp.guides.conditional(noise=0.1)
 
 
 def test_outputs_and_members_are_each_their_own():
