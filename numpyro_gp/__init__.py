@@ -52,6 +52,7 @@ from numpyro_gp.primitives import (
     recall,
     thinned,
 )
+from numpyro_gp.programs.scheduler import choose_scheduler
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
@@ -108,6 +109,8 @@ __all__ = [
     "stein",
     "thinned",
 ]
+
+choose_scheduler()
 
 
 def __dir__() -> list[str]:

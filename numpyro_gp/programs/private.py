@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import random
+from jax._src import xla_bridge
 from numpyro.distributions import TransformedDistribution
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer import RenyiELBO
@@ -56,6 +57,11 @@ def constants_of_loop(parameters: Mapping[str, Any]) -> int:
     if "num_consts" in parameters:
         return int(parameters["num_consts"])
     return len(parameters["ft_in"].unpack()[0])  # constants, what is carried, and what is scanned: since JAX 0.12
+
+
+def xla_has_started() -> bool:
+    """Whether JAX has made a backend, for which XLA reads its flags."""
+    return bool(xla_bridge.backends_are_initialized())
 
 
 # ------------------------------------------------------------------------------- handlers, plates and masks

@@ -200,6 +200,13 @@ def test_traces_that_are_made_list_sites_in_the_order_asked_for():
     assert list(trace) == ["b", "c", "a"]
 
 
+def test_whether_xla_has_started_is_known(monkeypatch):
+    jax.devices()
+    assert private.xla_has_started()
+    monkeypatch.setattr(private.xla_bridge, "_backends", {})
+    assert not private.xla_has_started()
+
+
 def test_constants_of_a_loop_are_its_first_inputs():
     first, second = jnp.ones(2), jnp.ones(4)
     body = lambda carry, x: (carry * first.sum(), x + second.sum())  # noqa: E731

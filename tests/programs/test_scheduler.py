@@ -1,0 +1,47 @@
+"""The choice of XLA's scheduler: for the versions that can stop, before they start, and never against the user."""
+
+import warnings
+
+import jax
+import pytest
+
+from numpyro_gp.programs import scheduler
+
+CHOSEN = f"{scheduler.FLAG}=false"
+
+
+@pytest.mark.parametrize(
+    ("version", "stops"),
+    [
+        *(("0.7.2", False), ("0.9.2", False), ("0.10.0", True), ("0.10.2", True), ("0.11.0", True)),
+        *(("0.11.0.1", True), ("0.11.1", False), ("0.12.0.1", False), ("0.100.0", False), ("1.0.10.2", False)),
+    ],
+)
+def test_versions_that_stopped_in_five_of_five_runs(version, stops, monkeypatch):
+    monkeypatch.setattr(scheduler, "xla_has_started", lambda: False)
+    monkeypatch.setenv("XLA_FLAGS", "--one=1")
+    scheduler.choose_scheduler(version)
+    assert scheduler.os.environ["XLA_FLAGS"] == (f"--one=1 {CHOSEN}" if stops else "--one=1")
+
+
+@pytest.mark.parametrize("said", ["true", "false"])
+@pytest.mark.parametrize("started", [True, False])
+def test_what_a_user_says_stands(said, started, monkeypatch):
+    monkeypatch.setattr(scheduler, "xla_has_started", lambda: started)
+    monkeypatch.setenv("XLA_FLAGS", f"{scheduler.FLAG}={said}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scheduler.choose_scheduler("0.10.2")
+    assert scheduler.os.environ["XLA_FLAGS"] == f"{scheduler.FLAG}={said}"
+
+
+def test_too_late_is_said_with_what_to_set(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    jax.devices()
+    with pytest.warns(RuntimeWarning, match=f"jaxlib 0.10.2 can stop for ever.* set XLA_FLAGS={CHOSEN}"):
+        scheduler.choose_scheduler("0.10.2")
+    assert "XLA_FLAGS" not in scheduler.os.environ
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scheduler.choose_scheduler("0.10.2")
