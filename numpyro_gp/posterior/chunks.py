@@ -114,8 +114,9 @@ def predict_chunks(
 
     def cut(start: int) -> dict[Any, Any]:
         found = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
-        spread = {} if where is None else {name: x for name, x in found.items() if axes[name] == 0}
-        return found | jax.device_put(spread, where)
+        if where is None:
+            return found
+        return found | jax.device_put({name: x for name, x in found.items() if axes[name] == 0}, where)
 
     parts = [(cut(start), np.int32(before + start)) for start in starts]
     key, index = draws

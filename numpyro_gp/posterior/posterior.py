@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -453,4 +454,12 @@ class Posterior:
             count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
         else:
             count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
-        return np.round(np.linspace(0, (self.num_draws or count) - 1, count)).astype(np.int32)
+        return _evenly(self.num_draws or count, count)
+
+
+@functools.lru_cache(maxsize=64)
+def _evenly(stored: int, count: int) -> np.ndarray:
+    """Numbers of ``count`` of the stored draws: an array that calls share, and none may write to."""
+    found: np.ndarray = np.round(np.linspace(0, stored - 1, count)).astype(np.int32)
+    found.setflags(write=False)
+    return found

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key
 from numpyro_gp.posterior.chunks import Reused
 from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.rows.call import Arguments, call_of
+from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.feeds import Layout, batch_of, layout_of, with_batch
 
 
@@ -56,6 +58,7 @@ class Predictor:
         self._size = check_count("chunk_size", chunk_size)
         self._first: Layout | None = None
         self._plan: Plan | None = None
+        self._call: Call | None = None
         self._reused = Reused()
 
     def __call__(self, *inputs: Any, **named: Any) -> Prediction:
@@ -73,9 +76,16 @@ class Predictor:
     def _at(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
         layout = layout_of(name, inputs, self._first)
         first = self._first = self._first or layout
-        call = call_of(self._posterior.model, *with_batch(name, inputs, *self._behind))
+        call = self._call = self._call_of(name, inputs)
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
         plan = self._plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
         size = min(self._size, first.longest)
         found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, self._reused)
         return found, layout.longest
+
+    def _call_of(self, name: str, inputs: Any) -> Call:
+        """The model's call: after the first, which reads its signature, other arrays in the first places."""
+        if self._call is None or isinstance(inputs, dict):
+            return call_of(self._posterior.model, *with_batch(name, inputs, *self._behind))
+        arrays = jax.tree.leaves(inputs)
+        return self._call._replace(arrays=[*arrays, *self._call.arrays[len(arrays) :]])

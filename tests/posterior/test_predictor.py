@@ -10,6 +10,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks as module
+from numpyro_gp.posterior import predictor as reading
 from tests.posterior.test_new_data import CASE, noisy_model
 
 
@@ -22,11 +23,14 @@ def test_a_predictor_factorises_once_and_says_what_predict_does(monkeypatch):
         found = compiled(*program)
         return found._replace(prepare=lambda *args, **kwargs: prepared.append(1) or found.prepare(*args, **kwargs))
 
+    calls, call_of = [], reading.call_of
+    monkeypatch.setattr(reading, "call_of", lambda *given: calls.append(1) or call_of(*given))
     monkeypatch.setattr(module, "_compile", counting)
     monkeypatch.setattr(module, "kept", lambda program, count, make: make())
     predictor = posterior.predictor(key)
     found = [predictor(part) for part in (X[:2], X[2:4], X[4:5])]
     assert len(prepared) == 1
+    assert len(calls) == 1, "a signature is read once: a third of the time of a row"
     whole = posterior.predict(key, X[:5])
     np.testing.assert_allclose(np.concatenate([one.mean for one in found]), whole.mean[:5], rtol=1e-12)
     np.testing.assert_allclose(np.concatenate([one.variance for one in found]), whole.variance[:5], rtol=1e-12)
