@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import jax
 import jax.numpy as jnp
@@ -76,10 +77,9 @@ def test_a_pickle_leaves_out_what_does_not_pickle_and_loses_no_array(tmp_path):
     posterior = ngp.Posterior.from_svi(model, guide, params)
     with pytest.warns(UserWarning, match="does not pickle") as said:
         again = pickle.loads(pickle.dumps(posterior))
-    assert [str(each.message)[:75] for each in said] == [
-        f"The model {model.__qualname__} does not pickle"[:75],
-        "The guide AutoGP does not pickle (Can't pickle local object 'test_a_pickle_",
-    ]
+    first, second = (str(each.message) for each in said)  # since Python 3.13 the reason begins with "Can't get"
+    assert first.startswith(f"The model {model.__qualname__} does not pickle"[:75])
+    assert re.match(r"The guide AutoGP does not pickle \(Can't (pickle|get) local object 'test_a_pickle_", second)
     assert {each.filename for each in said} == {__file__}
     with pytest.raises(ValueError, match=r"model must be that of the fit, but got none, as test_a_pickle.*left out of"):
         again.predict(key, X)
