@@ -4,16 +4,22 @@ import warnings
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+from numpyro import handlers
 from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.collapsed import MANY_ROWS, collapsed
 from numpyro_gp.gam.model import Model
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
+from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
+from numpyro_gp.programs.set_up import in_one_program, swapped
 from numpyro_gp.stein import SVGD
 from numpyro_gp.training import NUTS, FitResult
 from numpyro_gp.training.particles import auto
@@ -21,10 +27,10 @@ from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = 500, 20
-# Hyper-parameters up to which their posterior has covariances.
-CORRELATED = 60
-# Rows above which a step sees some of them.
-MANY_ROWS, BATCH = 10_000, 2048
+# Numbers in the features of all rows up to which steps are those of `collapsed`.
+MOST_FEATURES = 20_000_000
+# Rows of a step where there are more than `MANY_ROWS`.
+BATCH = 2048
 # Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
 BLOCK = 400
 
@@ -46,12 +52,56 @@ def size_of(model: Model) -> int:
 
 def guide_of(model: Model) -> AutoGP:
     """A belief that follows the hyper-parameters, joint over all terms, or of low rank where they are many."""
-    recipe = conditional() if size_of(model) <= JOINT else block_low_rank(RANK, natural=True)
-    count = sum(1 + len(part.term.columns) for part in model.layout.parts)
-    return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if count <= CORRELATED else AutoNormal)
+    is_joint = size_of(model) <= JOINT
+    recipe = conditional() if is_joint else block_low_rank(RANK, natural=True)
+    return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
 def variational(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> Fitted:
+    """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
+    if batch is None and size_of(model) <= JOINT and size_of(model) * len(model.rows.y) <= MOST_FEATURES:
+        return by_quasi_newton(model, most_steps)
+    return by_stochastic_steps(key, model, most_steps, batch, progress)
+
+
+def by_quasi_newton(model: Model, most_steps: int) -> Fitted:
+    """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
+    found = collapsed(model, most_steps)
+    if not np.isfinite(found.losses[-1]):
+        cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
+        fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
+    guide = set_up(guide_of(model), model)
+    natural = {"shift": found.shift, "precision": found.precision}
+    values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
+    values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
+    params = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}
+    result = FitResult(params, jnp.asarray(found.losses, jnp.result_type(float)), None)
+    steps = len(found.losses)
+    return Fitted(Posterior.from_svi(model, guide, params), guide, result, steps, still_rose(steps, found.is_flat))
+
+
+def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
+    """A note for fits that ended before their bound did not rise any more."""
+    return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
+
+
+def set_up(guide: AutoGP, model: Model) -> AutoGP:
+    """A guide that knows the sites of the model, of which it keeps shapes: its parameters come from elsewhere."""
+
+    def run() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(*model.arguments)
+
+    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.parts)
+    if has_own or not isinstance(model.family.given, str):  # supports may hold numbers
+        in_one_program(run, guide)
+    else:
+        jax.eval_shape(run)
+        swapped(guide, lambda tracer: jnp.zeros(tracer.shape, tracer.dtype))
+    return guide
+
+
+def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> Fitted:
     """Natural steps for the terms and Adam for all else, until the bound no longer rises."""
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
@@ -66,8 +116,8 @@ def variational(key: Array, model: Model, most_steps: int, batch: int | None, pr
         key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress
     )
     steps = len(result.losses)
-    notes = (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",) if rises else ()
-    return Fitted(Posterior.from_svi(model, guide, result.params), guide, result, steps, notes)
+    posterior = Posterior.from_svi(model, guide, result.params)
+    return Fitted(posterior, guide, result, steps, still_rose(steps, not rises))
 
 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fitted) -> Fitted:

@@ -99,9 +99,16 @@ class Model:
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        inducing = {name: jnp.asarray(points, dtype) for name, points in self.ground.inducing.items()}
-        inducing[CONSTANT] = jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)
-        return additive_gp("f", self._of_terms(dtype), inducing, mean=self.level, jitter=self.jitter)
+        return additive_gp("f", self._of_terms(dtype), self.inducing(dtype), mean=self.level, jitter=self.jitter)
+
+    def inducing(self, dtype: np.dtype) -> dict[str, Array]:
+        """Inducing inputs of all terms, and of the constant."""
+        found = {name: jnp.asarray(points, dtype) for name, points in self.ground.inducing.items()}
+        return found | {CONSTANT: jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)}
+
+    def open(self, dtype: np.dtype) -> tuple[dict[str, Kernel], Any]:
+        """Sample all hyper-parameters: kernels of the terms and of the constant, and the likelihood."""
+        return self._of_terms(dtype), self.family.likelihood(self._numbers(dtype))
 
     def _numbers(self, dtype: np.dtype) -> Start:
         """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
