@@ -154,9 +154,9 @@ def opened(model: Model, free: Any, dtype: np.dtype) -> tuple[dict[str, Any], Li
         start[site["name"]] = _middle(site["fn"], transform, value)
         return found
 
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-        with handlers.substitute(substitute_fn=constrained):
-            kernels, likelihood = model.open(dtype)
+    at = handlers.substitute(substitute_fn=constrained)
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
+        kernels, likelihood = model.open(dtype)
     priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in trace.values() if site["type"] == "sample"]
     return kernels, as_likelihood(likelihood), sum(priors + slopes, jnp.zeros((), dtype)), start
 

@@ -96,7 +96,7 @@ def together(first: Kernel, second: Kernel) -> Kernel:
 
 def ground_of(layout: Layout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> Ground:
     """Measures, periods and inducing inputs from the encoded rows of the fit."""
-    measures = tuple(_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns))
+    measures = _of_one_size([_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)])
     periods = {part.name: _period(part, layout, X) for part in layout.parts if part.term.cyclic}
     bare = Ground(layout, measures, periods, {})
     inducing = {part.name: _inducing(part, bare, X) for part in layout.parts}
@@ -110,6 +110,17 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
     if measure == "empirical":
         return Empirical.of(x, weights)
     return Uniform(x.min(), x.max()) if measure == "uniform" else Gaussian(x.mean(), x.std())
+
+
+def _of_one_size(measures: list[Any]) -> tuple[Any, ...]:
+    """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
+    most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
+
+    def wider(one: Empirical) -> Empirical:
+        more = most - len(one.points)
+        return Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
+
+    return tuple(wider(one) if isinstance(one, Empirical) else one for one in measures)
 
 
 def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
@@ -157,10 +168,18 @@ def _but_one(codes: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
-    """Between the quantiles of a column and an even grid over its range; its own values where they are few."""
+    """Between the quantiles of a column and an even grid over its range; where its values are few all but one of them.
+
+    The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
+    """
     values = np.unique(x)
     if len(values) <= size:
-        return _but_one(values, x)
+        points = list(_but_one(values, x))
+        while len(points) < size and len(values) > 1:
+            known = np.sort(np.concatenate([values, points]))
+            at = np.diff(known).argmax()
+            points.append(0.5 * (known[at] + known[at + 1]))
+        return np.asarray(points)
     if part.name in ground.periods:
         low, high = ground.periods[part.name]
         return low + (high - low) * np.arange(size) / size

@@ -103,10 +103,13 @@ def test_both_ends_of_a_period_have_one_value_and_one_slope():
 
 
 def test_inducing_inputs_determine_their_terms_and_no_more():
-    """Levels and values of a function that averages to zero are one fewer."""
+    """Levels of a function that averages to zero are one fewer; curves have all but one value, and fill gaps."""
     model, found = built()
     sizes = {name: len(points) for name, points in model.ground.inducing.items()}
-    assert sizes["s(x)"] == N - 1
+    assert sizes["s(x)"] == 16
+    values = np.unique(model.rows.X[:, 0])
+    assert np.isin(values, model.ground.inducing["s(x)"][:, 0]).sum() == len(values) - 1 == N - 1
+    assert len(np.unique(model.ground.inducing["s(x)"][:, 0])) == 16
     assert (sizes["factor(g)"], sizes["re(g)"], sizes["linear(z)"]) == (2, 3, 1)
     assert sizes["s(z, by=g)"] == 3 * 10
     assert sizes["s(x, by=g)"] == 2 * 10
