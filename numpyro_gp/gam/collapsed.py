@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import solve_triangular
 from numpyro import handlers
@@ -125,7 +126,7 @@ def loss_of(model: Model, free: Any, given: Sites, data: Data, cap: Array) -> tu
     basis = AdditiveBasis.build(kernels, model.inducing(X.dtype), model.jitter)
     A, level = basis.features(X), jnp.broadcast_to(model.level(X), y.shape)
     own = sites_of(likelihood, y, y, y, weights) if isinstance(likelihood, Gaussian) else given
-    precision, pulled = (A * own.weight) @ A.T, A @ (own.shift - own.weight * level)
+    precision, pulled = (A * own.weight[None]) @ A.T, A @ (own.shift - own.weight * level)
     root = jnp.linalg.cholesky(precision + jnp.eye(len(A), dtype=A.dtype))
     inverse = solve_triangular(root, jnp.eye(len(A), dtype=A.dtype), lower=True)
     white = inverse @ pulled
@@ -163,10 +164,12 @@ def opened(model: Model, free: Any, dtype: np.dtype) -> tuple[dict[str, Any], Li
 
 def _middle(prior: Any, transform: Any, like: Array) -> Array:
     """The unconstrained mean of a prior, zero where it has none."""
-    try:
-        mean = jnp.broadcast_to(transform._inverse(jnp.broadcast_to(prior.mean, prior.shape())), like.shape)
-    except NotImplementedError:
+    base = prior
+    while isinstance(base, (dist.ExpandedDistribution, dist.Independent)):
+        base = base.base_dist
+    if type(base).mean in (dist.Distribution.mean, dist.TransformedDistribution.mean):
         return jnp.zeros_like(like)
+    mean: Array = transform._inverse(jnp.broadcast_to(prior.mean, prior.shape()))
     return jnp.where(jnp.isfinite(mean), mean, 0.0)
 
 
@@ -270,7 +273,8 @@ def collapsed(model: Model, most_steps: int) -> Collapsed:
         free, is_flat = bound.approach(free, root)
         losses = bound.losses[:]
     bound(free)
-    seen: Seen = jax.tree.map(lambda one: np.asarray(one, float), bound.seen)
-    precision = seen.inverse.T @ seen.precision @ seen.inverse
-    symmetric = 0.5 * (precision + precision.T)
-    return Collapsed(free, root, seen.inverse.T @ seen.pulled, symmetric, np.asarray(losses[1:]), is_flat)
+    inverse, inner, pulled = (
+        np.asarray(one, float) for one in (bound.seen.inverse, bound.seen.precision, bound.seen.pulled)
+    )
+    precision = inverse.T @ inner @ inverse
+    return Collapsed(free, root, inverse.T @ pulled, 0.5 * (precision + precision.T), np.asarray(losses[1:]), is_flat)

@@ -36,11 +36,13 @@ def fit(
     terms, data, family, response, weights, measure
         As of `ngp.gam.model`.
     engine : {"svi", "nuts", "svgd"}
-        Variational inference, by natural steps until the bound no longer rises; Markov chains; Stein particles.
+        Variational inference until the bound no longer rises; Markov chains; Stein particles. With up to 500 inducing
+        inputs a step is one of a quasi-Newton method in the hyper-parameters, with the terms integrated out; with more,
+        with very many rows or with ``batch``, natural steps in the terms and Adam's in all else.
     num_steps : int, optional
         Most steps of variational inference, 2000; draws of a chain, 500; particles, 20.
     batch : int, optional
-        Rows of a step; all up to 10 000 rows, 2048 above.
+        Rows of a stochastic step; all up to 10 000 rows, 2048 above.
     key : PRNG key, optional
         ``jax.random.key(0)``.
     progress : bool
@@ -54,8 +56,9 @@ def fit(
     --------
     >>> import numpy as np, numpyro_gp as ngp
     >>> data = {"dose": np.linspace(0.0, 1.0, 20), "y": np.linspace(0.0, 1.0, 20)}
-    >>> ngp.gam("y ~ linear(dose)", data, num_steps=50)
-    Fit(y ~ linear(dose), family=gaussian, engine=svi, steps=50)
+    >>> fit = ngp.gam("y ~ linear(dose)", data)
+    >>> fit.engine, fit.predict({"dose": [0.5]}).mean.round(2).tolist()
+    ('svi', [0.5])
     """
     check_choice("engine", engine, ENGINES)
     own_key = jax.random.key(0) if key is None else check_key("key", key)

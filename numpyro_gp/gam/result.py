@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
 LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "logit": "effect on logit of {}"}
 
+# Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
+LOOKS = 40
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fit:
@@ -129,7 +132,7 @@ class Fit:
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check:
             with contextlib.redirect_stdout(io.StringIO()):  # it prints what it returns
-                findings = diagnose.verdict(self.posterior, *arguments[:2], key=keys[3])
+                findings = diagnose.verdict(self.posterior, *arguments[:2], key=keys[3], num_samples=num_draws or LOOKS)
             notes += [str(finding) for finding in findings]
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         return Summary(str(own.terms), rows, facts, tuple(notes))

@@ -177,8 +177,8 @@ def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
         points = list(_but_one(values, x))
         while len(points) < size and len(values) > 1:
             known = np.sort(np.concatenate([values, points]))
-            at = np.diff(known).argmax()
-            points.append(0.5 * (known[at] + known[at + 1]))
+            widest = np.diff(known).argmax()
+            points.append(0.5 * (known[widest] + known[widest + 1]))
         return np.asarray(points)
     if part.name in ground.periods:
         low, high = ground.periods[part.name]

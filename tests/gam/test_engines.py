@@ -6,7 +6,7 @@ import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import JOINT, guide_of, size_of, variational
+from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of, size_of
 
 RNG = np.random.default_rng(0)
 
@@ -33,12 +33,12 @@ def test_a_fit_stops_by_itself_and_says_when_it_does_not():
     """The bound of a line and a constant is flat long before 2000 steps; the fit is that of least squares."""
     table = data(1)
     model = ngp.gam.model("y ~ linear(x0)", table)
-    found = variational(jax.random.key(0), model, 2000, None, False)
+    found = by_stochastic_steps(jax.random.key(0), model, 2000, None, False)
     assert found.steps <= 1200
     assert not found.notes
-    short = variational(jax.random.key(0), model, 100, None, False)
+    short = by_stochastic_steps(jax.random.key(0), model, 100, None, False)
     assert "the bound still rose after 100 steps" in short.notes[0]
-    batches = variational(jax.random.key(0), model, 400, 20, False)
+    batches = by_stochastic_steps(jax.random.key(0), model, 400, 20, False)
     X, y = model.arguments
     design = np.stack([np.ones(60), X[:, 0]], axis=1)
     line = design @ np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]

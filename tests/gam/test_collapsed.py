@@ -1,0 +1,136 @@
+"""The bound with the terms integrated out: against a dense formula, its gradient, and the fit that other steps find."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import AdditiveBasis
+from numpyro_gp.gam import collapsed as own
+from numpyro_gp.gam.engines import by_quasi_newton, guide_of
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(size=30)
+DATA = {"x": X, "z": RNG.normal(size=30), "y": np.sin(5 * X) + 0.3 * RNG.normal(size=30), "e": np.full(30, 2.0)}
+DATA["n"] = RNG.poisson(2 * np.exp(np.sin(5 * X)))
+
+
+def bound_of(formula, family="gaussian", **options):
+    model = ngp.gam.model(formula, DATA, family, **options)
+    rows, y, *weights = model.arguments
+    return model, own.Bound(model, own.Data(rows, y, weights[0] if weights else jnp.ones_like(y)))
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return bound_of("y ~ s(x, num_inducing=6) + linear(z)", weights=np.where(np.arange(30) % 3, 1.0, 2.0))
+
+
+@pytest.fixture(scope="module")
+def counts():
+    model, bound = bound_of("n ~ s(x, num_inducing=6) + offset(log(e))", "poisson")
+    bound.see(bound.start)
+    return model, bound
+
+
+def test_gaussian_data_have_the_dense_collapsed_bound(gaussian):
+    """``log N(y; level, Q + D) - tr(D^-1 (K - Q)) / 2`` with ``D = noise^2 / weights``, and the priors."""
+    model, bound = gaussian
+    free = bound.start + 0.1
+    names = own.free_sites(model)[0]
+    assert list(names) == ["f_lengthscale", "f_scale", "noise"]
+    length, scale, noise = np.exp(free[:1]), np.exp(free[1:3]), np.exp(free[3])  # sorted by name
+    kernels = {
+        part.name: model.ground.kernel(part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])
+        for at, part in enumerate(model.layout.parts)
+    }
+    kernels["constant"] = ngp.kernels.Constant((3 * model.start.size) ** 2)
+    rows, y, weights = map(np.asarray, model.arguments)
+    basis = AdditiveBasis.build(kernels, model.inducing(rows.dtype), None)
+    A = np.asarray(basis.features(jnp.asarray(rows)))
+    left = np.asarray(basis.diagonal(jnp.asarray(rows))) - (A**2).sum(0)
+    D = noise**2 / weights
+    away = y - model.start.constant
+    covariance = A.T @ A + np.diag(D)
+    dense = -0.5 * (away @ np.linalg.solve(covariance, away) + np.linalg.slogdet(2 * np.pi * covariance)[1])
+    dense -= 0.5 * np.sum(left / D)
+    # A datum of weight w counts w times: w log N(y; f, s^2) is log N(y; f, s^2 / w) and what does not depend on f.
+    dense += 0.5 * np.sum(np.log(2 * np.pi * D) - weights * np.log(2 * np.pi * noise**2))
+    size = model.start.size
+    priors = dist.HalfNormal(size).log_prob(scale).sum() + np.log(scale).sum()
+    priors += dist.LogNormal(np.log(2.0), 0.8).log_prob(length[0]) + np.log(length[0])
+    priors += dist.LogNormal(np.log(model.start.noise), 1.0).log_prob(noise) + np.log(noise)
+    np.testing.assert_allclose(bound(free)[0], -(dense + float(priors)), rtol=1e-8)
+
+
+@pytest.mark.parametrize("which", ["gaussian", "counts"])
+def test_the_gradient_is_that_of_the_bound(which, request):
+    """By central differences, at sites that stay: 1e-5 rejects derivatives through sites of other marginals."""
+    _, bound = request.getfixturevalue(which)
+    free, step = bound.start + 0.2, 1e-5
+    gradient = bound(free)[1]
+    moves = step * np.eye(len(free))
+    found = [(bound(free + move)[0] - bound(free - move)[0]) / (2 * step) for move in moves]
+    np.testing.assert_allclose(gradient, found, rtol=1e-5, atol=1e-5)
+
+
+def test_site_steps_end_where_the_bound_is_highest(counts):
+    """At fixed hyper-parameters other sites give a lower bound, and the fixed point has the moments' derivatives."""
+    _, bound = counts
+    free = bound.start
+    for _ in range(20):
+        bound(free)
+        bound.sites = bound.seen.sites
+    best = bound(free)[0]
+    for field in ("shift", "weight"):
+        for change in (0.9, 1.1):
+            bound.sites = bound.seen.sites._replace(**{field: change * getattr(bound.seen.sites, field)})
+            assert bound(free)[0] > best + 1e-4
+            bound.sites = own.Sites(*map(jnp.asarray, bound.seen.sites))
+            for _ in range(20):
+                bound(free)
+                bound.sites = bound.seen.sites
+
+
+def test_newton_steps_from_nearby_arrive_where_quasi_newton_steps_do(gaussian):
+    _, bound = gaussian
+    free, is_flat = bound.settle(bound.start, 200)
+    assert is_flat
+    near, is_near = bound.approach(free + 0.05, bound.spread(free))
+    assert is_near
+    assert abs(bound(near)[0] - bound(free)[0]) < 2 * own.FLAT
+    assert not bound.settle(bound.start, len(bound.losses) + 2)[1]
+
+
+@pytest.mark.long
+def test_many_rows_start_with_some_of_them(monkeypatch):
+    """The mode of all rows, to the same bound, and pseudo-data of all."""
+    model = ngp.gam.model("y ~ s(x, num_inducing=6) + linear(z)", DATA)
+    whole = own.collapsed(model, 200)
+    monkeypatch.setattr(own, "MANY_ROWS", 20)
+    some = own.collapsed(model, 200)
+    assert abs(some.losses[-1] - whole.losses[-1]) < 0.1
+    np.testing.assert_allclose(some.location, whole.location, atol=0.2)
+
+
+@pytest.mark.long
+def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
+    """Its parameters are a start that the bound of `SVI` accepts, and its mean is the dense one."""
+    model = ngp.gam.model("y ~ linear(z)", DATA)
+    found = by_quasi_newton(model, 200)
+    assert found.guide.rest is not None
+    assert not found.notes
+    assert "the bound still rose after 4 steps" in by_quasi_newton(model, 3).notes[0]  # one to start from
+    rows, y = model.arguments
+    design = np.stack([np.ones(30), rows[:, 0]], axis=1)
+    line = design @ np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]
+    mean = found.posterior.predict(jax.random.key(1), rows).function_mean
+    np.testing.assert_allclose(mean, line, atol=0.03)
+    svi = SVI(model, guide_of(model), ngp.natural_gradient(optax.adam(1e-3)), Trace_ELBO())
+    state = svi.init(jax.random.key(0), *model.arguments, init_params=found.result.params)
+    started = float(svi.evaluate(state, *model.arguments))
+    assert abs(started - found.result.losses[-1]) < 6
