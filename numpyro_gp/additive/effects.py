@@ -9,6 +9,7 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
+from numpyro_gp.additive.integrals import category_columns
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.posterior.posterior import Posterior
@@ -126,7 +127,7 @@ def _layout(
     def look(f: AdditiveGP, key: Array) -> Array:  # noqa: ARG001
         layout.update(sobol.columns_of(f))
         for part in f.basis.parts:
-            categories.update(sobol.category_columns(part.kernel, tuple(range(f.columns))))
+            categories.update(category_columns(part.kernel, tuple(range(f.columns))))
         return jnp.zeros(())
 
     jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))

@@ -16,6 +16,7 @@ from numpyro_gp.gam.engines import by_quasi_newton, guide_of
 RNG = np.random.default_rng(3)
 X = RNG.uniform(size=30)
 DATA = {"x": X, "z": RNG.normal(size=30), "y": np.sin(5 * X) + 0.3 * RNG.normal(size=30), "e": np.full(30, 2.0)}
+DATA["w"] = 1 + 2 * DATA["z"] + 0.3 * RNG.normal(size=30)
 DATA["n"] = RNG.poisson(2 * np.exp(np.sin(5 * X)))
 
 
@@ -120,7 +121,7 @@ def test_many_rows_start_with_some_of_them(monkeypatch):
 @pytest.mark.long
 def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
     """Its parameters are a start that the bound of `SVI` accepts, and its mean is the dense one."""
-    model = ngp.gam.model("y ~ linear(z)", DATA)
+    model = ngp.gam.model("w ~ linear(z)", DATA)
     found = by_quasi_newton(model, 200)
     assert found.guide.rest is not None
     assert not found.notes
@@ -129,8 +130,8 @@ def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
     design = np.stack([np.ones(30), rows[:, 0]], axis=1)
     line = design @ np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]
     mean = found.posterior.predict(jax.random.key(1), rows).function_mean
-    np.testing.assert_allclose(mean, line, atol=0.03)
-    svi = SVI(model, guide_of(model), ngp.natural_gradient(optax.adam(1e-3)), Trace_ELBO())
+    np.testing.assert_allclose(mean, line, atol=0.05)
+    svi = SVI(model, guide_of(model), ngp.optim.natural_gradient(optax.adam(1e-3)), Trace_ELBO())
     state = svi.init(jax.random.key(0), *model.arguments, init_params=found.result.params)
     started = float(svi.evaluate(state, *model.arguments))
     assert abs(started - found.result.losses[-1]) < 6

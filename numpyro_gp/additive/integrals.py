@@ -1,0 +1,164 @@
+"""What Sobol indices are made of: integrals of products of features (mathematics.md section 6.4)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.checks import fail, when_known
+from numpyro_gp.kernels import CategoryDelta, Constant, Coregion, ZeroMean, ZeroMeanCategory, ZeroMeanLinear
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
+from numpyro_gp.linalg import matmul
+
+# Kernels of one column whose functions average to zero.
+OneColumn = ZeroMean | ZeroMeanCategory | ZeroMeanLinear
+
+
+class Squares(NamedTuple):
+    """``int A_c A_c^T dnu`` ``(M_c, M_c)`` and ``int k_c(x, x) dnu`` of each component that is not constant."""
+
+    gram: dict[str, Array]
+    prior: dict[str, Array]
+
+
+def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
+    """A kernel as a factor times a product of zero-mean kernels of one column each."""
+    if isinstance(kernel, Active):
+        return one_dimensional(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    if isinstance(kernel, Scaled):
+        scale, factors = one_dimensional(kernel.kernel, columns)
+        return kernel.factor * scale, factors
+    if isinstance(kernel, Product):
+        (one, first), (other, second) = (one_dimensional(part, columns) for part in (kernel.first, kernel.second))
+        return one * other, first + second
+    if isinstance(kernel, Constant):
+        return kernel.variance, []
+    if isinstance(kernel, ZeroMean):
+        return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
+    if isinstance(kernel, (ZeroMeanCategory, ZeroMeanLinear)) and len(columns) == 1:
+        return 1.0, [(columns[0], kernel)]
+    required = "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition"
+    cure = "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design."
+    fail("the kernel of a component", required, f"a {type(kernel).__name__} of {len(columns)} columns", cure, TypeError)
+
+
+def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
+    """Columns of the inputs that a kernel reads, in order; none for a constant.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    columns : tuple of int
+        All columns there are.
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> kernel = ngp.kernels.RBF(1.0, 1.0).on(2) * ngp.kernels.RBF(1.0, 1.0).on(0)
+    >>> ngp.sobol.kernel_columns(kernel, (0, 1, 2))
+    (0, 2)
+    """
+    if isinstance(kernel, Active):
+        return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    if isinstance(kernel, Constant):
+        return ()
+    inner = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
+    if isinstance(kernel, Scaled):
+        inner = [kernel.kernel]
+    return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
+
+
+def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
+    """Columns that a kernel reads as codes of categories."""
+    if isinstance(kernel, (CategoryDelta, Coregion, ZeroMeanCategory)):
+        return set(columns)
+    if isinstance(kernel, Active):
+        return category_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+    inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
+    return {column for part in inner for column in category_columns(part, columns)}
+
+
+def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
+    """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column.
+
+    To 1e-6 for lengthscales from a tenth of the distance between inducing inputs on (mathematics.md section 6.4).
+    """
+    if isinstance(kernel, ZeroMeanCategory):
+        nodes, weights = kernel.quadrature()
+    else:
+        nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
+    nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
+    cross = kernel.matrix(points[:, None], nodes)
+    return matmul(cross * weights[None, :], cross.T), matmul(weights, kernel.diagonal(nodes))
+
+
+def squares(basis: AdditiveBasis) -> Squares:
+    """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4)."""
+    gram, prior = {}, {}
+    read: dict[tuple[int, ...], str] = {}
+    measures: dict[int, tuple[str, object]] = {}
+    for name, part in zip(basis.names, basis.parts, strict=True):
+        scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
+        used = [column for column, _ in factors]
+        if len(set(used)) < len(used):
+            cure = "Name each column once: k1.on(0) * k2.on(1)."
+            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", cure)
+        if not factors:
+            continue
+        if (other := read.setdefault(tuple(sorted(used)), name)) != name:
+            cure = "Variances of two functions of the same columns do not add up: give each set of columns one kernel."
+            fail("components", "of different columns each", f"{other!r} and {name!r}, both of {sorted(used)}", cure)
+        for column, kernel in factors:
+            own = kernel.probabilities if isinstance(kernel, ZeroMeanCategory) else kernel.measure
+            _check_measure(column, measures.setdefault(column, (name, own)), (name, own))
+        integral, diagonal = scale**2, scale
+        for column, kernel in factors:
+            squared, trace = _one_integral(kernel, part.inducing[:, column])
+            integral, diagonal = integral * squared, diagonal * trace
+        gram[name] = matmul(matmul(part.inverse, integral), part.inverse.T)
+        prior[name] = jnp.asarray(diagonal)
+    if not gram:
+        cure = "Add a main effect to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)."
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", cure)
+    return Squares(gram, prior)
+
+
+def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> Squares:
+    """The same with the rows of ``X`` for the measure, around the average of each component: for kernels of any kind.
+
+    ``prior`` is the mean of ``k_c(x_n, x_n) - |mean_n a_c(x_n)|^2``.
+    """
+    gram, prior = {}, {}
+    every, diagonals = tuple(range(X.shape[1])), basis.diagonals(X)
+    for name, part, block, diagonal in zip(basis.names, basis.parts, basis.blocks(X), diagonals, strict=True):
+        if kernel_columns(part.kernel, every):
+            mean = jnp.mean(block, axis=1, keepdims=True)
+            gram[name] = matmul(block - mean, (block - mean).T) / X.shape[0]
+            prior[name] = jnp.mean(diagonal) - jnp.sum(mean**2)
+    if not gram:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+    return Squares(gram, prior)
+
+
+def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
+    """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
+    kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
+
+    def check(*leaves: np.ndarray) -> None:
+        half = len(leaves) // 2
+        pairs = zip(leaves[:half], leaves[half:], strict=True)
+        if kinds[0] != kinds[1] or not all(a.shape == b.shape and np.allclose(a, b) for a, b in pairs):
+            got = f"others for {first[0]!r} and {second[0]!r}"
+            cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
+            fail(f"the measure of column {column}", "the same in all components", got, cure)
+
+    # Measures of two kinds differ whatever their numbers are.
+    when_known(check, *(jax.tree.leaves((first[1], second[1])) if kinds[0] == kinds[1] else ()))

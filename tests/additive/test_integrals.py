@@ -1,0 +1,24 @@
+"""Which columns a kernel reads, and integrals of its features against sums."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.additive.integrals import _one_integral, category_columns, kernel_columns
+from numpyro_gp.kernels import RBF, CategoryDelta, Constant, Empirical, ZeroMean
+
+
+def test_columns_that_a_kernel_reads():
+    kernel = 2.0 * (RBF(1.0, 1.0).on(2) * CategoryDelta(1.0).on(0)) + Constant(1.0)
+    assert kernel_columns(kernel, (0, 1, 2)) == (0, 2)
+    assert category_columns(kernel, (0, 1, 2)) == {0}
+    assert kernel_columns(RBF(1.0, 1.0).on((0, 1)).on((1, 2)), (0, 1, 2)) == (1, 2)
+
+
+def test_integrals_under_an_empirical_measure_are_sums():
+    """``sum_q w_q k(Z, x_q) k(x_q, Z)`` and ``sum_q w_q k(x_q, x_q)``."""
+    points, weights = jnp.array([0.0, 0.3, 2.0]), jnp.array([0.2, 0.5, 0.3])
+    kernel, Z = ZeroMean(RBF(1.5, 0.7), Empirical(points, weights)), jnp.array([0.1, 1.0])
+    square, trace = _one_integral(kernel, Z)
+    cross = np.asarray(kernel.matrix(Z[:, None], points[:, None]))
+    np.testing.assert_allclose(square, (cross * np.asarray(weights)) @ cross.T, rtol=1e-12)
+    np.testing.assert_allclose(trace, weights @ kernel.diagonal(points[:, None]), rtol=1e-12)
