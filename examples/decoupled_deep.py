@@ -29,13 +29,13 @@ KINDS = ("coupled", "decoupled")
 
 
 def build(kind, X, depth, sizes):
-    """Model and guide: every layer RBF; hidden layers as wide as the inputs, with identity means."""
+    """Model and guide: every layer RBF; hidden layers as wide as the inputs or ``sizes["width"]``, identity means."""
     key = jax.random.key(0)
     count = sizes["coupled"] if kind == "coupled" else sizes["covariance"]
     Z = ngp.inducing.random_subset(key, X, min(count, len(X)))
     of_mean = ngp.inducing.random_subset(jax.random.fold_in(key, 1), X, min(sizes["mean"], len(X)))
     Z_mean = of_mean if kind == "decoupled" else None
-    layers = ngp.deep.stack(X, [X.shape[1]] * depth, Z, mean_inducing=Z_mean)
+    layers = ngp.deep.stack(X, [sizes.get("width", X.shape[1])] * depth, Z, mean_inducing=Z_mean)
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(0.3), 1.0))

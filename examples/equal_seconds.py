@@ -1,0 +1,148 @@
+"""Orthogonal points beside a larger coupled basis, in equal seconds (Salimbeni, Cheng et al. 2018).
+
+    OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.equal_seconds --data DATA
+
+Natural steps on 300 points and 700 more for the mean, beside 400 points without more: the model, batches and rates of
+`examples.long_runs`, in single precision. Programs are compiled first, then pieces of both fits alternate in one
+process until each has had its seconds of the processor, so that a busy machine slows both alike. Test log densities at
+a fifth, two fifths ... of the time. Rows that are there are not made again.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from examples import decoupled_comparison
+from examples.datasets import split_mask
+from examples.long_runs import DECOUPLED
+from examples.run_queue import version
+from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+
+METHODS = {"orthogonal 300 + 700": ("OrthNat", 300), "coupled 400": ("CoupledNat", 400)}
+FIRST, SECOND = METHODS
+MARKS = 5
+
+
+class Fit:
+    """One fit that is continued in pieces: its state, what its steps took, and how often it was scored."""
+
+    def __init__(self, method, data, options, seed):
+        name, beta = METHODS[method]
+        sizes = {"beta": max(4, beta // options.shrink), "gamma": max(8, 700 // options.shrink), "columns": 64}
+        rates = {name: DECOUPLED[name] for name in ("learning_rate", "natural_step")}
+        settings = sizes | rates | {"batch": options.batch, "single": True, "many": "robustmax"}
+        self.method, self.seconds, self.steps, self.marks = method, 0.0, 0, 0
+        own = decoupled_comparison.problem(name, data, argparse.Namespace(**settings), seed)
+        self.svi, self.score, self.losses = own.svi, own.score, []
+        advance = lambda state, _: own.svi.update(state, *own.arguments, **own.keywords)  # noqa: E731
+        piece = jax.jit(lambda state: jax.lax.scan(advance, state, None, length=options.piece))
+        self.state = jax.jit(lambda key: own.svi.init(key, *own.arguments, **own.keywords))(own.key)
+        self.piece, self.length = piece.lower(self.state).compile(), options.piece
+
+    def go_on(self):
+        start = time.process_time()
+        self.state, losses = jax.block_until_ready(self.piece(self.state))
+        self.seconds += time.process_time() - start
+        self.steps += self.length
+        self.losses = np.asarray(losses)
+
+
+def race(data, name, split, options, code):
+    """Rows of one split: every fit at each share of its seconds, at the first piece that ends beyond it."""
+    fits = [Fit(method, data, options, split) for method in METHODS]
+    rows = []
+    while open_ones := [fit for fit in fits if fit.marks < MARKS]:
+        for fit in open_ones:
+            fit.go_on()
+            while fit.marks < MARKS and fit.seconds >= (fit.marks + 1) * options.seconds / MARKS:
+                fit.marks += 1
+                scores = fit.score(fit.svi.get_params(fit.state))
+                row = {"set": name, "split": split, "method": fit.method, "mark": fit.marks}
+                row |= {"seconds": f"{fit.seconds:.1f}", "steps": fit.steps}
+                row |= {"log_density": f"{scores['log_density']:.4f}", "rmse": f"{scores['rmse']:.4f}"}
+                rows.append(row | {"loss": f"{fit.losses.mean() / np.sum(~data[2]):.4f}", "version": code})
+                print(*rows[-1].values(), flush=True)
+    return rows
+
+
+def at_the_end(rows):
+    """Rows of the last mark, numbers as numbers."""
+    keep = ("seconds", "steps", "log_density", "rmse")
+    return [row | {name: float(row[name]) for name in keep} for row in rows if int(row["mark"]) == MARKS]
+
+
+def table(rows):
+    """Markdown: sets and methods against steps, test log density and what the orthogonal basis is ahead, by split."""
+    rows = at_the_end(rows)
+    found, lines = mean_and_error(rows, ("set", "method"), ("seconds", "steps", "log_density")), []
+    for (name, method), own in found.items():
+        gaps = ahead(rows, name, method)
+        cells = [f"{own['seconds'][0]:.0f}", f"{own['steps'][0]:.0f}", with_error(*own["log_density"])]
+        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != FIRST else ""])
+    return markdown(["set", "points", "seconds", "steps", "test log density", "orthogonal is ahead by"], lines)
+
+
+def ahead(rows, name, method):
+    """By how much the orthogonal basis is above a method, for each split of a set, at the end."""
+    known = {(row["method"], row["split"]): float(row["log_density"]) for row in rows if row["set"] == name}
+    splits = sorted({split for _, split in known})
+    return [known[FIRST, split] - known[method, split] for split in splits]
+
+
+def figure(rows, path):
+    """Test log density against seconds, each split a line."""
+    import matplotlib.pyplot as plt
+
+    sets = list(dict.fromkeys(row["set"] for row in rows))
+    drawn, axes = plt.subplots(1, len(sets), figsize=(4.2 * len(sets), 3.2), layout="constrained", squeeze=False)
+    for axis, name in zip(axes[0], sets, strict=True):
+        for number, method in enumerate(METHODS):
+            for split in dict.fromkeys(row["split"] for row in rows):
+                own = [row for row in rows if (row["set"], row["method"], row["split"]) == (name, method, split)]
+                at, values = [float(row["seconds"]) for row in own], [float(row["log_density"]) for row in own]
+                axis.plot(
+                    at, values, "osv"[number] + "-", ms=3, lw=1, color=f"C{number}", label=None if split else method
+                )
+        axis.set(title=name, xlabel="seconds of one core")
+    axes[0][0].set_ylabel("test log density, nats per row")
+    axes[0][0].legend(fontsize=8)
+    drawn.savefig(path, dpi=110)
+    plt.close(drawn)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--sets", nargs="+", default=["kin40k", "protein"])
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the processor, for each fit")
+    parser.add_argument("--piece", type=int, default=20, help="steps between two looks at the clock")
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--shrink", type=int, default=1, help="divide all numbers of points by this")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        options.sets, options.splits, options.seconds, options.piece = ["yacht"], 1, 0.01, 2
+        options.shrink, options.batch = 50, 32
+    jax.config.update("jax_enable_x64", False)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "equal_seconds.csv"
+    rows, code = read(path), version()
+    for name in options.sets:
+        X, y, splits, classes = decoupled_comparison.prepare(name, options.data)
+        for split in range(options.splits):
+            if any((row["set"], row["split"]) == (name, split) for row in rows):
+                continue
+            rows += race((X, y, split_mask(splits, split), classes), name, split, options, code)
+            save(path, rows)
+    if not options.smoke:
+        print(table(rows))
+        figure(rows, options.out / "equal_seconds.png")
+
+
+if __name__ == "__main__":
+    main()
