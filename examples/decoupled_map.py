@@ -148,7 +148,8 @@ def figure(rows, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--places", type=int, help="only so many of the map, the first that decide most")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
@@ -160,7 +161,7 @@ def main():
     X, y, _ = load("yacht" if options.smoke else "kin8nm", options.data)
     order = np.random.default_rng(0).permutation(len(X))[:ROWS]
     X, y = jnp.asarray(standardise(X)[order]), jnp.asarray(standardise(y[:, None])[order, 0])
-    places = [(0, 6, 50, 8, 12, 6), (1, 7, 50, 8, 12, 6)] if options.smoke else plan()
+    places = [(0, 6, 50, 8, 12, 6), (1, 7, 50, 8, 12, 6)] if options.smoke else plan()[: options.places]
     path = options.out / "decoupled_map.csv"
     rows, code, steps = read(path), version(), Steps(X, y)
     for place in places:
