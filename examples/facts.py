@@ -12,12 +12,13 @@ import re
 
 import numpy as np
 
-from examples import gam_interactions_tables, stein_regression
+from examples import decoupled_map, equal_seconds, gam_interactions_tables, importance_weighting, stein_regression
 from examples.tables import mean_and_error, of_mean, with_error
 
 FACT = re.compile(r"(<!--=([\w, ]+)-->)(.*?)(<!--\.-->)", re.S)
 COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 PARTICLES = "stein, 20 particles"
+ENOUGH = 3  # splits or seeds
 
 
 def read(folder, name):
@@ -43,7 +44,10 @@ def apart(one, other):
 
 
 def gaps(folder, other):
+    """Of sets with three splits or more: fewer have no verdict."""
     rows = read(folder, "stein_regression")
+    splits = {name: {row["split"] for row in rows if row["dataset"] == name} for name in {r["dataset"] for r in rows}}
+    rows = [row for row in rows if len(splits[row["dataset"]]) >= ENOUGH]
     return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
 
 
@@ -60,6 +64,34 @@ def beyond(folder, other):
     found = [(gap, error) for gap, error in gaps(folder, other).values() if error > 0]
     better, worse = (sum(sign * gap > 2 * error for gap, error in found) for sign in (1, -1))
     return f"Beyond two errors on {better} sets and on {COUNTS[worse]} worse"
+
+
+def price(folder):
+    """Core hours that bring every set of the regression to three splits."""
+    rows, hours = read(folder, "stein_regression"), 0.0
+    for name in {row["dataset"] for row in rows}:
+        own = [row for row in rows if row["dataset"] == name]
+        count = len({row["split"] for row in own})
+        hours += max(0, ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
+    return f"{hours:.1f} core hours"
+
+
+def days(folder):
+    """Core hours of three held-out days of air quality, with 300 inducing inputs."""
+    return f"{ENOUGH * sum(float(row['seconds']) for row in read(folder, 'stein_air_quality')) / 3600:.1f} core hours"
+
+
+def masses(folder, method):
+    """Least and greatest distance of a method's mass of a mode from that of a grid, over seeds."""
+    rows = read(folder, "two_modes")
+    grid = next(float(row["mass"]) for row in rows if row["method"] == "grid")
+    found = [abs(float(row["mass"]) - grid) for row in rows if row["method"] == method]
+    return f"{min(found):.3f} to {max(found):.3f}"
+
+
+def spreads(folder):
+    found = [float(row["sd_over_nuts"]) for row in read(folder, "conditioned_particles")]
+    return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def near_nuts(folder):
@@ -99,6 +131,20 @@ def calibration(folder):
 # The other papers.
 
 
+def coverage(folder, belief, metric):
+    """Of a belief over simulated data sets: share in bands, error of effects, or nats below a full covariance."""
+    rows = read(folder, "additive_coverage")
+    full = {row["simulation"]: float(row["bound"]) for row in rows if row["belief"] == "full"}
+    own = [row | {"below": full[row["simulation"]] - float(row["bound"])} for row in rows]
+    own = [row for row in own if row["belief"].startswith(belief)]
+    return with_error(*of_mean([float(row[metric]) for row in own]))
+
+
+def dead_input(folder):
+    found = [float(row["dead_term"]) for row in read(folder, "gam_peers") if row["dead_term"]]
+    return f"{len(found)} data sets the Sobol index of the dead input is at most {max(found):.4f}"
+
+
 def ahead(folder, name, model):
     return with_error(*of_mean([float(row["ahead"]) for row in read(folder, name) if row["model"] == model]))
 
@@ -112,21 +158,39 @@ def airfoil(folder, model, other):
     return f"{np.mean(list(apart(found[model], found[other]).values())):.2f}"
 
 
-def optima(folder, task):
-    found = {
-        row["method"]: float(row["optimum"]) for row in read(folder, "decoupled_convergence") if row["task"] == task
-    }
-    return f"{found['Orth']:.0f} against {found['Coupled']:.0f}"
+def on_concrete(folder, method, key):
+    """Values of a method over seeds, None where it was not reached."""
+    rows = [row for row in read(folder, "decoupled_convergence") if row["task"].startswith("concrete")]
+    return [float(row[key]) if row[key] else None for row in rows if row["method"] == method]
 
 
-def iterations(folder, method):
-    rows = read(folder, "decoupled_convergence")
-    return next(r["iterations_to_1_percent"] for r in rows if r["method"] == method and "Gaussian" in r["task"])
+def optima(folder):
+    """By how much the optimum with more points for the mean is above that without."""
+    both = [on_concrete(folder, method, "optimum") for method in ("Orth", "Coupled")]
+    return f"{with_error(*of_mean(np.subtract(*both)), 1)} nats"
 
 
-def letters(folder, model):
-    found = {row["model"]: float(row["value"]) for row in read(folder, "dgp_letters") if row["metric"] == "log_density"}
-    return f"{found[model] - found['GP']:.1f}"
+def iterations(folder, methods, key):
+    found = {method: on_concrete(folder, method, key) for method in methods}
+    steps = int(on_concrete(folder, "Orth", "steps")[0])
+    words = {m: f"not in {steps}" if None in own else with_error(*of_mean(own), 0) for m, own in found.items()}
+    return ", ".join(f"{method} {word}" for method, word in words.items())
+
+
+def equal_seconds_ahead(folder, name):
+    rows = [row for row in equal_seconds.at_the_end(read(folder, "equal_seconds")) if row["set"] == name]
+    return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
+
+
+def letters_apart(folder, first, second):
+    """Paired difference of test log density on letters, over splits."""
+    return with_error(*importance_weighting.differences(read(folder, "importance_weighting"))[first, second])
+
+
+def signal(folder, gradient):
+    rows = [row for row in read(folder, "importance_weighting_gradients") if row["gradient"] == gradient]
+    by = {k: [float(row["ratio"]) for row in rows if row["samples"] == k] for k in ("1", "5", "50")}
+    return ", ".join(with_error(*of_mean(own)) for own in by.values())
 
 
 def stations(folder):
@@ -140,6 +204,14 @@ def rates(folder):
     return f"{min(ratios):.1f} to {max(ratios):.1f} times the time"
 
 
+def on_the_map(folder, batch):
+    """Time of a decoupled step over that of a coupled one, at the paper's points and width, by hidden layers."""
+    rows = [row for row in decoupled_map.at_paper(read(folder, "decoupled_map")) if row["batch"] == batch]
+    rows = [row for row in rows if row["width"] == "10" or row["hidden"] == "0"]
+    found = {int(row["hidden"]): decoupled_map.ratio_and_error(row) for row in rows}
+    return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
+
+
 FACTS = {
     "above and below": above_and_below,
     "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
@@ -147,6 +219,11 @@ FACTS = {
     "beyond, variational": functools.partial(beyond, other="variational"),
     "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
     "near NUTS": near_nuts,
+    "price, Stein": price,
+    "price, air quality": days,
+    "masses, weights": functools.partial(masses, method="weights of particles"),
+    "masses, shares": functools.partial(masses, method="share of particles"),
+    "spreads": spreads,
     "behind NUTS": behind_nuts,
     "few particles": few_particles,
     "longer than maximum likelihood": functools.partial(
@@ -155,20 +232,37 @@ FACTS = {
     "longer than NUTS, labels": functools.partial(seconds, name="stein_classification", column="engine", other="NUTS"),
     "labels and NUTS": labels_and_nuts,
     "calibration": calibration,
+    "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
+    "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
+    "below, structured": functools.partial(coverage, belief="structured", metric="below"),
+    "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
+    "error, full": functools.partial(coverage, belief="full", metric="error"),
+    "dead input": dead_input,
     "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
     "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
     "airfoil, pairs": functools.partial(airfoil, model="GP, chosen pairs", other="GP, main effects"),
     "airfoil, pyGAM": functools.partial(airfoil, model="pyGAM, the same pairs", other="GP, chosen pairs"),
     "airfoil, EBM": functools.partial(airfoil, model="EBM, as many pairs", other="GP, chosen pairs"),
-    "optima, concrete": functools.partial(optima, task="concrete, Gaussian"),
-    "optima, ringnorm": functools.partial(optima, task="ringnorm, Bernoulli"),
-    "iterations, OrthNat": functools.partial(iterations, method="OrthNat"),
-    "iterations, Orth": functools.partial(iterations, method="Orth"),
-    "iterations, Coupled": functools.partial(iterations, method="Coupled"),
-    "letters, two layers": functools.partial(letters, model="LV-GP"),
-    "letters, three layers": functools.partial(letters, model="LV-GP-GP-GP"),
+    "optima": optima,
+    "iterations, 10 nats": functools.partial(
+        iterations, methods=("OrthNat", "CoupledNat", "Orth", "Coupled"), key="iterations_to_10_nats"
+    ),
+    "iterations, 1 percent": functools.partial(
+        iterations, methods=("Orth", "Hybrid", "Decoupled"), key="iterations_to_1_percent"
+    ),
+    "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
+    "letters, LV-GP over GP": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
+    "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
+    "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),
+    "letters, independent over VI": functools.partial(
+        letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
+    ),
+    "signal, plain": functools.partial(signal, gradient="plain"),
+    "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
     "stations": stations,
     "rates": rates,
+    "map, all rows": functools.partial(on_the_map, batch="6553"),
+    "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
 }
 
 

@@ -18,16 +18,22 @@ from pathlib import Path
 import numpy as np
 
 from examples import (
+    additive_coverage,
     beyond_tables,
+    decoupled_convergence,
+    decoupled_map,
     deep_defaults,
     deep_starts,
+    equal_seconds,
     facts,
     gam_interactions_tables,
     guide_figures,
+    importance_weighting,
     long_runs,
     run_tables,
     stein_classification,
     stein_regression,
+    tables,
     two_modes,
 )
 from examples.tables import markdown, mean_and_error, of_mean, with_error
@@ -68,17 +74,6 @@ def only(make, keep):
     return shown
 
 
-def turned(make):
-    """The table that ``make`` gives of rows, its lines as columns."""
-
-    def shown(rows):
-        cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in make(rows).splitlines()]
-        head, *lines = zip(*[line for number, line in enumerate(cells) if number != 1], strict=True)
-        return markdown(head, lines)
-
-    return shown
-
-
 def means(rows, by, metrics):
     """A line for each group of rows: means of some columns, ``{name: digits}``, and their standard errors."""
     lines = [
@@ -105,28 +100,20 @@ def pivot(rows, line, column, metric, *, best=max, digits=3, ranked=()):
     return markdown([line, *columns], lines)
 
 
-def one_beside_another(rows, line, column, metrics):
-    """Of each line the columns side by side for one metric after the other; ``metrics`` are ``{metric: digits}``."""
-    columns = values_of(rows, column)
-    own = {(*(row[key] for key in line), row[column]): row for row in rows}
-    places = list(dict.fromkeys(tuple(row[key] for key in line) for row in rows))
-    head = [*line, *(f"{metric.replace('_', ' ')}, {c}" for metric in metrics for c in columns)]
-    lines = []
-    for place in places:
-        cells = [
-            number(own[(*place, c)][m], d) if (*place, c) in own else "" for m, d in metrics.items() for c in columns
-        ]
-        lines.append([*place, *cells])
-    return markdown(head, lines)
-
-
 def convergence(rows):
-    columns, own = values_of(rows, "method"), {(row["task"], row["method"]): row for row in rows}
-    lines = [
-        [task, *(own[task, c]["iterations_to_1_percent"] or f"not in {own[task, c]['steps']}" for c in columns)]
-        for task in values_of(rows, "task")
-    ]
-    return markdown(["task", *columns], lines)
+    """A line for each task and method: means over seeds of the iterations to 1 %, to 10 nats and to 1 nat."""
+
+    def cell(own, key):
+        values = [row[key] for row in own]
+        if "" in values:
+            return f"not in {own[0]['steps']}"
+        return values[0] if "not recorded" in values else with_error(*of_mean([float(value) for value in values]), 0)
+
+    lines = []
+    for place in dict.fromkeys((row["task"], row["method"]) for row in rows):
+        own = [row for row in rows if (row["task"], row["method"]) == place]
+        lines.append([*place, str(len(own)), *(cell(own, key) for key in decoupled_convergence.REACHED)])
+    return markdown(["task", "method", "seeds", "1 %", "10 nats", "1 nat"], lines)
 
 
 def starts(rows):
@@ -162,15 +149,6 @@ def air_quality(rows):
         "log density": lambda row: with_error(float(row["log_density"]), float(row["log_density_se"])),
         "90 % coverage": lambda row: number(row["coverage_90"], 2),
         "seconds": lambda row: number(row["seconds"], 0),
-    })  # fmt: skip
-
-
-def spread(rows):
-    return plain(rows, {
-        "engine": lambda row: row["engine"].replace("_", ", "),
-        "coordinate": lambda row: row["coordinate"],
-        "mean, in sd of NUTS from its mean": lambda row: number(row["apart"], 2),
-        "sd over that of NUTS": lambda row: number(row["ratio"], 2),
     })  # fmt: skip
 
 
@@ -228,6 +206,7 @@ def here(rows):
 
 # Tables that take numbers as numbers.
 READERS = {
+    **dict.fromkeys(("importance_weighting", "importance_weighting_gradients"), tables.read),
     "gam_interactions": gam_interactions_tables.read,
     "beyond": beyond_tables.read,
     "long_runs": run_tables.read,
@@ -235,22 +214,26 @@ READERS = {
 # The tables: rows, or rows and what is shown of them.
 TABLES = {
     "bayesian_optimisation": regret,
-    "decoupled_convergence": turned(convergence),
-    "decoupled_rates": functools.partial(
-        one_beside_another, line=("device", "dtype", "set", "depth"), column="method", metrics={"ms_per_step": 2}
-    ),
+    "additive_coverage": additive_coverage.table,
+    "decoupled_convergence": convergence,
+    "decoupled_map": decoupled_map.table,
+    "decoupled_map, points": decoupled_map.points_table,
     "deep_defaults": deep_defaults.table,
     "deep_starts": only(
         deep_starts.table,
         ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
     ),
     "dgp_letters": letters,
+    "equal_seconds": equal_seconds.table,
     "gam_binary": gam,
     "gam_counts": gam,
     "gam_interactions": only(
         gam_interactions_tables.compare,
         ("model", "pairs", "log density", "in the 90 % band", "log density above chosen", "CPU s"),
     ),
+    "importance_weighting": importance_weighting.table,
+    "importance_weighting, pairs": importance_weighting.pairs,
+    "importance_weighting_gradients": importance_weighting.ratios,
     "lengthscale_starts": starts,
     "long_runs, decoupled": functools.partial(run_tables.by_method, experiment="decoupled"),
     "long_runs, decoupled pairs": functools.partial(run_tables.by_pair, experiment="decoupled"),
@@ -263,16 +246,8 @@ TABLES = {
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
     "stein_air_quality": air_quality,
     "stein_air_quality_800": air_quality,
-    "stein_air_quality_spread": spread,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
-    "stein_classification, calibration": functools.partial(
-        pivot, line="dataset", column="engine", metric="calibration_error", best=None
-    ),
     "stein_geometry": geometry,
-    "stein_regression": only(
-        functools.partial(pivot, line="dataset", column="method", metric="log_density"),
-        ("dataset", "stein, 20 particles", "maximum likelihood", "variational", "NUTS"),
-    ),
     "stein_regression, paired": only(
         stein_regression.paired_table,
         ("dataset", "stein, 2 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
@@ -310,6 +285,10 @@ def figures(folder, data):
     )
     gam_interactions_tables.figure(rows, surface, folder / "gam_interactions.png")
     yield "gam_interactions.png"
+    for module in (additive_coverage, decoupled_map, equal_seconds, importance_weighting):
+        name = module.__name__.split(".")[-1]
+        module.figure(tables.read(folder / f"{name}.csv"), folder / f"{name}.png")
+        yield f"{name}.png"
     if data:
         beyond_tables.figure(beyond_tables.read(folder / "beyond.csv"), data, folder / "beyond.png")
         yield "beyond.png"

@@ -20,21 +20,21 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     """A word changed by hand is put right; a row that changes turns the sentence round."""
     text = (rebuild.PAGES / "stein.md").read_text()
     assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
-    assert "Above on 7 of 12 sets" in text
-    assert facts.restated(text.replace("Above on 7 of 12", "Above on 6 of 8"), rebuild.RESULTS) == text
+    assert "Above on 6 of 7 sets" in text
+    assert facts.restated(text.replace("Above on 6 of 7", "Above on 6 of 8"), rebuild.RESULTS) == text
     shutil.copy(rebuild.RESULTS / "stein_regression.csv", tmp_path)
     shutil.copy(rebuild.RESULTS / "stein_classification.csv", tmp_path)
     rows = facts.read(tmp_path, "stein_regression")
     rows = [row | {"log_density": "9.0"} if row["method"] == facts.PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
     found = facts.restated(text, tmp_path)
-    assert "Above on 12 of 12 sets and below on 0" in found
-    assert "Within 0.01 nats on 0 of 11 sets" in found
+    assert "Above on 7 of 7 sets and below on 0" in found
+    assert "Within 0.01 nats on 0 of 7 sets" in found
 
 
 def test_a_difference_counts_beyond_two_errors(tmp_path):
-    """Of splits 1.0, 1.2 (mean 1.1, error 0.1), 0.0, 0.4 (0.2, 0.2) and -1.0, -1.2; one split alone has no error."""
-    gaps = {"a": (1.0, 1.2), "b": (0.0, 0.4), "c": (-1.0, -1.2), "d": (5.0,)}
+    """Of splits of means 1.1, 0.2 and -1.1 (errors 0.058, 0.115, 0.058); a set of two splits has no verdict."""
+    gaps = {"a": (1.0, 1.1, 1.2), "b": (0.0, 0.2, 0.4), "c": (-1.0, -1.1, -1.2), "d": (5.0, 5.0)}
     rows = []
     for name, own in gaps.items():
         for split, gap in enumerate(own):
@@ -44,7 +44,8 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
     save(tmp_path / "stein_regression.csv", rows)
     assert facts.beyond(tmp_path, "NUTS") == "Beyond two errors on 1 sets and on one worse"
     assert facts.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
-    assert facts.over_sets(tmp_path, "NUTS") == "1.300 ± 1.313"
+    assert facts.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
+    assert facts.price(tmp_path) == f"{5.0 / 3600:.1f} core hours"
     assert facts.seconds(tmp_path, "stein_regression", "method", "NUTS") == "from 1.5 to 1.5 times"
 
 

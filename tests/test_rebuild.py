@@ -1,6 +1,7 @@
 """The tables of the results are those of the rows beside them, and one command makes them again."""
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -22,6 +23,21 @@ def test_tables_of_the_pages_are_those_of_the_rows():
             assert len(lines) > 2, f"{page.name}: no table below {match[1]}"
             assert all(line.count("|") <= 7 for line in lines), f"{page.name}, {match[1]}: more than six columns"
     assert shown == {*rebuild.TABLES, "beyond"}
+
+
+def test_every_claim_has_one_of_four_verdicts_and_the_index_counts_them():
+    """Verdicts alone, a price where there is none, and no count on the index that its page does not have."""
+    words = ("holds", "partly", "does not hold", "not measured")
+    index = (rebuild.PAGES / "index.md").read_text()
+    for name in ("orthogonal", "decoupled_deep", "stein", "additive", "importance_weighted"):
+        text = (rebuild.PAGES / f"{name}.md").read_text()
+        claims = re.search(r"^\| claim \| verdict \| why \|\n.*\n((?:\|.*\n)+)", text, re.M)[1].splitlines()
+        verdicts = [line.split(" | ")[1] for line in claims]
+        assert set(verdicts) <= set(words), name
+        assert all("core hour" in line for line in claims if "| not measured |" in line), name
+        counts = " | ".join(str(verdicts.count(word)) for word in words)
+        assert f"]({name}.md) | {counts} |" in index, f"{name}: {counts}"
+        assert "\n## The settings beside the paper's\n" in text
 
 
 def test_a_changed_row_changes_its_table(tmp_path):
@@ -81,7 +97,7 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     rebuild.main()
     printed = capsys.readouterr().out
     assert printed.count(" unchanged\n") == len(PAGES)
-    assert "figures stein_regression.png, stein_classification.png, gam_interactions.png, long_runs_dec" in printed
+    assert "figures stein_regression.png, stein_classification.png, gam_interactions.png, additive_coverage.png" in printed
     assert (tmp_path / "long_runs_deep.png").stat().st_size > 10_000
     assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000
