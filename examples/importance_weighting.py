@@ -210,7 +210,7 @@ def main():
     for split in range(options.splits):
         test = np.isin(np.arange(len(data)), np.random.default_rng(split).permutation(len(data))[: len(data) // 10])
         training, held_out = ((data[rows, :1], data[rows, 1]) for rows in (~test, test))
-        for way in ("GP, VI", "LV-GP, VI", "LV-GP-GP, independent draws") if options.smoke else WAYS:
+        for way in list(WAYS)[-1:] if options.smoke else WAYS:
             if any((row["way"], row["split"]) == (way, split) for row in rows):
                 continue
             row, fitted = one(way, split, training, held_out, options)

@@ -22,8 +22,8 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
     assert "Above on 6 of 7 sets" in text
     assert facts.restated(text.replace("Above on 6 of 7", "Above on 6 of 8"), rebuild.RESULTS) == text
-    shutil.copy(rebuild.RESULTS / "stein_regression.csv", tmp_path)
-    shutil.copy(rebuild.RESULTS / "stein_classification.csv", tmp_path)
+    for name in ("stein_regression", "stein_classification", "stein_air_quality", "two_modes", "conditioned_particles"):
+        shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
     rows = facts.read(tmp_path, "stein_regression")
     rows = [row | {"log_density": "9.0"} if row["method"] == facts.PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
