@@ -30,10 +30,10 @@ PLACE = ("hidden", "width", "batch", "coupled", "mean", "covariance")
 
 def plan(rows=ROWS, small=1000):
     """Places of the map: sizes of the paper by layers, width and batch, then other numbers of points."""
-    layers = ((1, 10), (3, 10), (0, 8), (2, 10), (1, 8), (2, 8))
-    found = [(*place, batch, *SIZES.values()) for place in layers for batch in (small, rows)]
-    points = ((200, 250, 100), (400, 500, 100), (200, 1000, 100))
-    return found + [(1, 10, batch, *own) for own in points for batch in (small, rows)]
+    layers = ((1, 10), (3, 10), (0, 8), (1, 8), (2, 10), (2, 8))
+    found = [(*place, *SIZES.values()) for place in layers]
+    points = [(1, 10, *own) for own in ((200, 250, 100), (400, 500, 100), (200, 1000, 100))]
+    return [(*p[:2], batch, *p[2:]) for p in found[:3] + points[:2] + found[3:] + points[2:] for batch in (small, rows)]
 
 
 class Steps:
@@ -96,7 +96,7 @@ def at_paper(rows):
 def table(rows):
     """Markdown: layers and width against rows in a step, milliseconds of both kinds and their ratio."""
     lines = []
-    for place in dict.fromkeys((row["hidden"], row["width"]) for row in at_paper(rows)):
+    for place in sorted({(row["hidden"], row["width"]) for row in at_paper(rows)}):
         own = [row for row in at_paper(rows) if (row["hidden"], row["width"]) == place]
         least = [[f"{times(row, kind).min():.0f}" for kind in ("decoupled", "coupled")] for row in own]
         cells = [f"{' / '.join(both)} = {ratio_and_error(row)}" for both, row in zip(least, own, strict=True)]
@@ -120,16 +120,19 @@ def figure(rows, path):
     """The map: a cell for each place, blue where decoupled is cheaper."""
     import matplotlib.pyplot as plt
 
-    own, rest = at_paper(rows), [row for row in rows if (row["hidden"], row["width"]) == ("1", "10")]
+    own = sorted(at_paper(rows), key=lambda row: (int(row["hidden"]), int(row["width"])))
+    rest = [row for row in rows if (row["hidden"], row["width"]) == ("1", "10")]
     layers = {(row["hidden"], row["width"]): f"{row['hidden']} hidden, width {row['width']}" for row in own}
-    layers[own[0]["hidden"], own[0]["width"]] = "no hidden layer"
+    layers |= {place: "no hidden layer" for place in layers if place[0] == "0"}
     points = {tuple(row[n] for n in SIZES): "{} beside {} + {}".format(*(row[n] for n in SIZES)) for row in rest}
     panels = (
         (own, ("hidden", "width"), layers, "200 points beside 500 + 100"),
         (rest, tuple(SIZES), points, "one hidden layer, width 10"),
     )
-    drawn, axes = plt.subplots(1, 2, figsize=(8.6, 3.4), layout="constrained")
-    for axis, (some, names, labels, title) in zip(axes, panels, strict=True):
+    panels = [panel for panel in panels if len(panel[2]) > 1]
+    size = (4.6 * len(panels), 3.2)
+    drawn, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axis, (some, names, labels, title) in zip(axes[0], panels, strict=True):
         batches = sorted({int(row["batch"]) for row in some})
         value = {(tuple(row[n] for n in names), int(row["batch"])): ratio(row) for row in some}
         cells = np.array([[value[place, batch] for batch in batches] for place in labels])
