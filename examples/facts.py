@@ -233,6 +233,7 @@ FACTS = {
     "labels and NUTS": labels_and_nuts,
     "calibration": calibration,
     "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
+    "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
     "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
     "below, structured": functools.partial(coverage, belief="structured", metric="below"),
     "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
