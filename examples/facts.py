@@ -253,7 +253,7 @@ FACTS = {
     ),
     "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
     "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
-    "letters, LV-GP over GP": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
+    "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
     "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
     "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),
     "letters, independent over VI": functools.partial(

@@ -97,7 +97,9 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     rebuild.main()
     printed = capsys.readouterr().out
     assert printed.count(" unchanged\n") == len(PAGES)
-    assert "figures stein_regression.png, stein_classification.png, gam_interactions.png, additive_coverage.png" in printed
+    assert (
+        "figures stein_regression.png, stein_classification.png, gam_interactions.png, additive_coverage.png" in printed
+    )
     assert (tmp_path / "long_runs_deep.png").stat().st_size > 10_000
     assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000
