@@ -155,7 +155,7 @@ def airfoil(folder, model, other):
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         found.setdefault(row["model"], {})[row["split"]] = float(row["log_density"])
-    return f"{np.mean(list(apart(found[model], found[other]).values())):.2f}"
+    return with_error(*of_mean(list(apart(found[model], found[other]).values())), 2)
 
 
 def on_concrete(folder, method, key):
