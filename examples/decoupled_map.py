@@ -109,10 +109,9 @@ def table(rows):
 def points_table(rows):
     """Markdown: numbers of points against rows in a step, for one hidden layer of width 10."""
     own = [row for row in rows if (row["hidden"], row["width"]) == ("1", "10")]
-    lines = []
-    for place in dict.fromkeys(tuple(row[name] for name in SIZES) for row in own):
-        both = [row for row in own if tuple(row[name] for name in SIZES) == place]
-        lines.append([*place, *(ratio_and_error(row) for row in sorted(both, key=lambda row: int(row["batch"])))])
+    found = {(tuple(row[name] for name in SIZES), row["batch"]): ratio_and_error(row) for row in own}
+    places = dict.fromkeys(place for place, _ in found)
+    lines = [[*place, *(found.get((place, batch), "") for batch in ("1000", str(ROWS)))] for place in places]
     return markdown(["coupled", "mean", "covariance", "ratio, 1000 rows", f"ratio, {ROWS} rows"], lines)
 
 
@@ -135,10 +134,10 @@ def figure(rows, path):
     for axis, (some, names, labels, title) in zip(axes[0], panels, strict=True):
         batches = sorted({int(row["batch"]) for row in some})
         value = {(tuple(row[n] for n in names), int(row["batch"])): ratio(row) for row in some}
-        cells = np.array([[value[place, batch] for batch in batches] for place in labels])
+        cells = np.array([[value.get((place, batch), np.nan) for batch in batches] for place in labels])
         image = axis.imshow(np.log2(cells), cmap="RdBu_r", vmin=-1.5, vmax=1.5, aspect="auto")
         for (line, column), number in np.ndenumerate(cells):
-            axis.text(column, line, f"{number:.2f}", ha="center", va="center", fontsize=9)
+            axis.text(column, line, "" if np.isnan(number) else f"{number:.2f}", ha="center", va="center", fontsize=9)
         axis.set(xticks=range(len(batches)), yticks=range(len(labels)), xlabel="rows in a step", title=title)
         axis.set_xticklabels(batches)
         axis.set_yticklabels(labels.values(), fontsize=8)
