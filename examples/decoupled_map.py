@@ -135,9 +135,10 @@ def figure(rows, path):
         batches = sorted({int(row["batch"]) for row in some})
         value = {(tuple(row[n] for n in names), int(row["batch"])): ratio(row) for row in some}
         cells = np.array([[value.get((place, batch), np.nan) for batch in batches] for place in labels])
-        image = axis.imshow(np.log2(cells), cmap="RdBu_r", vmin=-1.5, vmax=1.5, aspect="auto")
+        image = axis.imshow(np.log2(cells), cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
         for (line, column), number in np.ndenumerate(cells):
-            axis.text(column, line, "" if np.isnan(number) else f"{number:.2f}", ha="center", va="center", fontsize=9)
+            look = {"color": "white" if abs(np.log2(number)) > 1 else "black", "fontsize": 9}
+            axis.text(column, line, "" if np.isnan(number) else f"{number:.2f}", ha="center", va="center", **look)
         axis.set(xticks=range(len(batches)), yticks=range(len(labels)), xlabel="rows in a step", title=title)
         axis.set_xticklabels(batches)
         axis.set_yticklabels(labels.values(), fontsize=8)
