@@ -25,7 +25,9 @@ from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import known
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
-from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.kernels.functionals import terms
+from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.likelihoods import Gaussian, PointPattern
 from numpyro_gp.posterior.draws import (
     are_whitened,
     belief_trace,
@@ -56,7 +58,8 @@ class Seen(NamedTuple):
     """What is seen of an observed site at the rows that are looked at, out of ``num_rows``, its entries in one axis.
 
     ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
-    datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual.
+    datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
+    empty where each datum has a latent input of its own.
     ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
     """
 
@@ -127,6 +130,8 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     every = jax.tree.map(np.asarray, run_quickly(each, posterior.source, draws, call.arrays))
     sites = {name: judged(own, look.counts[name], look.is_normal[name]) for name, own in every["sites"].items()}
+    if look.has_latent:  # a datum's own latent input was drawn with the datum seen, and few draws have it elsewhere
+        sites = {name: seen._replace(pit=np.zeros(0), z=np.zeros(0)) for name, seen in sites.items()}
     processes = {name: Fact(**own, **look.notes[name]) for name, own in every["processes"].items()}
     inputs = every["inputs"]
     is_known = inputs is not None and np.ptp(inputs, axis=0).max(initial=0) == 0
@@ -151,7 +156,7 @@ class _Look:
     """What is kept of a model at one of ``count`` draws, and what its trace tells beside numbers."""
 
     def __init__(self, count: int) -> None:
-        self.copies, self.has_inner = -(-COPIES // count), False
+        self.copies, self.has_inner, self.has_latent = -(-COPIES // count), False, False
         self.counts: dict[str, int] = {}
         self.is_normal: dict[str, bool] = {}
         self.lower: dict[str, float] = {}
@@ -162,7 +167,8 @@ class _Look:
         data = data_sites(trace)
         is_point = not any(isinstance(site["value"], AbstractBelief) for site in trace.values())
         own = {name: site for name, site in trace.items() if is_hyperparameter(site)}
-        self.has_inner = any(role(site) in ("noise", "function") for site in trace.values() if site["type"] == "sample")
+        roles = {role(site) for site in trace.values() if site["type"] == "sample"}
+        self.has_inner, self.has_latent = bool(roles & {"noise", "function"}), "latent" in roles
         proper = {n: s for n, s in own.items() if not isinstance(unwrap(s["fn"]), dist.ImproperUniform)}
         sites = {name: self.of_site(name, site, calls, is_point, keys[0]) for name, site in data.items()}
         facts: dict[str, Any] = {}
@@ -229,7 +235,8 @@ class _Look:
         self.notes[f.name] = {"size": f.basis.size, "columns": columns}
         found = {"left": left, "prior": prior, "lengthscales": None, "extent": None}
         if own and inputs.ndim == 2:
-            extent = inputs.max(axis=0) - inputs.min(axis=0)
+            points = terms(inputs, f.columns).points.reshape(-1, f.columns)
+            extent = points.max(axis=0) - points.min(axis=0)
             found |= {"lengthscales": jnp.concatenate([x for _, x in own]), "extent": extent[jnp.asarray(columns)]}
         return found
 
@@ -242,9 +249,12 @@ def _plain(fn: Any) -> Any:
 
 
 def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
-    """New data from an observed site; None where draws are of what is behind censored data, or there are none."""
+    """New data from an observed site; None where draws are no such data, or there are none.
+
+    They are what is behind censored data, and counts of cells beside the events and nodes of a pattern.
+    """
     is_ours = isinstance(fn, Observation)
-    if is_ours and fn.likelihood.uncensored is not fn.likelihood:
+    if is_ours and (fn.likelihood.uncensored is not fn.likelihood or isinstance(fn.likelihood, PointPattern)):
         return None
     given = _plain(fn.likelihood.conditional(fn.mean_latent)) if is_ours else fn
     if isinstance(given, CENSORED) or type(given).sample is dist.Distribution.sample:
@@ -291,7 +301,7 @@ def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[i
     """Columns and lengthscales of each part of a kernel; empty if some part has none that is a distance."""
     if isinstance(kernel, Active):
         return lengthscales(kernel.kernel, kernel.of_columns(columns))
-    if isinstance(kernel, Scaled):
+    if isinstance(kernel, (Scaled, OfFunctionals)):
         return lengthscales(kernel.kernel, columns)
     if isinstance(kernel, (Sum, Product)):
         parts = [lengthscales(part, columns) for part in (kernel.first, kernel.second)]

@@ -135,7 +135,10 @@ def verdict(
     for number, finding in enumerate(found, 1):
         print(f"{number}. {finding}")
     if not found:
-        print("No fault was found in the chains, inducing inputs, lengthscales, noise, residuals and calibration.")
+        if any(seen.z.size for seen in case.evidence.sites.values()):
+            print("No fault was found in the chains, inducing inputs, lengthscales, noise, residuals and calibration.")
+        else:
+            print("No fault was found in the chains, inducing inputs and lengthscales. Such data are not judged.")
     return found
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -82,3 +83,46 @@ def test_draws_of_what_was_censored_are_not_compared_with_its_bounds():
     for likelihood, compared in ((Exponential(), True), (Censored(Exponential(), right=jnp.ones(3, bool)), False)):
         fn = Observation(f, likelihood)
         assert (evidence._copies(fn, fn, jax.random.key(0), 2) is not None) == compared
+
+
+def test_lengthscales_of_functionals_are_beside_the_extent_of_their_points():
+    """Rows of slopes hold weights and directions too, which do not vary: the extent would be zero."""
+    points = 100.0 + 2.0 * jnp.linspace(0.0, 1.0, 8)[:, None]
+    rows = ngp.functionals.stack([points, ngp.functionals.Derivative(points, 0)])
+
+    def model(rows, y=None):
+        f = ngp.gp("f", 2.0 * ngp.kernels.RBF(1.0, 0.7), points[::3])
+        with numpyro.plate("data", rows.shape[0]):
+            ngp.observe("y", f(rows), ngp.likelihoods.Gaussian(0.5), obs=y)
+
+    fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, 3))})
+    fact = gather(fit, jax.random.key(0), call_of(model, (rows, jnp.zeros(16)), {}), None).processes["f"]
+    np.testing.assert_allclose(fact.lengthscales, [[0.7]] * 2)
+    np.testing.assert_allclose(fact.extent, [[2.0]] * 2)
+
+
+def test_events_and_nodes_are_not_judged_as_data(capsys):
+    """Their ones and zeros are no counts of cells: intervals held 21 % of them under a fit that was right."""
+    nodes, events = (jnp.arange(20) + 0.5)[:, None] / 20, jnp.linspace(0.02, 0.98, 25)[:, None]
+
+    def model(events=None):
+        f = ngp.gp("f", ngp.kernels.Matern52(1.0, 0.5), nodes[::2], mean=jnp.log(25.0))
+        ngp.point_pattern("y", f, nodes, 0.05, events)
+
+    fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((20, 10))})
+    assert ngp.diagnose.verdict(fit, events) == ()
+    assert "inducing inputs and lengthscales. Such data are not judged" in capsys.readouterr().out
+
+
+def test_data_with_latent_inputs_of_their_own_are_not_judged():
+    """They are drawn with the datum seen; intervals of the gallery's conditional density held 13 %. Noise is looked at."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z[::5])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(ngp.noisy_inputs("x", X, 0.3)), ngp.likelihoods.Gaussian(0.5), obs=y)
+
+    fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((4, 3)), "x": jnp.zeros((4, len(X), 1))})
+    seen = gather(fit, jax.random.key(0), call_of(model, (X, y), {}), None).sites["y"]
+    assert (seen.z.size, seen.pit.size, seen.y.size) == (0, 0, len(X))
+    np.testing.assert_allclose(seen.noise, 0.5)
