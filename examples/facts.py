@@ -212,7 +212,49 @@ def on_the_map(folder, batch):
     return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
 
 
+# Data as people have them.
+
+
+def of_way(folder, name, way, column, digits=2):
+    """The mean of a column over the rows of one way."""
+    rows = [float(row[column]) for row in read(folder, name) if row["way"] == way]
+    return f"{np.mean(rows):.{digits}f}"
+
+
+def beside_nuts(folder, way):
+    """By how much bands of a way cover less than those of NUTS on the same patterns."""
+    rows = read(folder, "functionals_cox")
+    own, other = ({row["seed"]: float(row["covered"]) for row in rows if row["way"] == one} for one in (way, "NUTS"))
+    return with_error(*of_mean([other[seed] - own[seed] for seed in own]))
+
+
+def nodes_and_bins(folder):
+    """The farthest that coverage of a pattern by nodes is from that by bins, of the same belief."""
+    rows = read(folder, "functionals_cox")
+    own, other = ({r["seed"]: float(r["covered"]) for r in rows if r["way"] == way} for way in ("SVI", "SVI, bins"))
+    return f"{max(abs(own[seed] - other[seed]) for seed in own):.2f}"
+
+
 FACTS = {
+    "Cox, from anywhere": functools.partial(
+        of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
+    ),
+    "Cox, from anywhere, longer": functools.partial(
+        of_way, name="functionals_cox", way="SVI, 1200 steps from anywhere", column="covered"
+    ),
+    "Cox, SVI": functools.partial(of_way, name="functionals_cox", way="SVI", column="covered"),
+    "Cox, beside NUTS": functools.partial(beside_nuts, way="SVI"),
+    "Cox, nodes and bins": nodes_and_bins,
+    "eight, seconds": functools.partial(
+        of_way, name="functionals_eight", way="values and gradients", column="cpu_seconds", digits=0
+    ),
+    "eight, seconds of GPyTorch": functools.partial(
+        of_way,
+        name="functionals_eight_gpytorch",
+        way="GPyTorch, values and gradients",
+        column="cpu_seconds",
+        digits=0,
+    ),
     "above and below": above_and_below,
     "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
     "over sets, variational": functools.partial(over_sets, other="variational"),

@@ -204,6 +204,16 @@ def here(rows):
     })  # fmt: skip
 
 
+def covered(rows):
+    """The share of simulations in which 90 % intervals held each quantity, a line for each way."""
+    names = [key for key in rows[0] if key.endswith("_covered")]
+    shares = {way: [row for row in rows if row["way"] == way] for way in values_of(rows, "way")}
+    lines = [
+        [way, *(f"{np.mean([int(row[name]) for row in own]):.2f}" for name in names)] for way, own in shares.items()
+    ]
+    return markdown(["held by 90 % intervals", *(name.removesuffix("_covered") for name in names)], lines)
+
+
 # Tables that take numbers as numbers.
 READERS = {
     **dict.fromkeys(("importance_weighting", "importance_weighting_gradients"), tables.read),
@@ -215,6 +225,7 @@ READERS = {
 TABLES = {
     "bayesian_optimisation": regret,
     "additive_coverage": additive_coverage.table,
+    "censored_coverage": covered,
     "decoupled_convergence": convergence,
     "decoupled_map": decoupled_map.table,
     "decoupled_map, points": decoupled_map.points_table,
@@ -225,6 +236,12 @@ TABLES = {
     ),
     "dgp_letters": letters,
     "equal_seconds": equal_seconds.table,
+    "functionals_cox": functools.partial(means, by=("way",), metrics={"covered": 2, "width": 2, "rmse": 2}),
+    "functionals_eight": functools.partial(means, by=("way",), metrics={"log_density": 2, "rmse": 2}),
+    "functionals_eight_gpytorch": functools.partial(means, by=("way",), metrics={"log_density": 2, "rmse": 2}),
+    "functionals_monotone": functools.partial(
+        means, by=("shape", "engine"), metrics={"worst_fall": 3, "rmse_where_flat": 2, "rmse_where_steep": 2, "covered": 2}
+    ),
     "gam_binary": gam,
     "gam_counts": gam,
     "gam_interactions": only(
@@ -241,6 +258,7 @@ TABLES = {
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
     "long_runs, K": run_tables.by_samples,
+    "noisy_coverage": covered,
     "scale": only(devices, ("inducing points", "1 device", "4 devices", "16 devices", "64 devices")),
     "scale_here": here,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),

@@ -52,3 +52,13 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
 def test_a_mark_without_a_fact_is_an_error():
     with pytest.raises(KeyError):
         facts.restated("<!--=no such fact-->1<!--.-->", rebuild.RESULTS)
+
+
+def test_bands_are_compared_on_the_same_patterns(tmp_path):
+    """Of two patterns: NUTS covers more by 0.1 and 0.3; nodes and bins are 0.02 apart in one."""
+    ways = {"SVI": (0.8, 0.6), "SVI, bins": (0.8, 0.62), "NUTS": (0.9, 0.9)}
+    rows = [{"seed": seed, "way": way, "covered": own} for way, both in ways.items() for seed, own in enumerate(both)]
+    save(tmp_path / "functionals_cox.csv", rows)
+    assert facts.beside_nuts(tmp_path, "SVI") == "0.200 ± 0.100"
+    assert facts.nodes_and_bins(tmp_path) == "0.02"
+    assert facts.of_way(tmp_path, "functionals_cox", "NUTS", "covered") == "0.90"
