@@ -240,7 +240,9 @@ TABLES = {
     "functionals_eight": functools.partial(means, by=("way",), metrics={"log_density": 2, "rmse": 2}),
     "functionals_eight_gpytorch": functools.partial(means, by=("way",), metrics={"log_density": 2, "rmse": 2}),
     "functionals_monotone": functools.partial(
-        means, by=("shape", "engine"), metrics={"worst_fall": 3, "rmse_where_flat": 2, "rmse_where_steep": 2, "covered": 2}
+        means,
+        by=("shape", "engine"),
+        metrics={"worst_fall": 3, "rmse_where_flat": 2, "rmse_where_steep": 2, "covered": 2},
     ),
     "gam_binary": gam,
     "gam_counts": gam,
