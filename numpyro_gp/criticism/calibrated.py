@@ -1,4 +1,4 @@
-"""Whether predicted probabilities are right: PIT values, quantiles, and those of classes (mathematics.md 11.3)."""
+"""Whether predicted probabilities are right: PIT values, quantiles, classes (mathematics.md section 11.3)."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Scores that are means over held-out data: densities, errors, CRPS, coverage, right classes (mathematics.md 11.3)."""
+"""Scores that are means over data: densities, errors, CRPS, coverage, classes (mathematics.md section 11.3)."""
 
 from typing import NamedTuple
 
