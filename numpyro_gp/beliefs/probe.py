@@ -79,6 +79,30 @@ class BlockRoot(NamedTuple):
         return [matmul(root, part[..., None])[..., 0] for root, part in zip(self.own, parts, strict=True)]
 
 
+class SpareColumns(NamedTuple):
+    """Zeros ``O`` that ask what the data say of columns ``E`` which a belief holds beside its own.
+
+    The gradient of the loss in ``O`` is ``J F - E``, times the factor by which the loss was scaled.
+
+    Attributes
+    ----------
+    zeros, held, divided : Array (M, e)
+        ``O``, ``E`` and ``F = E (I + E^T E)^-1``.
+    """
+
+    zeros: Array
+    held: Array
+    divided: Array
+
+    def seen(self, features: Float[Array, "M N"]) -> Float[Array, " N"]:
+        """``2 a_n^T O F^T a_n``: zero."""
+        fixed = lax.stop_gradient(features)
+        return 2 * jnp.sum(matmul(self.zeros.T, fixed) * matmul(self.divided.T, fixed), axis=0)
+
+    def kl(self) -> Float[Array, ""]:
+        return jnp.sum(self.zeros * (self.divided - self.held))
+
+
 @value_type()
 class BlockProbe:
     """A `Probe` of the means of an additive site, component by component: ``Q_c`` is near ``I + A_c Lambda A_c^T``.
@@ -90,24 +114,31 @@ class BlockProbe:
         Zeros where covariances of the means would stand, in stacks of components of one size.
     root : BlockRoot
         ``V`` with ``V V^T`` what a step of the means is multiplied by.
+    spare : SpareColumns, optional
     """
 
     weight: Float[Array, ""]
     top: Float[Array, ""]
     blocks: tuple[Array, ...]
     root: BlockRoot
+    spare: SpareColumns | None = None
 
-    def seen(self, stacks: Sequence[Array], variance: Float[Array, " N"]) -> Float[Array, " N"]:
-        """Variances as they are, given the features of the components in stacks ``(C_s, M_s, N)``."""
-        features = [lax.stop_gradient(stack) for stack in stacks]
-        for own, block in zip(features, self.blocks, strict=True):
+    def seen(
+        self, features: Float[Array, "M N"], stacks: Sequence[Array], variance: Float[Array, " N"]
+    ) -> Float[Array, " N"]:
+        """Variances as they are, given the features of the components, also in stacks ``(C_s, M_s, N)``."""
+        apart = [lax.stop_gradient(stack) for stack in stacks]
+        for own, block in zip(apart, self.blocks, strict=True):
             variance = variance + jnp.sum(own * matmul(block, own), axis=(0, 1))
-        return watched(self.top, variance, lax.stop_gradient(self.root.whitened(features)), 1)
+        if self.spare is not None:
+            variance = variance + self.spare.seen(features)
+        return watched(self.top, variance, lax.stop_gradient(self.root.whitened(apart)), 1)
 
     def kl(self) -> Float[Array, ""]:
         """Zero, with the gradients of the KL: ``I / 2`` in the blocks."""
         traces = [0.5 * jnp.sum(jnp.trace(block, axis1=-2, axis2=-1)) for block in self.blocks]
-        return self.weight + self.top + sum(traces[1:], traces[0])
+        spare = () if self.spare is None else (self.spare.kl(),)
+        return self.weight + self.top + sum((*traces[1:], *spare), traces[0])
 
 
 def whiten(

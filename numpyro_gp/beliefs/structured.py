@@ -156,7 +156,7 @@ def _probed(
         return variance
     assert isinstance(basis, AdditiveBasis)
     sizes = Stacks(basis.sizes, alike(basis.sizes))
-    return probe.seen(sizes.apart(features), variance)
+    return probe.seen(features, sizes.apart(features), variance)
 
 
 @value_type()
@@ -196,10 +196,6 @@ class Structured(AbstractBelief):
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
         return matmul(_half(self.W)[1], self.W.T)
-
-    def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        """``S^-1 X``, at ``O(M r)`` a column."""
-        return x + matmul(self.W, matmul(self.W.T, x))
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``, at ``O(M r)``."""

@@ -4,6 +4,8 @@ The mean takes Newton's step, by blocks and ``W``; ``W`` takes one of subspace i
 leading eigenvectors of what the data say; blocks beside it take natural steps (mathematics.md section 6.2).
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,15 +14,16 @@ from jax import lax
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot
+from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns
 from numpyro_gp.beliefs.structured import BlockLowRank, Structured
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
 
 LowRank = Structured | BlockLowRank
 Blocks = tuple[Array, ...]
 
-# Steps of W beside those of the rest, where it stands alone: its last directions settle at ratios of eigenvalues.
-HASTE = 5.0
+# Columns held beside those of W, where it stands alone: its last directions settle by the ratio to an eigenvalue so
+# many places further down, however close the next one is.
+SPARE = 8
 # The most that a natural step takes from a block: with steps up to 0.2 it stays positive definite.
 MOST_TAKEN = 2.0
 # Components share directions: steps of all at once diverge where ``rho`` times this eigenvalue is above 2.
@@ -98,26 +101,53 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
 
 
 @jax.custom_vjp
-def subspace(W: Array, belief: LowRank) -> Array:  # noqa: ARG001
+def subspace(W: Array, belief: BlockLowRank) -> Array:  # noqa: ARG001
     """``W`` itself; its gradient is multiplied by the precision ``S^-1`` of ``belief`` on the way back.
 
     The gradient of a loss in ``W`` is ``-S (J - S^-1) S W`` with ``J = I + A Lambda A^T``: times ``S^-1``, a plain step
-    ``rho`` is ``W <- (1 - rho) W + rho (J - I) W (I + W^T W)^-1`` where blocks are ``I``. That is an iteration of the
-    leading subspace of ``A Lambda A^T``, in which ``W^T W`` settles at its eigenvalues.
+    ``rho`` is ``W <- (1 - rho) W + rho J S W``. That is an iteration of the leading subspace of ``A Lambda A^T``, in
+    which ``W^T W`` settles at its eigenvalues where blocks are ``I``.
     """
     return W
 
 
-def _subspace_forward(W: Array, belief: LowRank) -> tuple[Array, LowRank]:
+def _subspace_forward(W: Array, belief: BlockLowRank) -> tuple[Array, BlockLowRank]:
     return W, belief
 
 
-def _subspace_backward(belief: LowRank, cotangent: Array) -> tuple[Array, LowRank]:
-    haste = HASTE if isinstance(belief, Structured) else 1.0
-    return haste * belief.times_precision(cotangent), jax.tree.map(jnp.zeros_like, belief)
+def _subspace_backward(belief: BlockLowRank, cotangent: Array) -> tuple[Array, BlockLowRank]:
+    return belief.times_precision(cotangent), jax.tree.map(jnp.zeros_like, belief)
 
 
 subspace.defvjp(_subspace_forward, _subspace_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def leading(W: Array, rank: int) -> tuple[Array, SpareColumns]:
+    """``W O`` with orthogonal ``O``: its columns of the ``rank`` largest singular values, the others as spare ones.
+
+    A plain step ``rho`` is ``W <- (1 - rho) W + rho J W (I + W^T W)^-1`` in all columns, as in `subspace`, though the
+    bound does not know the spare ones.
+    """
+    return _leading_forward(W, rank)[0]
+
+
+def _leading_forward(W: Array, rank: int) -> tuple[tuple[Array, SpareColumns], tuple[Array, Array]]:
+    values, turn = jnp.linalg.eigh(matmul(W.T, W))
+    columns, spare = matmul(W, turn), W.shape[1] - rank
+    held, own = columns[:, :spare], columns[:, spare:]
+    divided = held / (1 + jnp.maximum(values[None, :spare], 0))
+    # Zeros of the arguments, as in `block_newton`.
+    return (own, SpareColumns(0 * held, held, divided)), (own, turn)
+
+
+def _leading_backward(rank: int, kept: tuple[Array, Array], slopes: tuple[Array, SpareColumns]) -> tuple[Array]:  # noqa: ARG001
+    (own, turn), (slope, spare) = kept, slopes
+    times_precision = slope + matmul(own, matmul(own.T, slope))
+    return (matmul(jnp.concatenate([-spare.zeros, times_precision], axis=1), turn.T),)
+
+
+leading.defvjp(_leading_forward, _leading_backward)
 
 
 @jax.custom_vjp
@@ -151,15 +181,17 @@ def _factors_backward(kept: tuple[Blocks, Blocks], slopes: Blocks) -> tuple[Bloc
 block_factors.defvjp(_factors_forward, _factors_backward)
 
 
-def natural_low_rank(stacks: Stacks, shift: Array, W: Array, curvature: Blocks, blocks: Blocks | None) -> LowRank:
-    """`Structured`, or with ``blocks`` `BlockLowRank`, with all of these backward rules."""
+def natural_low_rank(
+    stacks: Stacks, rank: int, shift: Array, W: Array, curvature: Blocks, blocks: Blocks | None
+) -> LowRank:
+    """`Structured` of the ``rank`` leading columns of ``W``, or with ``blocks`` `BlockLowRank`, with these rules."""
     mean, probe = block_newton(shift, curvature, W, stacks)
     if blocks is None:
-        plain: LowRank = lax.stop_gradient(Structured(mean, W))
-        return Structured(mean, subspace(W, plain), probe)
+        own, spare = leading(W, rank)
+        return Structured(mean, own, replace(probe, spare=spare))
     fixed = lax.stop_gradient(BlockLowRank(mean, _in_order(tuple(map(cholesky, blocks)), stacks), W))
-    own = tuple(lax.stop_gradient(fixed.own_precisions()))
-    factors = _in_order(block_factors(blocks, own), stacks)
+    inner = tuple(lax.stop_gradient(fixed.own_precisions()))
+    factors = _in_order(block_factors(blocks, inner), stacks)
     return BlockLowRank(mean, factors, subspace(W, fixed), None, probe)
 
 

@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.members import Stacks, alike
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
-from numpyro_gp.guides.block_steps import LowRank, natural_low_rank
+from numpyro_gp.guides.block_steps import SPARE, LowRank, natural_low_rank
 from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
 from numpyro_gp.sites import InducingPrior
@@ -108,8 +108,8 @@ def structured(
     natural : bool
         Parameters for `ngp.optim.natural_gradient`, with steps up to 0.2: the mean takes Newton's step, by a running
         mean of the curvature of the batches within each component, and by ``W``; ``W`` iterates towards the leading
-        eigenvectors of ``A diag(lambda) A^T``. Always to be preferred: Adam alone stays far from the
-        optimum for thousands of steps.
+        eigenvectors of ``A diag(lambda) A^T``, with eight columns more than the belief has, which takes the largest.
+        Always to be preferred: Adam alone stays far from the optimum for thousands of steps.
     W : array (M, rank), optional
         Where W starts.
     inputs : array (N, D), optional
@@ -130,7 +130,7 @@ def structured(
     >>> recipes = {"f": ngp.guides.structured(rank=20)}   # for ngp.AutoGP(model, recipes)
     """
     start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_low_rank, start=start, natural=natural, mean=mean)
+    return partial(_low_rank, rank=rank, start=start, natural=natural, mean=mean)
 
 
 def block_low_rank(
@@ -168,7 +168,7 @@ def block_low_rank(
     """
     start_scale(scale)
     start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_low_rank, start=start, natural=natural, scale=scale, mean=mean)
+    return partial(_low_rank, rank=rank, start=start, natural=natural, scale=scale, mean=mean)
 
 
 def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Start:
@@ -209,12 +209,19 @@ def _spectral_start(
 
 
 def _low_rank(
-    name: str, prior: InducingPrior, *, start: Start, natural: bool, mean: ArrayLike | None, scale: float | None = None
+    name: str,
+    prior: InducingPrior,
+    *,
+    rank: int,
+    start: Start,
+    natural: bool,
+    mean: ArrayLike | None,
+    scale: float | None = None,
 ) -> LowRank:
     """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
     basis, at = _basis(name, prior), start_mean(name, prior, mean)
     if natural:
-        return _low_rank_natural(name, prior, start, at, basis, scale)
+        return _low_rank_natural(name, prior, rank, start, at, basis, scale)
     center = member_param(f"{name}/mean", prior, at)
     W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
     own = None if scale is None else _factors(name, prior, basis, "precision_tril", 1 / scale)
@@ -222,7 +229,7 @@ def _low_rank(
 
 
 def _low_rank_natural(
-    name: str, prior: InducingPrior, start: Start, mean: Array, basis: AdditiveBasis, scale: float | None
+    name: str, prior: InducingPrior, rank: int, start: Start, mean: Array, basis: AdditiveBasis, scale: float | None
 ) -> LowRank:
     stacks, batch = Stacks(basis.sizes, alike(basis.sizes)), prior.batch_shape
 
@@ -235,8 +242,18 @@ def _low_rank_natural(
         )
 
     shift = natural_param(name, "shift", mean, 1)
-    W = natural_param(name, "W", lambda key: start(name, prior, key), 2)
+    spare = min(SPARE, basis.size - rank) if scale is None else 0
+
+    def columns(key: Array) -> Array:
+        W = start(name, prior, key)
+        return (
+            jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
+            if spare > 0
+            else W
+        )
+
+    W = natural_param(name, "W", columns, 2)
     own = None if scale is None else blocks("own", scale**-2)
-    each = over_axes(partial(natural_low_rank, stacks), shift.ndim - 1)
+    each = over_axes(partial(natural_low_rank, stacks, rank), shift.ndim - 1)
     belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
     return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief

@@ -149,10 +149,20 @@ def best_in_family(A, y, noise, rank):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["structured", "block_low_rank"])
-@pytest.mark.parametrize("rank", [8, 16])
-def test_correlated_columns_train_at_defaults(kind, rank):
-    """Within 0.5 nats of the family's optimum in 300 steps; Adam, or a mean that is divided by S, stays 100s below."""
+@pytest.mark.parametrize(
+    ("kind", "rank", "steps", "nats"),
+    [
+        ("structured", 10, 100, 0.05),
+        ("structured", 16, 100, 0.05),
+        ("block_low_rank", 8, 300, 0.5),
+        ("block_low_rank", 16, 300, 0.5),
+    ],
+)
+def test_correlated_columns_train_at_defaults(kind, rank, steps, nats):
+    """Near the family's optimum; Adam, or a mean that is divided by S, stays 100s below.
+
+    Rank 10 cuts between eigenvalues of 101 and 97. Without spare columns it is 0.6 nats below after these steps.
+    """
     y = jnp.asarray(SUM - SUM.mean() + 0.3 * np.random.default_rng(2).normal(size=400))
     basis = ngp.beliefs.AdditiveBasis.build(KERNELS, dict.fromkeys(KERNELS, LINE))
     X, likelihood = jnp.asarray(COLUMNS), Gaussian(0.3)
@@ -161,9 +171,9 @@ def test_correlated_columns_train_at_defaults(kind, rank):
     best = bound(Structured(jnp.asarray(mean), jnp.asarray(W)), basis, case, likelihood, y)
     guide = ngp.AutoGP(correlated, {"f": getattr(ngp.guides, kind)(rank, natural=True)})
     svi = SVI(correlated, guide, ngp.optim.natural_gradient(optax.adam(1e-2)), Trace_ELBO())
-    result = svi.run(jax.random.key(0), 300, X, y, likelihood, progress_bar=False)
+    result = svi.run(jax.random.key(0), steps, X, y, likelihood, progress_bar=False)
     found = bound(guide.beliefs(result.params)["f"], basis, case, likelihood, y)
-    assert found > best - 0.5
+    assert found > best - nats
     if kind == "structured":
         assert found < best + 1e-6
 
