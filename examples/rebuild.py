@@ -24,6 +24,7 @@ from examples import (
     decoupled_map,
     deep_defaults,
     deep_starts,
+    defaults,
     equal_seconds,
     facts,
     gam_interactions_tables,
@@ -230,6 +231,7 @@ TABLES = {
     "decoupled_map": decoupled_map.table,
     "decoupled_map, points": decoupled_map.points_table,
     "deep_defaults": deep_defaults.table,
+    "defaults": defaults.table,
     "deep_starts": only(
         deep_starts.table,
         ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),

@@ -1,6 +1,8 @@
 """Numbers in the words of the results: from the rows, on a page each, and changed by the rows alone."""
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,10 @@ def test_bands_are_compared_on_the_same_patterns(tmp_path):
     assert facts.beside_nuts(tmp_path, "SVI") == "0.200 ± 0.100"
     assert facts.nodes_and_bins(tmp_path) == "0.02"
     assert facts.of_way(tmp_path, "functionals_cox", "NUTS", "covered") == "0.90"
+
+
+def test_repairs_name_tests_that_are_there():
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (rebuild.RESULTS / "faults.md").read_text())
+    assert len(named) > 30
+    missing = [(file, test) for file, test in named if f"def {test}(" not in (Path(__file__).parent / file).read_text()]
+    assert not missing
