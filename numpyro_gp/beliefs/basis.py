@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, Shape, over_axes, value_type
+from numpyro_gp.beliefs.halves import lower_congruence
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.linalg import congruence, factorise, jittered, nothing, product
+from numpyro_gp.linalg import factorise, jittered, nothing, product
 
 Tree = TypeVar("Tree")
 
@@ -49,7 +50,7 @@ def turn_of(gram: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Ar
 
 @turn_of.defjvp
 def _turn_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return turn_of(*primals), congruence(primals[1], tangents[0])
+    return turn_of(*primals), lower_congruence(primals[1], tangents[0])
 
 
 class AbstractBasis(abc.ABC):

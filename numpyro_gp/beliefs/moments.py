@@ -17,8 +17,9 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.halves import lower_moved, lower_outer_square, lower_times, moved_lower
 from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
-from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, moved, outer_square
+from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
@@ -61,7 +62,7 @@ def whitened_marginals(
         inverse, turn, values = cross
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
         found = _at_many_rows(basis, X, inverse, mean, factor) if many else None
-        spread = outer_square(factor) if covariance is None else covariance
+        spread = lower_outer_square(factor) if covariance is None else covariance
         mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, found)
     return Marginals(mean, positive(variance, prior))
 
@@ -96,7 +97,7 @@ def _marginals(
     what is found, and a compiled program holds one of both.
     """
     if found is None:
-        loc, variance = plain_marginals(matmul(inverse, cross), prior, mean, factor)
+        loc, variance = plain_marginals(lower_times(inverse, cross), prior, mean, factor)
         return loc, variance
     return found
 
@@ -114,12 +115,12 @@ def _marginals_jvp(
     """
     _, cross, prior, mean, covariance, _, inverse, _ = primals
     turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
-    features, change = matmul(inverse, cross), covariance - identity_like(covariance)
+    features, change = lower_times(inverse, cross), covariance - identity_like(covariance)
     excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
     shrink = half_diagonal(turn_dot)
-    turned = covariance_dot - 2 * moved(change, shrink)
-    lifted = moved(inverse, cross_dot)
+    turned = covariance_dot - 2 * moved_lower(change, shrink)
+    lifted = lower_moved(inverse, cross_dot)
     mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
     variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
     values = matmul(mean, features), jnp.broadcast_to(prior, variance.shape) + variance
