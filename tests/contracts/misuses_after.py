@@ -161,7 +161,7 @@ ANSWERS: list[Row] = [
     (lambda: chain().predict(KEY, X, rows=["Q"]), "rows must be names of array arguments"),
     (lambda: chain().predict(KEY, X[:0]), "rows must be arguments with the same, non-zero number of rows"),
     (lambda: chain().predict(KEY, jnp.asarray(X[:, :1])), "X2? must be an array with 2 columns"),
-    (lambda: chain().predict(KEY, 3.0), "rows must be names of array arguments"),
+    (lambda: chain().predict(KEY, 3.0), "X must be an array of numbers, whose rows are predicted"),
     (lambda: chain().predict_at(KEY, X, X, Y), "gp must be the data site of a gp_regression"),
     (lambda: conditioned().predict(KEY, X), "site must be one unobserved ngp.observe site"),
     (lambda: conditioned().predict_at(KEY, Y, X, Y), r"X must be an array of shape \(..., N, D\)"),
