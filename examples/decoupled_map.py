@@ -96,7 +96,9 @@ def at_paper(rows):
 def table(rows):
     """Markdown: layers and width against rows in a step, milliseconds of both kinds and their ratio."""
     lines = []
-    for place in sorted({(row["hidden"], row["width"]) for row in at_paper(rows)}):
+    for place in sorted(
+        {(row["hidden"], row["width"]) for row in at_paper(rows)}, key=lambda place: tuple(map(int, place))
+    ):
         own = [row for row in at_paper(rows) if (row["hidden"], row["width"]) == place]
         least = [[f"{times(row, kind).min():.0f}" for kind in ("decoupled", "coupled")] for row in own]
         cells = [f"{' / '.join(both)} = {ratio_and_error(row)}" for both, row in zip(least, own, strict=True)]
