@@ -7,7 +7,8 @@ model function is written once. Each engine gets this very function, and what co
 predicts in the same way. What the engines do *not* share is what they compute:
 
 SVI    maximises a lower bound over Gaussian approximations. It is fast and scales by minibatches. Its belief about the
-       function follows the hyper-parameters, over whose logarithms there is a full normal: their spread is right too.
+       function follows the hyper-parameters, the noise too, over whose logarithms there is a full normal: their spread
+       is right as well.
 NUTS   draws from the sparse posterior itself and is the reference here. It needs all the data at each step.
 SVGD   moves a hundred particles towards the posterior of NUTS. `ngp.stein.auto` fits a guide like that of SVI, starts
        at draws of it, and moves them in coordinates in which the function is independent of the hyper-parameters.
@@ -93,7 +94,7 @@ class Result(NamedTuple):
 
 def run_svi(key, data, steps):
     """Natural steps for a belief that follows the hyper-parameters, Adam for a full normal over their logarithms."""
-    guide = ngp.AutoGP(model, {"f": ngp.guides.conditional()}, rest=AutoMultivariateNormal)
+    guide = ngp.AutoGP(model, {"f": ngp.guides.conditional(noise="noise")}, rest=AutoMultivariateNormal)
     adam = optax.adam(optax.cosine_decay_schedule(0.03, steps))
     optimiser = ngp.optim.natural_gradient(adam, ngp.optim.ramp(0.01, 0.1, steps // 10))
     svi = SVI(model, guide, optimiser, Trace_ELBO(num_particles=4))
@@ -230,7 +231,7 @@ def draw(results, predictions, data, path):
             ax=axes[0, number],
         )
         ax.sharey(axes[0, 0])
-    axes[0, 0].legend(fontsize="x-small", frameon=False, ncols=2, loc="upper left")
+    axes[0, 0].legend(fontsize="x-small", frameon=False, ncols=2, loc="upper right")
     for ax, (name, prior) in zip(axes[1], PRIORS.items(), strict=True):
         draws = {engine: result.draws[name] for engine, result in results.items()}
         label = f"{name} (sd)" if name == "noise" else name
