@@ -9,7 +9,7 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
-from numpyro_gp.additive.integrals import category_columns
+from numpyro_gp.additive.integrals import category_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.posterior.posterior import Posterior
@@ -21,7 +21,7 @@ class Effect(NamedTuple):
 
     ``axes`` are the grids of its columns; ``mean`` and ``scale`` have one axis for each of them. The grid of a category
     is its levels: those of the design, or those in the data where a `CategoryDelta`, `Coregion` or `ZeroMeanCategory`
-    reads the column.
+    reads the column. ``measure`` says over what the component averages to zero: empty where it does not.
     """
 
     columns: tuple[int, ...]
@@ -29,6 +29,7 @@ class Effect(NamedTuple):
     mean: np.ndarray
     scale: np.ndarray
     is_category: tuple[bool, ...]
+    measure: str = ""
 
 
 def _axis(design: Design | None, X: np.ndarray, column: int, size: int, categories: frozenset[int]) -> np.ndarray:
@@ -105,15 +106,18 @@ def effects(
 
     def moments(f: AdditiveGP, key: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
         normals = f.components(rows)
+        words.update({name: measure_words(part.kernel) for name, part in zip(f.names, f.basis.parts, strict=True)})
         return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
 
-    result = {}
+    result: dict[str, Effect] = {}
+    words: dict[str, str] = {}
     drawn = sobol.each_draw(posterior, key, moments, X, *args, **call)
     for name, (axes, _) in grids.items():  # in the model's order: JAX sorts dictionaries
         mean, variance = drawn[name]
         shape = tuple(len(axis) for axis in axes)
         centre, total = (np.asarray(part).reshape(shape) for part in (mean.mean(0), variance.mean(0) + mean.var(0)))
-        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total), tuple(c in categories for c in chosen[name]))
+        levels = tuple(column in categories for column in chosen[name])
+        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total), levels, words[name])
     return result
 
 

@@ -10,12 +10,24 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.kernels import CategoryDelta, Constant, Coregion, ZeroMean, ZeroMeanCategory, ZeroMeanLinear
+from numpyro_gp.kernels import (
+    CategoryDelta,
+    Constant,
+    Coregion,
+    Empirical,
+    Gaussian,
+    Uniform,
+    ZeroMean,
+    ZeroMeanCategory,
+    ZeroMeanLinear,
+)
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.linalg import matmul
 
 # Kernels of one column whose functions average to zero.
 OneColumn = ZeroMean | ZeroMeanCategory | ZeroMeanLinear
+
+MEASURES: dict[type, str] = {Uniform: "over an interval", Gaussian: "over a normal", Empirical: "over the data"}
 
 
 class Squares(NamedTuple):
@@ -84,6 +96,16 @@ def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
         return category_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
     inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
     return {column for part in inner for column in category_columns(part, columns)}
+
+
+def measure_words(kernel: object) -> str:
+    """Over what functions of a kernel average to zero, in words for a label; empty where they do not."""
+    if isinstance(kernel, (ZeroMean, ZeroMeanLinear)):
+        return MEASURES[type(kernel.measure)]
+    if isinstance(kernel, ZeroMeanCategory):
+        return "over the levels"
+    inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
+    return " and ".join(sorted({words for part in inner if (words := measure_words(part))}))
 
 
 def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:

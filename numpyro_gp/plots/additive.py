@@ -130,11 +130,12 @@ def draw_effects(
     figure, axes = plt.subplots(height, width, figsize=(3.3 * width, 2.7 * height), squeeze=False, layout="constrained")
     places, limits = list(axes.ravel()), _share_limits(effects, z)
     for axis, (name, effect) in zip(places, effects.items(), strict=False):
+        label = f"{response}\n(mean 0 {effect.measure})" if effect.measure else response
         if len(effect.columns) == 1:
             _draw_line(axis, effect, z, data, (truth or {}).get(name))
-            axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=response, ylim=limits)
+            axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=label, ylim=limits)
         else:
-            _draw_map(figure, axis, effect, response)
+            _draw_map(figure, axis, effect, label)
             axis.set(title=_wrapped(name), xlabel=labels[effect.columns[0]], ylabel=labels[effect.columns[1]])
     if indices is not None:
         _draw_indices(places[len(effects)], indices, level)

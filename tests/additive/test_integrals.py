@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive.integrals import _one_integral, category_columns, kernel_columns
-from numpyro_gp.kernels import RBF, CategoryDelta, Constant, Empirical, ZeroMean
+from numpyro_gp.additive.integrals import _one_integral, category_columns, kernel_columns, measure_words
+from numpyro_gp.kernels import RBF, CategoryDelta, Constant, Empirical, Uniform, ZeroMean, ZeroMeanCategory
 
 
 def test_columns_that_a_kernel_reads():
@@ -22,3 +22,10 @@ def test_integrals_under_an_empirical_measure_are_sums():
     cross = np.asarray(kernel.matrix(Z[:, None], points[:, None]))
     np.testing.assert_allclose(square, (cross * np.asarray(weights)) @ cross.T, rtol=1e-12)
     np.testing.assert_allclose(trace, weights @ kernel.diagonal(points[:, None]), rtol=1e-12)
+
+
+def test_the_measure_in_words():
+    curve, levels = ZeroMean(RBF(1.0, 1.0), Uniform()).on(0), ZeroMeanCategory(1.0, jnp.array([0.5, 0.5])).on(1)
+    assert measure_words(2.0 * curve) == "over an interval"
+    assert measure_words(curve * levels) == "over an interval and over the levels"
+    assert measure_words(RBF(1.0, 1.0).on(0) + Constant(1.0)) == ""

@@ -56,7 +56,7 @@ def by_pygam(job, train, test):
     mean, error, scale, note = fit.predict_mu(new), 0.0, 0.0, "plug-in mean"
     if job["family"] == "gaussian":
         ends = fit.confidence_intervals(new, width=0.6827)
-        error, scale, note = (ends[:, 1] - ends[:, 0]) / 2, float(np.sqrt(fit.statistics_["scale"])), ""
+        error, scale, note = (ends[:, 1] - ends[:, 0]) / 2, float(fit.statistics_["scale"]), ""
     if job["family"] == "negative_binomial":
         note = "no negative binomial: Poisson"
     bands = [fit.partial_dependence(at, X=X, width=0.9) for at in range(len(job["smooth"]))] if job["terms"] else []

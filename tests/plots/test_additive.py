@@ -26,7 +26,7 @@ def test_one_call_draws_every_panel():
     titles = [axis.get_title() for axis in figure.axes]
     assert {"age", "sex", "dose", "age:dose", "age:sex", "Sobol indices"} <= set(titles)
     age = figure.axes[titles.index("age")]
-    assert (age.get_xlabel(), age.get_ylabel()) == ("age", "y")
+    assert (age.get_xlabel(), age.get_ylabel()) == ("age", "y\n(mean 0 over an interval)")
     assert "90 %" in figure.get_suptitle()
     figure.canvas.draw()
     plt.close(figure)
