@@ -215,8 +215,8 @@ class Bound:
         return self.losses[-1], np.asarray(gradient, float)
 
     def see(self, free: np.ndarray) -> None:
-        """Site steps at fixed hyper-parameters, from the prior."""
-        for step in range(FIRST_STEPS):
+        """Site steps at fixed hyper-parameters, from the prior; none where sites are exact."""
+        for step in range(0 if self.is_exact else FIRST_STEPS):
             self(free, FIRST_VARIANCE if step < FIRST_STEPS - 1 else np.inf)
             self.sites = self.seen.sites
 
