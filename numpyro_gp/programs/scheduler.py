@@ -1,11 +1,15 @@
-"""jaxlib 0.10 and 0.11.0: of XLA's two schedulers for CPUs, the one that does not stop.
+"""How XLA runs programs on a CPU: a scheduler that does not stop, and an end that waits for what still runs.
 
-Their other one, the default, spreads a batch of LAPACK calls over the threads that wait for it: on few cores a step can
-wait for ever. Importing `numpyro_gp` chooses before XLA has read its flags, and says so when it comes too late.
+Of the two schedulers of jaxlib 0.10 and 0.11.0 the default spreads a batch of LAPACK calls over the threads that wait
+for it: on few cores a step can wait for ever. Importing `numpyro_gp` chooses before XLA has read its flags, and says so
+when it comes too late. With jaxlib 0.12 a script that ends while a program runs, as one whose last prediction nobody
+reads, ends in a segmentation fault.
 """
 
+import atexit
 import os
 import warnings
+from contextlib import suppress
 
 import jax
 import jaxlib
@@ -34,3 +38,11 @@ def choose_scheduler(version: str = jaxlib.__version__) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+@atexit.register
+def wait_for_programs() -> None:
+    """Wait until all arrays are there: where Python ends first, threads at work lose what they stand on."""
+    if xla_has_started():
+        with suppress(Exception):  # what failed has no one left to tell
+            jax.block_until_ready(jax.live_arrays())

@@ -3,6 +3,7 @@
 import warnings
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from numpyro_gp.programs import scheduler
@@ -45,3 +46,14 @@ def test_too_late_is_said_with_what_to_set(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scheduler.choose_scheduler("0.10.2")
+
+
+def test_the_end_waits_for_programs_that_run():
+    """With jaxlib 0.12 README's program ended in a segmentation fault: nobody had read its last prediction."""
+    start = jnp.eye(300) / 2
+    run = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, y: jnp.tanh(y @ y), x))
+    jax.block_until_ready(run(start))
+    result = run(start)
+    assert not result.is_ready()  # else the program is too short to show anything
+    scheduler.wait_for_programs()
+    assert result.is_ready()
