@@ -24,7 +24,7 @@ def whitened_given(shift, precision, factor, level=None):
     """Mean and lower root of the covariance that `Conditional` gives the whitened values, of every member."""
     level = jnp.zeros(shift.shape[-1]) if level is None else level
     lead = np.broadcast_shapes(shift.shape[:-1], factor.shape[:-2])
-    function = lambda *parts: _posterior(parts[0], parts[1], Frame(parts[2], None, None), parts[3])  # noqa: E731
+    function = lambda *parts: _posterior(parts[0], parts[1], Frame(parts[2], None, None), parts[3], None)  # noqa: E731
     for _ in lead:
         function = jax.vmap(function)
     arrays = [(shift, 1), (precision, 2), (factor, 2), (level, 1)]
