@@ -25,8 +25,8 @@ from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
 from numpyro_gp.programs.keep import kept
 from numpyro_gp.programs.trace import as_function, traced
 
-# Rounds of site steps and of quasi-Newton steps; those of one round where data are not Gaussian.
-MOST_ROUNDS, STEPS_OF_A_ROUND = 30, 8
+# Quasi-Newton steps between two site steps, where data are not Gaussian.
+STEPS_OF_A_ROUND = 8
 # Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 4
 # Rows above which the mode is looked for with some of them first.
@@ -220,32 +220,32 @@ class Bound:
             self(free, FIRST_VARIANCE if step < FIRST_STEPS - 1 else np.inf)
             self.sites = self.seen.sites
 
-    def settle(self, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool]:
-        """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more."""
+    def settle(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
+        """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more.
+
+        Steps are in the coordinates that the lower ``root (d, d)`` of a covariance whitens. Its curvature need not be
+        that of these rows: a step that overshoots is cut by the line search.
+        """
         from scipy.optimize import minimize
 
-        before = np.inf
+        scale, before = np.eye(len(free)) if root is None else root, np.inf
+        slope = 1e-2 if root is None else np.sqrt(2 * FLAT / len(free))  # of whitened values: a rise of FLAT is left
         while (left := most_steps - len(self.losses)) > 0:
+
+            def white(z: np.ndarray, origin: np.ndarray = free) -> tuple[float, np.ndarray]:
+                loss, gradient = self(origin + scale @ z)
+                return loss, scale.T @ gradient
+
             size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)
-            options = {"maxiter": left if self.is_exact else STEPS_OF_A_ROUND, "maxfun": left, "gtol": 1e-2}
-            found = minimize(self, free, jac=True, method="L-BFGS-B", options=options | {"ftol": 0.1 * FLAT / size})
-            free = found.x
-            if found.success if self.is_exact else before - found.fun < FLAT:
+            options = {"maxiter": left if self.is_exact else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
+            options["ftol"] = 0.1 * FLAT / size
+            found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
+            free = free + scale @ found.x
+            if (self.is_exact and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun
             self(free)
             self.sites = self.seen.sites
-        return free, False
-
-    def approach(self, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, bool]:
-        """The mode from nearby, by Newton's steps with a known covariance."""
-        for _ in range(MOST_ROUNDS):
-            gradient = self(free)[1]
-            self.sites = self.seen.sites
-            step = root @ (root.T @ gradient)
-            if 0.5 * gradient @ step < FLAT:
-                return free, True
-            free = free - step
         return free, False
 
     def spread(self, free: np.ndarray) -> np.ndarray:
@@ -270,7 +270,7 @@ def collapsed(model: Model, most_steps: int) -> Collapsed:
     if len(y) > MANY_ROWS:
         bound = Bound(model, data)
         bound.see(free)
-        free, is_flat = bound.approach(free, root)
+        free, is_flat = bound.settle(free, most_steps, root)
         losses = bound.losses[:]
     bound(free)
     inverse, inner, pulled = (

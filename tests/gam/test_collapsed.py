@@ -97,13 +97,19 @@ def test_site_steps_end_where_the_bound_is_highest(counts):
                 bound.sites = bound.seen.sites
 
 
-def test_newton_steps_from_nearby_arrive_where_quasi_newton_steps_do(gaussian):
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_whitened_steps_arrive_where_plain_ones_do(gaussian, factor):
+    """Also with the curvature of other rows: at four times the covariance, steps of full length swing ever wider."""
     _, bound = gaussian
+    bound.losses.clear()
+    bound(bound.start)
     free, is_flat = bound.settle(bound.start, 200)
     assert is_flat
-    near, is_near = bound.approach(free + 0.05, bound.spread(free))
+    root, best = factor * bound.spread(free), bound(free)[0]
+    steps = len(bound.losses)
+    near, is_near = bound.settle(free + 0.05, steps + 30, root)
     assert is_near
-    assert abs(bound(near)[0] - bound(free)[0]) < 2 * own.FLAT
+    assert abs(bound(near)[0] - best) < 2 * own.FLAT
     assert not bound.settle(bound.start, len(bound.losses) + 2)[1]
 
 
