@@ -3,7 +3,7 @@
 A formula is the model: `ngp.gam.model` makes an ordinary NumPyro model function of it. SVI targets the sparse
 variational bound, by a belief that follows the hyper-parameters and keeps the covariance between terms; NUTS on the
 same function targets the sparse MCMC posterior. ``ngp.gam(FORMULA, data)`` fits it in one line, with a summary and a
-figure. To write the kernels yourself, take ``ngp.additive_gp``, as the page "Additive models of your own" says.
+figure. The same model with its kernels written out is ``additive_by_hand``.
 """
 
 import jax
