@@ -34,11 +34,11 @@ class Rows(NamedTuple):
 
     The mean is ``m^T W k``, the variance ``(1 + slack) k_xx + sum_i sign_i (B k)_i^2``.
 
-    ``B`` is ``matrix``, a lower triangle where ``is_lower``; ``mean`` is ``m^T W``.
+    ``matrix`` is ``B``, a lower triangle where ``is_lower``, with ``m^T W`` below it. By itself that row would be
+    multiplied inside of what makes ``k``, once more and down its columns: on a CPU that takes as long as all of ``B``.
     """
 
-    matrix: Factor
-    mean: Vector
+    matrix: Float[Array, "*batch M+1 M"]
     signs: Vector
     slack: Float[Array, ""]
     is_lower: Array
@@ -68,31 +68,38 @@ def rows_of(inverse: Float[Array, "M M"], mean: Vector, factor: Factor) -> Rows:
         return matmul(rotated, inverse), jnp.broadcast_to(jnp.sign(values), mean.shape)
 
     matrix, signs = lax.cond(is_lower, lower, any_other)
-    return Rows(matrix, matmul(mean, inverse), signs, jnp.where(is_lower, slack, 0), is_lower)
+    joined = jnp.concatenate([matrix, matmul(mean, inverse)[..., None, :]], axis=-2)
+    return Rows(joined, signs, jnp.where(is_lower, slack, 0), is_lower)
 
 
-def _in_one(rows: Rows, cross: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
-    return jnp.sum(rows.signs[..., None] * matmul(rows.matrix, cross) ** 2, axis=-2)
+def _in_one(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+    products = matmul(rows.matrix, cross)
+    return products[..., -1, :], jnp.sum(rows.signs[..., None] * products[..., :-1, :] ** 2, axis=-2)
 
 
-def _in_parts(rows: Rows, cross: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
-    ends = [-(-cross.shape[0] * part // PARTS) for part in range(PARTS + 1)]
-    parts = [matmul(rows.matrix[..., start:end, :end], cross[:end]) for start, end in pairwise(ends)]
-    return -jnp.sum(jnp.stack([jnp.sum(part**2, axis=-2) for part in parts]), axis=0)
+def _in_parts(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+    size = cross.shape[0]
+    ends = [-(-size * part // PARTS) for part in range(1, PARTS)]
+    limits = pairwise([0, *ends, size + 1])
+    *others, last = [matmul(rows.matrix[..., start:end, :end], cross[:end]) for start, end in limits]
+    parts = jnp.stack([jnp.sum(part**2, axis=-2) for part in (*others, last[..., :-1, :])])
+    return last[..., -1, :], -jnp.sum(parts, axis=0)
 
 
 @custom_vmap
-def _change(rows: Rows, cross: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
-    """``sum_i sign_i (B k)_i^2``, in parts of a triangle if it is one."""
-    change: Array = lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
-    return change
+def _products(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+    """``m^T W k`` and ``sum_i sign_i (B k)_i^2``, in parts of a triangle if it is one."""
+    found: Moments = lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
+    return found
 
 
-@_change.def_vmap
-def _change_of_each(size: int, is_mapped: tuple[Rows, bool], rows: Rows, cross: Array) -> tuple[Array, bool]:
+@_products.def_vmap
+def _products_of_each(
+    size: int, is_mapped: tuple[Rows, bool], rows: Rows, cross: Array
+) -> tuple[Moments, tuple[bool, bool]]:
     """One product for each member: of a choice that they make apart, `vmap` would compute both sides."""
     axes = jax.tree.map(lambda mapped: 0 if mapped else None, is_mapped)
-    return jax.vmap(_in_one, axes, axis_size=size)(rows, cross), True
+    return jax.vmap(_in_one, axes, axis_size=size)(rows, cross), (True, True)
 
 
 def at_blocks(rows: Rows, at: Callable[[Array], tuple[Array, Array]], X: Float[Array, "N D"], size: int) -> Moments:
@@ -103,8 +110,8 @@ def at_blocks(rows: Rows, at: Callable[[Array], tuple[Array, Array]], X: Float[A
 
     def moments(points: Array) -> Moments:
         cross, prior = at(points)
-        change = (_change if jax.default_backend() == "cpu" else _in_one)(rows, cross)
-        return matmul(rows.mean, cross), jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
+        mean, change = (_products if jax.default_backend() == "cpu" else _in_one)(rows, cross)
+        return mean, jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
 
     count = -(-len(X) * size // BLOCK) if jax.default_backend() == "cpu" else 1
     if count == 1:

@@ -1,5 +1,7 @@
 """Half of a product over very many rows, in blocks, against the plain form: values, members, float32, derivatives."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,8 @@ from numpyro_gp.beliefs import Basis, many_rows
 from numpyro_gp.beliefs import moments as module
 from numpyro_gp.beliefs.many_rows import at_blocks, rows_of
 from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.kernels import RBF
+from numpyro_gp.kernels import RBF, Matern52
+from numpyro_gp.linalg import matmul
 from tests.beliefs.test_moments import plain, values_of
 
 
@@ -65,11 +68,24 @@ def test_half_of_a_product_is_enough_where_data_narrow_the_belief(many, kind, mo
     rows = rows_of(basis.inverse, *belief(kind))
     assert bool(rows.is_lower) == (kind != "wide")
     monkeypatch.setattr(many_rows, "BLOCK", 2**40)
-    quarter = np.arange(module.SMALLEST) // (module.SMALLEST // many_rows.PARTS)
-    unread = rows._replace(matrix=jnp.where(quarter[:, None] < quarter, jnp.nan, rows.matrix))
+    quarter = np.arange(module.SMALLEST + 1) // (module.SMALLEST // many_rows.PARTS)  # the last row is of the mean
+    unread = rows._replace(matrix=jnp.where(quarter[:, None] < quarter[:-1], jnp.nan, rows.matrix))
     at = lambda X: (basis.kernel.matrix(basis.inducing, X), basis.diagonal(X))  # noqa: E731
     wanted, found = (at_blocks(one, at, jnp.asarray(many[1]), module.SMALLEST) for one in (rows, unread))
     assert bool(jnp.all(found[1] == wanted[1])) == (kind != "wide")
+    np.testing.assert_array_equal(found[0], wanted[0])
+
+
+def test_the_mean_is_no_product_of_its_own(many):
+    """A row by itself is multiplied inside of what makes the kernel: of 2.3 ms for 512 x 512 numbers it takes 1.2."""
+    Z, X = map(jnp.asarray, many)
+    basis, row = Basis.build(Matern52(1.0, 1.0), Z, 1e-6), jnp.ones(module.SMALLEST)
+    of_row = lambda mean, _: matmul(mean, basis.kernel.matrix(Z, X))  # noqa: E731
+    of_belief = lambda *values: whitened_marginals(basis, X, *values)  # noqa: E731
+    program = lambda form: jax.jit(form).lower(row, jnp.eye(module.SMALLEST)).compile().as_text()  # noqa: E731
+    alone = re.compile(rf"= f64\[{len(X)}\]\S* dot\(")
+    assert alone.search(program(of_row))
+    assert not alone.search(program(of_belief))
 
 
 @pytest.mark.long
