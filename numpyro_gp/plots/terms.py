@@ -59,7 +59,8 @@ def draw_terms(
         axis.spines[["top", "right"]].set_visible(False)
     for axis in places[len(effects) :]:
         axis.set_axis_off()
-    both = "; light: for the whole curve at once" if simultaneous else ""
+    gap = " " if width > 1 else "\n"
+    both = f";{gap}light: for the whole curve at once" if simultaneous else ""
     figure.suptitle(f"{100 * level:g} % bands: dark, for each value{both}", fontsize="small")
     return figure
 

@@ -54,6 +54,18 @@ def test_lines_are_on_the_scale_of_the_response_with_two_bands(figure):
     assert light > 1.5 * dark
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_words_above_few_panels_are_not_cut_off(count):
+    """In one line they are 1.2 times as wide as one panel."""
+    some = dict(list(EFFECTS.items())[:count])
+    labels = dict.fromkeys(some, "effect")
+    made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="log", constant=1.0)
+    made.canvas.draw()
+    box = next(text for text in made.texts if "light" in text.get_text()).get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= made.bbox.x1
+    plt.close(made)
+
+
 def test_a_band_for_all_values_holds_that_many_draws():
     one = EFFECTS["curve"]
     inside = np.abs(one.draws - one.mean).max(axis=1) <= one.half_width(0.8, simultaneous=True)
