@@ -26,7 +26,10 @@ def load(path):
     return (table - table.mean(axis=0)) / table.std(axis=0)
 
 
-def picture(file, data, results, x, y):
+HEADING = "Conditional density p(y | x) where there are data"
+
+
+def picture(file, data, results, x, y, heading=f"{HEADING}, importance-weighted variational inference"):
     """One panel for the data and one for each model, the same colour scale for all densities."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -45,11 +48,16 @@ def picture(file, data, results, x, y):
         axis.set_visible(False)
     figure.supxlabel("x (standardised)")
     figure.supylabel("y (standardised)")
-    figure.suptitle("Conditional density p(y | x) where there are data, importance-weighted variational inference")
+    figure.suptitle(heading)
     if image is not None:
         figure.colorbar(image, ax=axes, label="density of y (per standard deviation)", shrink=0.8)
     figure.savefig(file, dpi=130)
     plt.close(figure)
+
+
+def grid_of(X):
+    """Values of x and of y at which densities are drawn."""
+    return np.linspace(X.min(), X.max(), 160), np.linspace(-2.2, 2.2, 90)
 
 
 def write(args, results):
@@ -113,7 +121,7 @@ def main():
     data = load(args.data)
     test = np.random.default_rng(args.seed).random(len(data)) < 0.1
     X, Y = data[:, :1], data[:, 1]
-    x, y = np.linspace(X.min(), X.max(), 160), np.linspace(-2.2, 2.2, 90)
+    x, y = grid_of(X)
     training, held_out = (X[~test], Y[~test]), (X[test], Y[test])
     results = []
     print(f"{len(data)} points, {test.sum()} held out; {args.steps} steps of {args.batch}, K = {args.samples}")

@@ -12,13 +12,20 @@ import re
 
 import numpy as np
 
-from examples import decoupled_map, equal_seconds, gam_interactions_tables, importance_weighting, stein_regression
+from examples import (
+    decoupled_map,
+    equal_seconds,
+    gam_interactions_tables,
+    importance_gradients,
+    importance_weighting,
+    run_tables,
+    stein_regression,
+)
 from examples.tables import mean_and_error, of_mean, with_error
 
-FACT = re.compile(r"(<!--=([\w, ]+)-->)(.*?)(<!--\.-->)", re.S)
+FACT = re.compile(r"(<!--=([\w(), ]+)-->)(.*?)(<!--\.-->)", re.S)
 COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 PARTICLES = "stein, 20 particles"
-ENOUGH = 3  # splits or seeds
 
 
 def read(folder, name):
@@ -45,9 +52,7 @@ def apart(one, other):
 
 def gaps(folder, other):
     """Of sets with three splits or more: fewer have no verdict."""
-    rows = read(folder, "stein_regression")
-    splits = {name: {row["split"] for row in rows if row["dataset"] == name} for name in {r["dataset"] for r in rows}}
-    rows = [row for row in rows if len(splits[row["dataset"]]) >= ENOUGH]
+    rows = stein_regression.with_enough(read(folder, "stein_regression"))
     return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
 
 
@@ -72,13 +77,14 @@ def price(folder):
     for name in {row["dataset"] for row in rows}:
         own = [row for row in rows if row["dataset"] == name]
         count = len({row["split"] for row in own})
-        hours += max(0, ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
+        hours += max(0, stein_regression.ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
     return f"{hours:.1f} core hours"
 
 
 def days(folder):
     """Core hours of three held-out days of air quality, with 300 inducing inputs."""
-    return f"{ENOUGH * sum(float(row['seconds']) for row in read(folder, 'stein_air_quality')) / 3600:.1f} core hours"
+    seconds = sum(float(row["seconds"]) for row in read(folder, "stein_air_quality"))
+    return f"{stein_regression.ENOUGH * seconds / 3600:.1f} core hours"
 
 
 def masses(folder, method):
@@ -177,6 +183,30 @@ def iterations(folder, methods, key):
     return ", ".join(f"{method} {word}" for method, word in words.items())
 
 
+def fewer_iterations(folder, first, second, key):
+    """By how many iterations a method arrives before another, paired by seed."""
+    both = [on_concrete(folder, method, key) for method in (second, first)]
+    return with_error(*of_mean(np.subtract(*both)), 0)
+
+
+def mean_ranks(folder, methods):
+    """Mean ranks of test log density at the paper's sizes: over splits of a set, then over sets with its error."""
+    rows = run_tables.read(folder / "long_runs.csv")
+    own = [
+        r for r in rows if r["experiment"] == "decoupled" and r["settings"].startswith(run_tables.SIZES["decoupled"])
+    ]
+    fits: dict[tuple[str, int], dict[str, float]] = {}
+    for row in run_tables.last_rounds(own):
+        fits.setdefault((row["set"], row["split"]), {})[row["method"]] = row["log_density"]
+    ranks: dict[str, dict[str, list[int]]] = {method: {} for method in methods}
+    for (name, _), fit in fits.items():
+        order = sorted(fit, key=fit.__getitem__, reverse=True)
+        for method in methods:
+            ranks[method].setdefault(name, []).append(order.index(method) + 1)
+    found = {method: of_mean([np.mean(one) for one in own.values()]) for method, own in ranks.items()}
+    return ", ".join(f"{method} {with_error(*own, 1)}" for method, own in found.items())
+
+
 def equal_seconds_ahead(folder, name):
     rows = [row for row in equal_seconds.at_the_end(read(folder, "equal_seconds")) if row["set"] == name]
     return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
@@ -188,9 +218,13 @@ def letters_apart(folder, first, second):
 
 
 def signal(folder, gradient):
-    rows = [row for row in read(folder, "importance_weighting_gradients") if row["gradient"] == gradient]
+    rows = [row for row in read(folder, "importance_gradients") if row["gradient"] == gradient]
     by = {k: [float(row["ratio"]) for row in rows if row["samples"] == k] for k in ("1", "5", "50")}
     return ", ".join(with_error(*of_mean(own)) for own in by.values())
+
+
+def signal_falls(folder, by):
+    return with_error(*importance_gradients.fall(read(folder, "importance_gradients"), "plain", by))
 
 
 def stations(folder):
@@ -210,6 +244,16 @@ def on_the_map(folder, batch):
     rows = [row for row in rows if row["width"] == "10" or row["hidden"] == "0"]
     found = {int(row["hidden"]): decoupled_map.ratio_and_error(row) for row in rows}
     return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
+
+
+def ways_apart(folder, first, second, metric):
+    """By how much one way to hold a decoupled layer is above another, "mean, covariance", paired by seed."""
+    rows, digits = read(folder, "decoupled_means"), 2
+    found = {
+        way: {row["seed"]: float(row[metric]) for row in rows if f"{row['mean']}, {row['covariance']}" == way}
+        for way in (first, second)
+    }
+    return with_error(*of_mean(list(apart(found[first], found[second]).values())), digits)
 
 
 # Data as people have them.
@@ -293,6 +337,13 @@ FACTS = {
     "iterations, 1 percent": functools.partial(
         iterations, methods=("Orth", "Hybrid", "Decoupled"), key="iterations_to_1_percent"
     ),
+    "iterations, no divisor": functools.partial(
+        fewer_iterations, first="Orth, no divisor", second="Hybrid", key="iterations_to_1_percent"
+    ),
+    "iterations, divisor": functools.partial(
+        fewer_iterations, first="Orth", second="Orth, no divisor", key="iterations_to_1_percent"
+    ),
+    "mean ranks": functools.partial(mean_ranks, methods=("OrthNat", "CoupledNat", "Orth")),
     "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
     "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
     "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
@@ -302,10 +353,18 @@ FACTS = {
         letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
     ),
     "signal, plain": functools.partial(signal, gradient="plain"),
+    "signal, fall": functools.partial(signal_falls, by="median"),
+    "signal, fall of sizes": functools.partial(signal_falls, by="size"),
     "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
     "stations": stations,
     "rates": rates,
     "map, all rows": functools.partial(on_the_map, batch="6553"),
+    "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
+    "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
+    "ways, CB covariance": functools.partial(ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"),
+    "ways, CB covariance, loss": functools.partial(
+        ways_apart, first="gpcent, cb", second="gpcent, gp", metric="loss_end"
+    ),
     "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
 }
 

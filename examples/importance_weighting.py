@@ -1,12 +1,12 @@
 """Does the gain of importance weights survive a valid bound? The letters, three splits (Salimbeni et al. 2019).
 
-    OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.importance_weighting
+    OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.importance_weighting [--picture]
 
 A process, one with a latent input, and two layers above a latent input, trained by the variational bound (VI) and by K
 importance samples (IW). Two layers are also trained as the paper's released code does, with the values of the inner
 layer drawn independently for the samples of a datum, which bounds nothing. Every row has the test log density, and the
-valid bounds of K = 1 and of K samples at its parameters. Then the signal-to-noise ratio of the encoder's gradient at
-the fits of VI: median over parameters of |mean| / standard deviation, plain and doubly reparametrised.
+valid bounds of K = 1 and of K samples at its parameters. `importance_gradients` measures the gradients of such fits.
+``--picture`` fits the first split once more and draws its densities, VI beside IW.
 """
 
 import argparse
@@ -20,13 +20,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import numpyro_gp as ngp
 from examples import dgp_letters
 from examples.run_queue import version
 from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+from numpyro_gp.criticism.conditional_density import density_on_grid
 
 HERE = Path(__file__).parent
 WAYS = {  # layers, and how samples of the inner layer are drawn
@@ -45,6 +45,7 @@ PAIRS = (
     ("LV-GP-GP, independent draws", "LV-GP-GP, VI"),
     ("LV-GP-GP, independent draws", "LV-GP-GP, IW"),
 )
+PICTURED = list(WAYS)[:5]
 
 
 def independently(f, site, inputs):
@@ -87,28 +88,64 @@ def start(layers, X, options):
     return ngp.AutoGP(model, recipes), Z
 
 
-def one(way, split, training, held_out, options):
-    """Fit and score one model on one split: its row, and what was fitted."""
-    layers, drawn = WAYS[way]
-    began = time.process_time()
+def halves(data, split):
+    """Training and held-out rows of a split, a tenth of them, each as inputs and targets."""
+    test = np.isin(np.arange(len(data)), np.random.default_rng(split).permutation(len(data))[: len(data) // 10])
+    return tuple((data[rows, :1], data[rows, 1]) for rows in (~test, test))
+
+
+def fitted(layers, objective, split, training, options, **drawn):
+    """Fit one model on one split: its guide, parameters, arrays and keywords of the model, and the losses."""
     guide, Z = start(layers, jnp.asarray(training[0]), options)
-    objective = ngp.ImportanceWeightedELBO(options.samples) if "VI" not in way else TraceMeanField_ELBO()
     rate = optax.cosine_decay_schedule(0.005, options.steps, 0.05)
     step = ngp.optim.natural_gradient(optax.adam(rate), ngp.optim.ramp(1e-3, 0.1, max(1, options.steps // 4)))
-    keywords = {"Z": Z, "layers": layers}
-    own = keywords | ({"drawn": drawn} if drawn != "jointly" else {})
+    keywords, arrays = {"Z": Z, "layers": layers}, tuple(map(jnp.asarray, training))
     svi = SVI(model, guide, step, objective)
-    arrays = tuple(map(jnp.asarray, training))
-    result = ngp.fit(jax.random.key(split), svi, options.steps, *arrays, **own, batch=options.batch, progress=False)
-    seconds, losses = time.process_time() - began, np.asarray(result.losses)
-    posterior = ngp.Posterior.from_svi(model, guide, result.params)
-    prediction = posterior.predict(jax.random.key(1), jnp.asarray(held_out[0]), num_samples=options.draws, **keywords)
-    density = float(jnp.mean(prediction.log_density(jnp.asarray(held_out[1]))))
-    fitted = (guide, result.params, arrays, keywords)
-    row = {"way": way, "split": split, "log_density": f"{density:.4f}"}
-    row |= {f"bound_{k}": f"{bound(k, *fitted, options):.4f}" for k in (1, options.samples)}
-    row |= {"last_losses": f"{-losses[-len(losses) // 10 :].mean() / len(arrays[0]):.4f}", "seconds": f"{seconds:.1f}"}
-    return row, fitted
+    own = keywords | drawn | {"batch": options.batch}
+    result = ngp.fit(jax.random.key(split), svi, options.steps, *arrays, **own, progress=False)
+    return (guide, result.params, arrays, keywords), np.asarray(result.losses)
+
+
+def fitted_by(way, split, training, options):
+    """`fitted` by one of the `WAYS`."""
+    layers, drawn = WAYS[way]
+    objective = ngp.ImportanceWeightedELBO(options.samples) if "VI" not in way else TraceMeanField_ELBO()
+    return fitted(layers, objective, split, training, options, **({"drawn": drawn} if drawn != "jointly" else {}))
+
+
+def predicted(fit, X, options):
+    """The predictive mixture of a fit at some inputs."""
+    guide, params, _, keywords = fit
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    return posterior.predict(jax.random.key(1), jnp.asarray(X), num_samples=options.draws, **keywords)
+
+
+def mean_density(fit, held_out, options):
+    return float(jnp.mean(predicted(fit, held_out[0], options).log_density(jnp.asarray(held_out[1]))))
+
+
+def one(way, split, training, held_out, options):
+    """Fit and score one model on one split: its row."""
+    began = time.process_time()
+    fit, losses = fitted_by(way, split, training, options)
+    seconds = time.process_time() - began
+    row = {"way": way, "split": split, "log_density": f"{mean_density(fit, held_out, options):.4f}"}
+    row |= {f"bound_{k}": f"{bound(k, *fit, options):.4f}" for k in (1, options.samples)}
+    row |= {"last_losses": f"{-losses[-len(losses) // 10 :].mean() / len(training[0]):.4f}"}
+    return row | {"seconds": f"{seconds:.1f}"}
+
+
+def picture(data, options, path):
+    """The densities of the first split, VI beside IW, fitted once more."""
+    training, held_out = halves(data, 0)
+    x, y = dgp_letters.grid_of(data[:, 0])
+    results = []
+    for way in PICTURED:
+        fit, _ = fitted_by(way, 0, training, options)
+        results.append({"model": way, "log_density": mean_density(fit, held_out, options)})
+        results[-1]["density"] = np.asarray(density_on_grid(predicted(fit, x[:, None], options), y))
+        print(way, f"{results[-1]['log_density']:.4f}", flush=True)
+    dgp_letters.picture(path, data, results, x, y, dgp_letters.HEADING)
 
 
 def bound(samples, guide, params, arrays, keywords, options):
@@ -117,21 +154,6 @@ def bound(samples, guide, params, arrays, keywords, options):
     draw = jax.jit(lambda key, params, arrays: loss(key, params, model, guide, *arrays, **keywords))
     losses = [float(draw(key, params, arrays)) for key in jax.random.split(jax.random.key(2), options.bounds)]
     return -np.mean(losses) / len(arrays[0])
-
-
-def signal_to_noise(samples, doubly, guide, params, arrays, keywords, options):
-    """Median over the encoder's parameters of |mean| / standard deviation of their gradient."""
-    objective = ngp.ImportanceWeightedELBO(samples, doubly_reparametrised=doubly)
-    encoder = {name: value for name, value in params.items() if name.startswith("w/")}
-
-    def gradient(encoder, key, params, arrays):
-        loss = lambda own: objective.loss(key, params | own, model, guide, *arrays, **keywords, batch=options.batch)  # noqa: E731
-        return ravel_pytree(jax.grad(loss)(encoder))[0]
-
-    each = jax.jit(gradient)
-    keys = jax.random.split(jax.random.key(3), options.gradients)
-    found = np.array([each(encoder, key, params, arrays) for key in keys])
-    return float(np.median(np.abs(found.mean(0)) / found.std(0, ddof=1)))
 
 
 def table(rows):
@@ -155,18 +177,6 @@ def pairs(rows):
     """Markdown: `differences`."""
     lines = [[f"{a} - {b}", with_error(*own)] for (a, b), own in differences(rows).items()]
     return markdown(["difference of test log density", "mean"], lines)
-
-
-def ratios(rows):
-    """Markdown: signal-to-noise by the number of samples, mean and error over splits."""
-    rows = [row | {"ratio": float(row["ratio"])} for row in rows]
-    found = mean_and_error(rows, ("gradient", "samples"), ["ratio"])
-    samples = list(dict.fromkeys(row["samples"] for row in rows))
-    lines = [
-        [name, *(with_error(*found[name, k]["ratio"]) if (name, k) in found else "" for k in samples)]
-        for name in dict.fromkeys(row["gradient"] for row in rows)
-    ]
-    return markdown(["gradient of the encoder", *(f"K = {k}" for k in samples)], lines)
 
 
 def figure(rows, path):
@@ -194,38 +204,32 @@ def main():
     parser.add_argument("--inducing", type=int, default=40)
     parser.add_argument("--draws", type=int, default=500, help="of the predictive mixture")
     parser.add_argument("--bounds", type=int, default=20, help="draws of a bound on all rows")
-    parser.add_argument("--gradients", type=int, default=200)
+    parser.add_argument("--picture", action="store_true", help="draw the densities of the first split: no rows")
     parser.add_argument("--data", type=Path, default=HERE / "data" / "dgp_letters.csv.gz")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
-        options.steps, options.inducing, options.draws, options.bounds, options.gradients = 4, 6, 5, 1, 2
+        options.steps, options.inducing, options.draws, options.bounds = 4, 6, 5, 1
         options.splits, options.batch = 1, 32
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
-    path, noise_path = options.out / "importance_weighting.csv", options.out / "importance_weighting_gradients.csv"
-    rows, gradients, code = read(path), read(noise_path), version()
-    data = dgp_letters.load(options.data)
+    path = options.out / "importance_weighting.csv"
+    rows, code, data = read(path), version(), dgp_letters.load(options.data)
+    if options.picture:
+        picture(data, options, options.out / "importance_weighting_letters.png")
+        return
     for split in range(options.splits):
-        test = np.isin(np.arange(len(data)), np.random.default_rng(split).permutation(len(data))[: len(data) // 10])
-        training, held_out = ((data[rows, :1], data[rows, 1]) for rows in (~test, test))
+        training, held_out = halves(data, split)
         for way in list(WAYS)[-1:] if options.smoke else WAYS:
             if any((row["way"], row["split"]) == (way, split) for row in rows):
                 continue
-            row, fitted = one(way, split, training, held_out, options)
+            row = one(way, split, training, held_out, options)
             rows.append(row | {"steps": options.steps, "inducing": options.inducing, "version": code})
             save(path, rows)
             print(*rows[-1].values(), flush=True)
-            for samples in (1, 5, 50) if way == "LV-GP, VI" and not options.smoke else ():
-                for name, doubly in (("plain", False), ("doubly reparametrised", True)):
-                    ratio = signal_to_noise(samples, doubly, *fitted, options)
-                    own = {"gradient": name, "samples": samples, "split": split, "ratio": f"{ratio:.4f}"}
-                    gradients.append(own | {"draws": options.gradients, "version": code})
-                    save(noise_path, gradients)
-                    print(*own.values(), flush=True)
     if not options.smoke:
-        print(table(rows), pairs(rows), ratios(gradients), sep="\n")
+        print(table(rows), pairs(rows), sep="\n")
         figure(rows, options.out / "importance_weighting.png")
 
 

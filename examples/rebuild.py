@@ -22,6 +22,7 @@ from examples import (
     beyond_tables,
     decoupled_convergence,
     decoupled_map,
+    decoupled_means,
     deep_defaults,
     deep_starts,
     defaults,
@@ -29,6 +30,7 @@ from examples import (
     facts,
     gam_interactions_tables,
     guide_figures,
+    importance_gradients,
     importance_weighting,
     long_runs,
     run_tables,
@@ -217,7 +219,7 @@ def covered(rows):
 
 # Tables that take numbers as numbers.
 READERS = {
-    **dict.fromkeys(("importance_weighting", "importance_weighting_gradients"), tables.read),
+    "importance_weighting": tables.read,
     "gam_interactions": gam_interactions_tables.read,
     "beyond": beyond_tables.read,
     "long_runs": run_tables.read,
@@ -230,6 +232,7 @@ TABLES = {
     "decoupled_convergence": convergence,
     "decoupled_map": decoupled_map.table,
     "decoupled_map, points": decoupled_map.points_table,
+    "decoupled_means": decoupled_means.table,
     "deep_defaults": deep_defaults.table,
     "defaults": defaults.table,
     "deep_starts": only(
@@ -252,9 +255,9 @@ TABLES = {
         gam_interactions_tables.compare,
         ("model", "pairs", "log density", "in the 90 % band", "log density above chosen", "CPU s"),
     ),
+    "importance_gradients": importance_gradients.table,
     "importance_weighting": importance_weighting.table,
     "importance_weighting, pairs": importance_weighting.pairs,
-    "importance_weighting_gradients": importance_weighting.ratios,
     "lengthscale_starts": starts,
     "long_runs, decoupled": functools.partial(run_tables.by_method, experiment="decoupled"),
     "long_runs, decoupled pairs": functools.partial(run_tables.by_pair, experiment="decoupled"),
@@ -295,19 +298,22 @@ def rebuilt(text, folder, data=None):
 
 def figures(folder, data):
     """The figures that rows alone make, by name."""
-    for module, column in ((stein_regression, "method"), (stein_classification, "engine")):
-        name = module.__name__.split(".")[-1]
-        metrics = ("log_density",) if module is stein_regression else stein_classification.METRICS
-        table = mean_and_error(read(folder / f"{name}.csv"), ("dataset", column), metrics)
-        module.figure(table, folder / f"{name}.png")
-        yield f"{name}.png"
+    stein_regression.figure(tables.read(folder / "stein_regression.csv"), folder / "stein_regression.png")
+    yield "stein_regression.png"
+    labels = mean_and_error(
+        read(folder / "stein_classification.csv"), ("dataset", "engine"), stein_classification.METRICS
+    )
+    stein_classification.figure(labels, folder / "stein_classification.png")
+    yield "stein_classification.png"
     rows, surface = (
         READERS["gam_interactions"](folder / "gam_interactions.csv"),
         folder / "gam_interactions_surface.csv",
     )
     gam_interactions_tables.figure(rows, surface, folder / "gam_interactions.png")
     yield "gam_interactions.png"
-    for module in (additive_coverage, decoupled_map, equal_seconds, importance_weighting):
+    for module in (
+        additive_coverage, decoupled_map, equal_seconds, importance_gradients, importance_weighting
+    ):  # fmt: skip
         name = module.__name__.split(".")[-1]
         module.figure(tables.read(folder / f"{name}.csv"), folder / f"{name}.png")
         yield f"{name}.png"

@@ -32,6 +32,7 @@ from examples.run_queue import version
 from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
 
 matplotlib.use("Agg")
+ENOUGH = 3  # splits for a verdict
 PAPER_SETS = "airfoil concrete housing autompg challenger concreteslump gas machine servo skillcraft winered winewhite"
 START = {"variance": 1.0, "noise": 0.3}
 
@@ -143,31 +144,34 @@ def rows_of(name, split, options, known):
         }  # fmt: skip
 
 
-def figure(table, path):
-    """One panel for each data set: mean and standard error of every method."""
+def figure(rows, path):
+    """By how much the most particles are ahead of three other methods, on sets with enough splits, two errors."""
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(name for name, _ in table))
-    methods = list(dict.fromkeys(method for _, method in table))
-    columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    size = (2.6 * columns + 1.4, 2.3 * rows)
-    fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=True)
-    for ax, name in zip(axes.flat, names, strict=False):
-        for height, method in enumerate(methods):
-            if (name, method) not in table:  # sets may have other numbers of particles
-                continue
-            value, error = table[name, method]["log_density"]
-            ours = method.startswith("stein")
-            look = {"fmt": "o" if ours else "s", "color": "#0072B2" if ours else "#D55E00"}
-            ax.errorbar(value, height, xerr=0 if np.isnan(error) else error, **look)
-        ax.set(yticks=range(len(methods)), yticklabels=methods, title=name)
-        ax.locator_params(axis="x", nbins=4)
-    for ax in axes.flat[len(names) :]:
-        ax.set_visible(False)
-    fig.supxlabel("test log density (nats for each datum), standard error over splits")
-    fig.savefig(path, dpi=120)
-    plt.close(fig)
+    found = paired(with_enough(rows) or rows)
+    found = {name: own for name, own in found.items() if name in ("maximum likelihood", "variational", "NUTS")}
+    sets = list(dict.fromkeys(name for own in found.values() for name in own))
+    drawn, axis = plt.subplots(figsize=(7.0, 0.6 + 0.42 * max(len(sets), 2)), layout="constrained")
+    for number, (method, own) in enumerate(found.items()):
+        at = [len(sets) - 1 - sets.index(name) + 0.2 * (1 - number) for name in own]
+        means, errors = np.array(list(own.values())).T
+        look = {"fmt": "sDo"[number], "ms": 4, "capsize": 2, "color": ("#D55E00", "#E69F00", "#0072B2")[number]}
+        axis.errorbar(means, at, xerr=2 * np.nan_to_num(errors), label=method, **look)
+    axis.axvline(0.0, color="0.6", lw=0.8)
+    axis.set_xscale("symlog", linthresh=0.01)
+    axis.set(yticks=range(len(sets)), xlabel="nats per test row that the most particles are ahead of another method")
+    axis.set_yticklabels(reversed(sets))
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    drawn.savefig(path, dpi=110)
+    plt.close(drawn)
+
+
+def with_enough(rows):
+    """Rows of the sets that have enough splits: fewer have no verdict."""
+    splits = {}
+    for row in rows:
+        splits.setdefault(row["dataset"], set()).add(row["split"])
+    return [row for row in rows if len(splits[row["dataset"]]) >= ENOUGH]
 
 
 def paired(rows):
@@ -187,12 +191,13 @@ def paired(rows):
 
 
 def paired_table(rows):
-    """`paired` in markdown, with the mean over sets and its error; bold beyond two errors."""
-    found, lines = paired(rows), []
+    """`paired` in markdown, with the mean over sets and its error; bold beyond two errors, of enough splits."""
+    found, lines, enough = paired(rows), [], {row["dataset"] for row in with_enough(rows)}
     sets = list(dict.fromkeys(name for own in found.values() for name in own))
     for name in sets:
         cells = [own.get(name) for own in found.values()]
-        lines.append([name, *("" if cell is None else marked(*cell) for cell in cells)])
+        shown = marked if name in enough else with_error
+        lines.append([name, *("" if cell is None else shown(*cell) for cell in cells)])
     lines.append(["over sets", *(marked(*of_mean([gap for gap, _ in own.values()])) for own in found.values())])
     return markdown(["dataset", *found], lines)
 
@@ -238,7 +243,7 @@ def main():
     for (name, method), cells in table.items():
         (d, de), (r, re), (t, _) = (cells[metric] for metric in ("log_density", "rmse", "seconds"))
         print(f"{name:14s} {method:22s} {d:9.3f} +- {de:5.3f} {r:9.3f} +- {re:5.3f} {t:9.1f}")
-    figure(table, options.out / "stein_regression.png")
+    figure(rows, options.out / "stein_regression.png")
     print(f"\nLog density of the most particles less that of others, paired by split\n\n{paired_table(rows)}")
 
 

@@ -70,8 +70,9 @@ def test_differences_are_paired_by_split_and_averaged_over_sets():
     scores = {
         ("a", 0): {"stein, 2 particles": 5.0, "stein, 10 particles": 1.0, "NUTS": 2.0},
         ("a", 1): {"stein, 2 particles": 5.0, "stein, 10 particles": 3.0, "NUTS": 4.5},
+        ("a", 2): {"stein, 2 particles": 5.0, "stein, 10 particles": 2.0, "NUTS": 3.25},
         ("b", 0): {"stein, 10 particles": 1.0, "NUTS": 0.75, "variational": -1.0},
-        ("b", 1): {"NUTS": 9.0},
+        ("b", 1): {"stein, 10 particles": 9.25, "NUTS": 9.0},
     }
     rows = [
         {"dataset": name, "split": split, "method": method, "log_density": str(value)}
@@ -80,11 +81,11 @@ def test_differences_are_paired_by_split_and_averaged_over_sets():
     ]
     found = stein_regression.paired(rows)
     assert list(found) == ["stein, 2 particles", "NUTS", "variational"]
-    assert found["stein, 2 particles"] == {"a": (-3.0, pytest.approx(1.0))}
-    assert found["NUTS"]["a"] == (-1.25, pytest.approx(0.25))
+    assert found["stein, 2 particles"] == {"a": (-3.0, pytest.approx(3**-0.5))}
+    assert found["NUTS"]["a"] == (-1.25, pytest.approx(0.25 * 3**-0.5))
     assert found["NUTS"]["b"][0] == 0.25
     lines = stein_regression.paired_table(rows).splitlines()
-    assert lines[2:4] == ["| a | **-3.000 ± 1.000** | **-1.250 ± 0.250** |  |", "| b |  | 0.250 | 2.000 |"]
+    assert lines[2:4] == ["| a | **-3.000 ± 0.577** | **-1.250 ± 0.144** |  |", "| b |  | 0.250 ± 0.000 | 2.000 |"]
     assert lines[4].startswith("| over sets | -3.000 | -0.500 ± 0.750 |")
 
 

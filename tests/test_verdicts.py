@@ -5,7 +5,18 @@ import numpy as np
 import numpyro
 
 import numpyro_gp as ngp
-from examples import additive_coverage, decoupled_map, equal_seconds, importance_weighting
+from examples import (
+    additive_coverage,
+    additive_numbers,
+    decoupled_convergence,
+    decoupled_map,
+    decoupled_means,
+    equal_seconds,
+    facts,
+    importance_gradients,
+    importance_weighting,
+    rebuild,
+)
 
 
 def test_a_ratio_is_of_the_least_times_and_its_error_of_neighbouring_steps():
@@ -54,3 +65,71 @@ def test_independent_draws_agree_with_a_function_at_the_first_sample_alone(rng):
 
 def jointly(f, site, inputs):
     return f.draw(site, inputs)
+
+
+def test_without_a_divisor_the_coefficients_are_the_parameters(rng):
+    """Those of Orth are its parameters over a diagonal below one, so that they move further in the same step."""
+    Z, gamma = jnp.asarray(rng.normal(size=(3, 2))), jnp.asarray(rng.normal(size=(4, 2)))
+    given, X = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=(5, 2)))
+
+    def mean(method, parameter):
+        with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.substitute(data={parameter: given}):
+            prior = numpyro.handlers.trace(lambda: ngp.gp("f", ngp.kernels.RBF(0.1, 1.0), Z)).get_trace()["f"]["fn"]
+            belief = decoupled_convergence.recipe(method, gamma, Z)("f", prior)
+        return np.asarray(belief.marginals(prior.basis, X).mean)
+
+    with numpyro.handlers.seed(rng_seed=0):
+        basis = numpyro.handlers.trace(lambda: ngp.gp("f", ngp.kernels.RBF(0.1, 1.0), Z)).get_trace()["f"]["fn"].basis
+    wanted = ngp.beliefs.Orthogonal(gamma, given, jnp.zeros(3), jnp.eye(3)).marginals(basis, X).mean
+    np.testing.assert_allclose(mean("Orth, no divisor", "f/a"), wanted, rtol=1e-5)
+    assert np.linalg.norm(mean("Orth", "f/gamma")) > 5 * np.linalg.norm(wanted)
+
+
+def test_losses_are_summed_up_by_thirds():
+    losses = np.concatenate([np.full(10, 9.0), np.full(10, 2.0), np.full(10, 1.0)])
+    losses[17] = 5.0
+    found = decoupled_means.summary(losses)
+    assert found == {
+        "finite": "yes",
+        "loss_early": "9.0000",
+        "loss_end": "1.0000",
+        "worst": "5.0000",
+        "start": "9.0000",
+    }
+    assert decoupled_means.summary(np.append(losses, np.nan))["finite"] == "no"
+
+
+def test_numbers_of_beliefs_are_those_of_their_arrays():
+    """Components of 2 and 3 values: two Cholesky factors hold 3 + 6 numbers, a rank of r 5 r, one factor of all 15."""
+    numbers = {
+        name: count for name, (_, count) in additive_numbers.beliefs([2, 3], ranks=(2,), block_ranks=(1,)).items()
+    }
+    assert numbers == {"mean field": 9, "structured(2)": 10, "block_low_rank(1)": 14}
+    rows = [
+        {"belief": "mean field", "inputs": inputs, "numbers": "9", "cholesky": "15", "below": below}
+        for inputs, own in (("uniform", "13"), ("correlated", "26"))
+        for below in own
+    ]
+    assert additive_numbers.table(rows).splitlines()[-1] == "| mean field | 9 | 0.60 | 2.00 ± 1.00 | 4.00 ± 2.00 |"
+
+
+def test_ranks_and_iterations_are_counted_within_a_split():
+    """The printed order of three splits of a set, and the iterations that one method is ahead of another's."""
+    assert facts.mean_ranks(rebuild.RESULTS, ("Decoupled",)) == "Decoupled 6.0 ± 0.0"
+    rows = facts.read(rebuild.RESULTS, "decoupled_convergence")
+    own = {(r["method"], r["seed"]): r["iterations_to_1_percent"] for r in rows if r["task"].startswith("concrete")}
+    gaps = [int(own["Hybrid", seed]) - int(own["Orth", seed]) for seed in "012"]
+    found = facts.fewer_iterations(rebuild.RESULTS, "Orth", "Hybrid", "iterations_to_1_percent")
+    assert found == f"{np.mean(gaps):.0f} ± {np.std(gaps, ddof=1) / np.sqrt(3):.0f}"
+
+
+def test_signal_over_noise_falls_within_a_split():
+    rows = [
+        {"gradient": "plain", "samples": k, "split": split, "ratio": ratio, "size_of_mean": "2", "size_of_noise": "8"}
+        for k, own in (("1", ("0.5", "0.9")), ("50", ("0.1", "0.3")))
+        for split, ratio in enumerate(own)
+    ]
+    line = "| plain | 50 | 0.200 ± 0.100 | 2.0 ± 0.0 | 8.0 ± 0.0 |"
+    assert importance_gradients.table(rows).splitlines()[-1] == line
+    np.testing.assert_allclose(importance_gradients.fall(rows, "plain", "median"), (0.5, 0.1))
+    np.testing.assert_allclose(importance_gradients.ratio(rows[0], "size"), 0.25)
