@@ -20,6 +20,7 @@ from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled
 from numpyro_gp.guides.rest import (
     NotOfRest,
     Remainder,
+    at_medians,
     call_rest,
     check_rest,
     draws_of_rest,
@@ -58,8 +59,9 @@ class AutoGP(AutoGuide):
         ``free_latent()``. Naming a site of another kind gives it to that recipe.
     rest : callable
         ``AutoDelta``, ``AutoNormal`` or any ``model -> guide`` for all other sites; the guide may be a function of
-        your own with the arguments of the model. The model that it gets has every process held at zero: autoguides
-        that read its density (Laplace, DAIS) are refused.
+        your own with the arguments of the model. A class starts at medians of the priors, where NumPyro's own start
+        is random; ``lambda model: AutoNormal(model, init_loc_fn=...)`` starts where you say. The model that it gets has
+        every process held at zero: autoguides that read its density (Laplace, DAIS) are refused.
     prefix, create_plates
         As in NumPyro's guides.
 
@@ -128,7 +130,7 @@ class AutoGP(AutoGuide):
         self._fitted_sizes, self._data_plates = dict(self._full_sizes), local_sites.data_plates(self.prototype_trace)
         if set(latent) - mine:
             self._remainder = Remainder(self.model, mine)
-            self.rest = self.rest_factory(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
+            self.rest = at_medians(self.rest_factory)(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
             check_rest(self.rest)
 
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro
 from numpyro import handlers
-from numpyro.infer import autoguide
+from numpyro.infer import autoguide, init_to_median, init_to_uniform
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
@@ -38,6 +39,21 @@ def check_rest(rest: Any) -> None:
         got = f"{kind.__name__}, which reads the density of the model: it would see every process held at zero"
         cure = "Use AutoNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal, AutoIAFNormal or AutoDelta."
         fail("rest", required, got, cure)
+
+
+def at_medians(rest: Any) -> Any:
+    """An autoguide class, or a partial of one, that starts at medians of the priors and not anywhere; others unchanged.
+
+    NumPyro's classes start uniformly in (-2, 2) of their unconstrained coordinates, whatever the priors say, and an
+    exponential link makes first steps there that an optimiser is slow to forget. A start that is named, by an argument
+    of the partial or by the default of the user's own class, is that of the user.
+    """
+    kind, named = getattr(rest, "func", rest), getattr(rest, "keywords", {})
+    if not (isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)) or "init_loc_fn" in named:
+        return rest
+    own = inspect.signature(kind).parameters.get("init_loc_fn")
+    starts_anywhere = own is not None and own.default is init_to_uniform
+    return partial(rest, init_loc_fn=init_to_median) if starts_anywhere else rest
 
 
 class Remainder:
