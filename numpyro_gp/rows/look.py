@@ -26,6 +26,7 @@ from numpyro_gp.sites import Trace
 # What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
 COUNTING, NEVER = "counting", "never"
 RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})
+COPIES = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray with JAX 0.7
 
 
 class ArgumentCheck(NamedTuple):
@@ -254,6 +255,8 @@ def _learnt(equation: Any, before: list[Any]) -> Any:
     is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
     if name == "iota":
         return COUNTING if result.ndim == 1 and is_whole else None
+    if name in COPIES and len(before) == 1:
+        return before[0]
     if not before or before[0] != COUNTING:
         return None
     if name == "convert_element_type" or (name in RESHAPES and result.size == equation.invars[0].aval.size):

@@ -66,6 +66,14 @@ def test_rows_that_are_named_are_those_that_are_cut():
     np.testing.assert_allclose(posterior.predict(KEY, X, EXPOSURE, rows=["X", "extra"], chunk_size=4).mean, whole.mean)
 
 
+def test_a_copy_that_is_read_by_rows_is_cut_as_its_array():
+    """As ``jnp.asarray`` of JAX 0.7 is: an exposure that is not cut gives every chunk the first rows."""
+    posterior = ngp.Posterior.from_mcmc(lambda X, extra: indexed(X, jnp.array(extra)), DRAWS)
+    whole = posterior.predict(KEY, X, EXPOSURE).mean
+    np.testing.assert_allclose(posterior.predict(KEY, X, EXPOSURE, chunk_size=4).mean, whole, rtol=1e-12)
+    assert whole[-1] > 5 * whole[0]
+
+
 def test_what_is_not_clear_is_refused():
 
     def both(X, extra, y=None):
