@@ -22,6 +22,7 @@ from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
+from tests.precision import x64
 
 ROWS, COLUMNS, POINTS, STEPS = 400, 3, 50, 3
 # What a step in single precision may differ by: sums of a thousand terms in another order. Ten bits would give 1e-3.
@@ -168,7 +169,7 @@ def main():
     options, device, failed = parser.parse_args(), jax.devices()[0], []
     print(f"{device.device_kind} ({device.platform}), jax {jax.__version__}, numpyro {numpyro.__version__}")
     for dtype in options.dtypes:
-        with jax.enable_x64(dtype == "float64"):
+        with x64(dtype == "float64"):
             worst = compare(device, dtype)
         failed += [f"{name} in {dtype}: {error:.1e}" for name, error in worst.items() if not error < ALLOWED[dtype]]
     print("\nAll agree." if not failed else "\nNot within what is allowed: " + "; ".join(failed))

@@ -10,11 +10,11 @@ import math
 import pkgutil
 import re
 
-import jax
 import matplotlib.pyplot as plt
 import pytest
 
 import numpyro_gp as ngp
+from tests.precision import x64
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
@@ -105,7 +105,7 @@ def test_examples_print_what_they_say(name, precision):
     runner = doctest.DocTestRunner(Checker(1e-9 if is_double else 2e-5), verbose=False, optionflags=OPTIONS)
     test = copy.copy(EXAMPLES[name])
     test.globs = dict(test.globs) if name.removeprefix("numpyro_gp.") in AT_HOME else {}
-    with jax.enable_x64(is_double):
+    with x64(is_double):
         runner.run(test, out=said.append)
     plt.close("all")
     assert runner.summarize(verbose=False).failed == 0, "".join(said)

@@ -13,11 +13,13 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from jax import export
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
+from tests.precision import x64
 
 loop_of = importlib.import_module("numpyro_gp.training.fit").loop_of
 KEY = jax.random.key(0)
@@ -87,13 +89,13 @@ STEPS = {
 @pytest.fixture(autouse=True)
 def single_precision():
     """As on a TPU, which has no float64: with it allowed, NumPyro starts sites of float32 in float64."""
-    with jax.enable_x64(False):
+    with x64(False):
         yield
 
 
 def calls_of(function, *arguments):
     """Custom calls of the program for both; JAX itself refuses calls of the host."""
-    text = jax.export.export(function, platforms=("cuda", "tpu"))(*arguments).mlir_module()
+    text = export.export(function, platforms=("cuda", "tpu"))(*arguments).mlir_module()
     assert "f64" not in text
     calls = set(re.findall(r"custom_call @([\w.$]+)", text))
     assert not [name for name in calls if re.search("lapack|cpu|callback|host", name)], calls
@@ -130,7 +132,7 @@ def test_a_host_callback_and_double_precision_would_be_seen():
 
     with pytest.raises(NotImplementedError, match="python_callback"):
         calls_of(jax.jit(called), X)
-    with jax.enable_x64(True), pytest.raises(AssertionError):
+    with x64(True), pytest.raises(AssertionError):
         calls_of(jax.jit(lambda x: x + np.zeros((1, 2))), X)
     with pytest.raises(AssertionError):  # a product that a GPU would take in ten bits
         calls_of(jax.jit(lambda x: x @ x.T), X)

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from tests import gpu
+from tests.precision import x64
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("dtype", "names"), [("float64", ["Adam"]), ("float32", ["minibatch", "particles"])])
 def test_a_cpu_agrees_with_itself(dtype, names):
     """Of some engines: each is as long to compile as a test of its own, and has one elsewhere."""
-    with jax.enable_x64(dtype == "float64"):
+    with x64(dtype == "float64"):
         worst = gpu.compare(jax.devices()[0], dtype, names)
     assert list(worst) == [*names, "density of sparse", "density of exact"]
     assert set(worst.values()) == {0.0}

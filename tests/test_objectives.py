@@ -1,7 +1,5 @@
 """The importance-weighted bound against the dense oracle, with its draws given."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +18,7 @@ from numpyro_gp.beliefs import Coupled
 from numpyro_gp.objectives import ImportanceWeightedELBO, importance_weighted_bound, weighted_samples
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
+from tests.precision import x64
 
 TOLERANCE = 1e-9  # the classic bug (independent inner draws) and a forgotten log K are off by more than 1e-2
 KEY = jax.random.key(0)
@@ -366,20 +365,10 @@ def test_no_latent_inputs_gives_the_usual_bound():
     np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
 
 
-@contextlib.contextmanager
-def single_precision():
-    """``jax.enable_x64(False)``, which jax 0.7 does not have yet."""
-    jax.config.update("jax_enable_x64", False)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", True)
-
-
 @pytest.mark.long
 def test_float32_without_x64():
     """NumPyro's Normal draws in the default precision, so a float32 run is one without x64."""
-    with single_precision():
+    with x64(False):
         X, y = jnp.zeros((3, 1)), jnp.ones(3)
 
         def model(X, y):

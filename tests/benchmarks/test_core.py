@@ -20,6 +20,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.linalg import factorise
+from tests.precision import x64
 
 
 def seconds(call, *inputs, repeats=7):
@@ -53,7 +54,7 @@ def engine():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_step_costs_little_more_than_its_matrix_products(size, dtype):
     rng, batch = np.random.default_rng(0), 1024
-    with jax.enable_x64(dtype == "float64"):
+    with x64(dtype == "float64"):
         X = jnp.asarray(rng.normal(size=(8000, 8)), dtype)
         y = jnp.sin(X[:, 0])
         svi = engine()

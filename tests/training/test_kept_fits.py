@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from tests.compiling import counted
+from tests.precision import x64
 
 LEVEL = 1.0
 
@@ -98,7 +99,7 @@ def test_precision_switched_between_fits():
 
     svi, y = SVI(plain, guide, optax.sgd(0.1), Trace_ELBO()), np.ones(8)
     assert ngp.fit(jax.random.key(0), svi, 3, X, y, progress=False).losses.dtype == jnp.float64
-    with jax.enable_x64(False):
+    with x64(False):
         assert (
             ngp.fit(jax.random.key(0), svi, 3, np.asarray(X), y.astype(np.float32), progress=False).losses.dtype
             == jnp.float32
