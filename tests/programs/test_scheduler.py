@@ -1,6 +1,8 @@
 """The choice of XLA's scheduler: for the versions that can stop, before they start, and never against the user."""
 
+import csv
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import pytest
 
 from numpyro_gp.programs import scheduler
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CHOSEN = f"{scheduler.FLAG}=false"
 
 
@@ -46,6 +49,19 @@ def test_too_late_is_said_with_what_to_set(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scheduler.choose_scheduler("0.10.2")
+
+
+def test_the_guide_says_how_often_it_stopped():
+    """Rows of ``python -m tests.benchmarks.stops``: the chosen scheduler never, the default of jaxlib 0.10.2 often."""
+    with (EXAMPLES / "results" / "stops.csv").open() as file:
+        rows = {row["how"]: row for row in csv.DictReader(file)}
+    assert int(rows["imported"]["stopped"]) == 0
+    assert int(rows["imported"]["runs"]) >= 200
+    assert {scheduler.can_stop(row["jaxlib"]) for row in rows.values()} == {True}
+    page = " ".join((EXAMPLES / "guide" / "install.md").read_text().split())
+    counts = {how: f"{row['stopped']} of {row['runs']}" for how, row in rows.items()}
+    plain, imported = counts["plain"], counts["imported"]
+    assert f"it stopped in {plain} runs of JAX alone, and in {imported} with the library imported" in page
 
 
 def test_the_end_waits_for_programs_that_run():
