@@ -45,11 +45,15 @@ def counts(program: str) -> dict[str, int]:
     return dict(kernels=len(floating), floating=sum(floating), copies=len(run) - len(floating))
 
 
+def sizes(kind: str) -> list[int]:
+    """How many numbers each array of a type has."""
+    return [math.prod(int(n) for n in shape.split(",") if n) for shape in SHAPE.findall(kind)]
+
+
 def largest(program: str) -> int:
     """Numbers of the largest array that a kernel writes."""
     written = [kind for operation, kind in instructions(program) if operation not in FREE]
-    sizes = [math.prod(int(n) for n in shape.split(",") if n) for kind in written for shape in SHAPE.findall(kind)]
-    return max(sizes, default=0)
+    return max((size for kind in written for size in sizes(kind)), default=0)
 
 
 def lowered(job, problem, what):
