@@ -7,29 +7,21 @@ inducing values is known in closed form at every value of the hyper-parameters (
 quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
-from jax.flatten_util import ravel_pytree
-from jax.scipy.linalg import solve_triangular
-from numpyro import handlers
-from numpyro.distributions import biject_to
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.gam.bounds import Answer, Found, Sums, bound_at_sites, gaussian_bound, summed
+from numpyro_gp.gam.features import Features, Programs, Seen
+from numpyro_gp.gam.hyperparameters import sites_of
 from numpyro_gp.gam.model import Model
-from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
-from numpyro_gp.programs.keep import kept
-from numpyro_gp.programs.trace import as_function, traced
+from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
 # Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 4
-# Rows above which the mode is looked for with some of them first.
+# Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
@@ -37,48 +29,31 @@ FLAT = 0.01
 WIDEST = 2.0
 
 
-class Sites(NamedTuple):
-    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
-
-    shift: Array
-    weight: Array
-
-
 class Data(NamedTuple):
-    """Rows of a fit: inputs ``(N, D)``, response and weights ``(N,)``."""
+    """Rows of a fit: inputs ``(N, D)``, response, weights and the level of ``f`` ``(N,)``."""
 
-    X: Array
-    y: Array
-    weights: Array
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+    level: np.ndarray
+
+    @classmethod
+    def of(cls, model: Model) -> "Data":
+        """The rows of a model, in the numbers that programs take."""
+        X, y, *weights = (np.asarray(value) for value in model.arguments)
+        mass = weights[0] if weights else np.ones(len(y))
+        return cls(X, *(np.asarray(one, float) for one in (y, mass, np.broadcast_to(model.level(X), y.shape))))
+
+    @property
+    def pull(self) -> np.ndarray:
+        """``w (y - level)``."""
+        found: np.ndarray = self.weights * (self.y - self.level)
+        return found
 
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""
-        X, y, weights = (value[rows] for value in self)
-        return Data(X, y, weights * (jnp.sum(self.weights) / jnp.sum(weights)))
-
-
-class Seen(NamedTuple):
-    """What one evaluation of the bound leaves beside it.
-
-    Attributes
-    ----------
-    sites : Sites
-        Those of the marginals at hand: one natural step further.
-    precision : array (M, M)
-        ``A W A^T`` of the whitened values, with features ``A`` and weights ``W``.
-    pulled : array (M,)
-        ``A (shift - W level)``.
-    inverse : array (M, M)
-        ``L^-1`` of the Gram matrices of all terms.
-    start : array (d,)
-        Unconstrained prior means of the hyper-parameters.
-    """
-
-    sites: Sites
-    precision: Array
-    pulled: Array
-    inverse: Array
-    start: Array
+        X, y, weights, level = (value[rows] for value in self)
+        return Data(X, y, weights * (self.weights.sum() / weights.sum()), level)
 
 
 class Collapsed(NamedTuple):
@@ -104,121 +79,76 @@ class Collapsed(NamedTuple):
     is_flat: bool
 
 
-def sites_of(likelihood: Any, y: Array, mean: Array, variance: Array, weights: Array) -> Sites:
-    """The sites at marginals: ``W = -2 d/d variance`` and ``shift = d/d mean + W mean`` of the expected log density."""
-    if isinstance(likelihood, Gaussian):  # at all marginals: derivatives go through the noise
-        weight = jnp.broadcast_to(weights / likelihood.scale**2, y.shape)
-        return Sites(weight * y, weight)
+class SitesOfRows(NamedTuple):
+    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
 
-    def expected(mean: Array, variance: Array) -> Array:
-        found: Array = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
-        return found
-
-    slope, spread = jax.grad(expected, (0, 1))(mean, variance)
-    weight = jnp.maximum(-2 * spread, 0)  # of a likelihood that is not log-concave it may be negative
-    return Sites(slope + weight * mean, weight)
-
-
-def loss_of(model: Model, free: Any, given: Sites, data: Data, cap: Array) -> tuple[Array, Seen]:
-    """Negative bound with the log density of the hyper-parameters ``free``, by site, and what it leaves."""
-    X, y, weights = data
-    kernels, likelihood, log_density, start = opened(model, free, X.dtype)
-    basis = AdditiveBasis.build(kernels, model.inducing(X.dtype), model.jitter)
-    A, level = basis.features(X), jnp.broadcast_to(model.level(X), y.shape)
-    own = sites_of(likelihood, y, y, y, weights) if isinstance(likelihood, Gaussian) else given
-    precision, pulled = (A * own.weight[None]) @ A.T, A @ (own.shift - own.weight * level)
-    root = jnp.linalg.cholesky(precision + jnp.eye(len(A), dtype=A.dtype))
-    inverse = solve_triangular(root, jnp.eye(len(A), dtype=A.dtype), lower=True)
-    white = inverse @ pulled
-    v, spread = inverse.T @ white, inverse @ A
-    mean = level + v @ A
-    variance = jnp.maximum(basis.diagonal(X) - jnp.sum(A**2, 0), 0) + jnp.sum(spread**2, 0)
-    kl = 0.5 * (jnp.sum(inverse**2) + v @ v - len(A)) + jnp.sum(jnp.log(jnp.diagonal(root)))
-    expected = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
-    held = jax.lax.stop_gradient((likelihood, mean, jnp.minimum(variance, cap)))
-    new = sites_of(held[0], y, *held[1:], weights)
-    seen = Seen(new, precision, pulled, basis.frame().inverse, ravel_pytree(start)[0])
-    return kl - expected - log_density, jax.lax.stop_gradient(seen)
-
-
-def opened(model: Model, free: Any, dtype: np.dtype) -> tuple[dict[str, Any], Likelihood, Array, dict[str, Array]]:
-    """Kernels and likelihood at unconstrained hyper-parameters, their log density, and prior means to start from."""
-    slopes, start = [], {}
-
-    def constrained(site: dict[str, Any]) -> Any:
-        if site["type"] != "sample" or site["name"] not in free:
-            return None
-        transform, value = biject_to(site["fn"].support), free[site["name"]]
-        found = transform(value)
-        slope = transform.log_abs_det_jacobian(value, found)
-        slopes.append(jnp.sum(slope))
-        start[site["name"]] = _middle(site["fn"], transform, value)
-        return found
-
-    at = handlers.substitute(substitute_fn=constrained)
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
-        kernels, likelihood = model.open(dtype)
-    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in trace.values() if site["type"] == "sample"]
-    return kernels, as_likelihood(likelihood), sum(priors + slopes, jnp.zeros((), dtype)), start
-
-
-def _middle(prior: Any, transform: Any, like: Array) -> Array:
-    """The unconstrained mean of a prior, zero where it has none."""
-    base = prior
-    while isinstance(base, (dist.ExpandedDistribution, dist.Independent)):
-        base = base.base_dist
-    if type(base).mean in (dist.Distribution.mean, dist.TransformedDistribution.mean):
-        return jnp.zeros_like(like)
-    mean: Array = transform._inverse(jnp.broadcast_to(prior.mean, prior.shape()))
-    return jnp.where(jnp.isfinite(mean), mean, 0.0)
-
-
-def free_sites(model: Model) -> tuple[dict[str, Array], bool]:
-    """Zeros of the unconstrained shape of every hyper-parameter, and whether noise is Gaussian."""
-    dtype, kinds = model.arguments[0].dtype, []
-
-    def shapes() -> dict[str, Array]:
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-            kinds.append(isinstance(model.open(dtype)[1], Gaussian))
-        sites = [site for site in trace.values() if site["type"] == "sample"]
-        return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape()), dtype) for s in sites}
-
-    found = {name: jnp.zeros(one.shape, one.dtype) for name, one in jax.eval_shape(shapes).items()}
-    return found, kinds[-1]
+    shift: np.ndarray
+    weight: np.ndarray
 
 
 class Bound:
-    """The compiled bound of some rows: its negative and the gradient at hyper-parameters ``(d,)``, and what it saw."""
+    """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
 
-    def __init__(self, model: Model, data: Data) -> None:
-        sites, self.is_exact = free_sites(model)
-        zeros, unravel = ravel_pytree(sites)
-        nothing = jnp.zeros_like(data.y)
-        self.data, self.sites, self.dtype = data, Sites(nothing, nothing), zeros.dtype
+    With ``tables`` sums over rows are those of the tables. ``found`` and ``inverse`` are of the last evaluation;
+    ``sites`` are those of data that are not Gaussian, and ``new_sites`` one natural step further.
+    """
+
+    def __init__(self, programs: Programs, data: Data, tables: Tables | None = None) -> None:
+        self.programs, self.data, self.tables = programs, data, tables
+        self.is_exact, size = programs.sites.is_exact, programs.sites.size
+        self.answer = Answer(data.weights.sum(), float(np.sum(data.pull * (data.y - data.level))))
+        self.sites = self.new_sites = SitesOfRows(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
-
-        def evaluate(free: Array, sites: Sites, data: Data, cap: Array) -> Any:
-            found = jax.value_and_grad(lambda one: loss_of(model, unravel(one), sites, data, cap), has_aux=True)
-            return found(free)
-
-        program = traced(evaluate, zeros, self.sites, data, jnp.zeros((), zeros.dtype))
-        self._constants, self._structure = program.constants, program.structure
-        self._run = kept(program.program, "collapsed", lambda: jax.jit(as_function(program.program)))
-        self(np.zeros(zeros.shape))
-        self.start = np.asarray(self.seen.start, float)
+        some = data.X if tables is None else tables.grid
+        self.start = np.asarray(next(programs.seen(np.zeros(size), some))[1].start, float)
 
     def __call__(self, free: np.ndarray, cap: float = np.inf) -> tuple[float, np.ndarray]:
-        arguments = jnp.asarray(free, self.dtype), self.sites, self.data, jnp.asarray(cap, self.dtype)
-        flat = self._run(*self._constants, *jax.tree.leaves(arguments))
-        (loss, self.seen), gradient = jax.tree.unflatten(self._structure, flat)
-        self.losses.append(float(loss))
-        return self.losses[-1], np.asarray(gradient, float)
+        seen, found, of_free = self._exact(free) if self.is_exact else self._at_sites(free, cap)
+        self.found, self.inverse = found, np.asarray(seen.inverse, float) / self._scales(seen)
+        bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
+        self.losses.append(float(found.loss - seen.opened.log_density))
+        return self.losses[-1], np.concatenate(bars) @ np.asarray(seen.opened_slopes, float) + of_free
+
+    def _scales(self, seen: Seen) -> np.ndarray:
+        return np.repeat(np.asarray(seen.opened.scales, float), self.programs.sizes)
+
+    def _exact(self, free: np.ndarray) -> tuple[Seen, Found, np.ndarray]:
+        sums: Sums | None = None
+        for rows, seen in self.programs.seen(free, self.data.X if self.tables is None else self.tables.grid):
+            if self.tables is not None:
+                one = summed_tables(seen.features, self.tables, self.programs.sizes)
+            else:
+                one = summed(seen.features, self.data.weights[rows], self.data.pull[rows])
+            sums = one if sums is None else sums.plus(one)
+        assert sums is not None
+        scales, noise = np.asarray(seen.opened.scales, float), float(seen.opened.noise)
+        return seen, gaussian_bound(sums, self.answer, scales, noise, self.programs.sizes), np.zeros(len(free))
+
+    def _at_sites(self, free: np.ndarray, cap: float) -> tuple[Seen, Found, np.ndarray]:
+        y, weights = self.data.y, self.data.weights
+        chunks = [seen for _, seen in self.programs.seen(free, self.data.X)]
+        features = Features(*(np.concatenate(leaves, axis=-1) for leaves in zip(*[c.features for c in chunks])))
+        slopes = []
+
+        def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            value, of_free, of_mean, of_variance = self.programs.expected(free, y, mean, variance, weights)
+            slopes.append((of_free, of_mean, of_variance))
+            return value, of_mean, of_variance
+
+        scales = np.asarray(chunks[0].opened.scales, float)
+        found, at = bound_at_sites(features, scales, self.programs.sizes, self.sites, self.data.level, expected)
+        of_free = slopes[0][0]
+        if np.isfinite(cap):
+            expected(at.mean, np.minimum(at.variance, cap))
+        weight = np.maximum(-2 * slopes[-1][2], 0)  # of a likelihood that is not log-concave it may be negative
+        self.new_sites = SitesOfRows(slopes[-1][1] + weight * at.mean, weight)
+        return chunks[0], found, -of_free
 
     def see(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior; none where sites are exact."""
         for step in range(0 if self.is_exact else FIRST_STEPS):
             self(free, FIRST_VARIANCE if step < FIRST_STEPS - 1 else np.inf)
-            self.sites = self.seen.sites
+            self.sites = self.new_sites
 
     def settle(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
         """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more.
@@ -245,36 +175,50 @@ class Bound:
                 return free, True
             before = found.fun
             self(free)
-            self.sites = self.seen.sites
+            self.sites = self.new_sites
         return free, False
 
     def spread(self, free: np.ndarray) -> np.ndarray:
         """Lower root of the inverse curvature, by differences of gradients."""
-        step = 1e-3 if self.dtype == np.float64 else 3e-2
-        moves = step * np.eye(len(free))
-        curvature = np.stack([(self(free + move)[1] - self(free - move)[1]) / (2 * step) for move in moves])
+        is_double = self.programs.sites.dtype == np.float64
+        step = 1e-4 if is_double else 3e-2
+        here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
+        rows = []
+        for move in step * np.eye(len(free)):
+            other, width = (here, step) if here is not None else (self(free - move)[1], 2 * step)
+            rows.append((self(free + move)[1] - other) / width)
+        curvature = np.stack(rows)
         values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
         return np.linalg.cholesky((vectors / np.maximum(values, WIDEST**-2)) @ vectors.T)
 
 
-def collapsed(model: Model, most_steps: int) -> Collapsed:
-    """The mode of the hyper-parameters: of many rows first that of some, and from there of all."""
-    X, y, *weights = model.arguments
-    data = Data(X, y, weights[0] if weights else jnp.ones_like(y))
-    some = np.sort(np.random.default_rng(0).permutation(len(y))[:MANY_ROWS])
-    bound = Bound(model, data if len(y) <= MANY_ROWS else data.part(some))
+def has_tables(model: Model) -> bool:
+    """Whether rows of a model may be counted in tables, however many there are."""
+    return bool(columns_of(model)) and sites_of(model).is_exact
+
+
+def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
+    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
+    data, programs = Data.of(model), Programs(model)
+    is_many = len(data.y) > MANY_ROWS
+    is_counted = is_many and tables and programs.sites.is_exact
+    counted = tabulated(model, data.X, data.weights, data.pull) if is_counted else None
+    first = data
+    if is_many and counted is None:
+        first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
+    bound = Bound(programs, first, counted)
     free = bound.start
     bound.see(free)
     free, is_flat = bound.settle(free, most_steps)
     losses, root = bound.losses[:], bound.spread(free)
-    if len(y) > MANY_ROWS:
-        bound = Bound(model, data)
+    if is_many:
+        bound = Bound(programs, data)
         bound.see(free)
-        free, is_flat = bound.settle(free, most_steps, root)
-        losses = bound.losses[:]
-    bound(free)
-    inverse, inner, pulled = (
-        np.asarray(one, float) for one in (bound.seen.inverse, bound.seen.precision, bound.seen.pulled)
-    )
-    precision = inverse.T @ inner @ inverse
-    return Collapsed(free, root, inverse.T @ pulled, 0.5 * (precision + precision.T), np.asarray(losses[1:]), is_flat)
+        if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
+            free, is_flat = bound.settle(free, most_steps, root)
+        losses = losses + bound.losses
+        bound(free)
+    found, inverse = bound.found, bound.inverse
+    precision = inverse.T @ found.precision @ inverse
+    shift = inverse.T @ found.pulled
+    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), np.asarray(losses), is_flat)

@@ -1,7 +1,10 @@
 """How an additive model is fitted when nobody says how: the guide, the steps and their end, chains and particles."""
 
+import dataclasses
+import functools
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +16,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.collapsed import MANY_ROWS, collapsed
+from numpyro_gp.gam.collapsed import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.model import Model
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -27,7 +30,7 @@ from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = 500, 20
-# Numbers in the features of all rows up to which steps are those of `collapsed`.
+# Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
 BATCH = 2048
@@ -35,14 +38,32 @@ BATCH = 2048
 BLOCK = 400
 
 
-class Fitted(NamedTuple):
-    """What an engine leaves: the posterior, the guide of a variational fit, and its result."""
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What an engine leaves: its result, and how to make the posterior and the guide of a variational fit."""
 
-    posterior: Posterior
-    guide: Any
+    make: Callable[[], tuple[Posterior, Any]]
     result: FitResult | None
     steps: int
     notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def made(self) -> tuple[Posterior, Any]:
+        """The posterior and the guide."""
+        return self.make()
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.made[0]
+
+    @property
+    def guide(self) -> Any:
+        return self.made[1]
+
+
+def known(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
+    """A posterior and a guide that there are already."""
+    return functools.partial(lambda *both: both, posterior, guide)
 
 
 def size_of(model: Model) -> int:
@@ -57,27 +78,33 @@ def guide_of(model: Model) -> AutoGP:
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
-def variational(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> Fitted:
+def variational(key: Array, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool) -> Fitted:
     """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
-    if batch is None and size_of(model) <= JOINT and size_of(model) * len(model.rows.y) <= MOST_FEATURES:
-        return by_quasi_newton(model, most_steps)
+    is_held = size_of(model) * len(model.rows.y) <= MOST_FEATURES
+    if batch is None and size_of(model) <= JOINT and (is_held or (tables and has_tables(model))):
+        return by_quasi_newton(model, most_steps, tables)
     return by_stochastic_steps(key, model, most_steps, batch, progress)
 
 
-def by_quasi_newton(model: Model, most_steps: int) -> Fitted:
+def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitted:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    found = collapsed(model, most_steps)
+    found = collapsed(model, most_steps, tables)
     if not np.isfinite(found.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
-    guide = set_up(guide_of(model), model)
     natural = {"shift": found.shift, "precision": found.precision}
     values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
     params = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}
     result = FitResult(params, jnp.asarray(found.losses, jnp.result_type(float)), None)
     steps = len(found.losses)
-    return Fitted(Posterior.from_svi(model, guide, params), guide, result, steps, still_rose(steps, found.is_flat))
+    return Fitted(functools.partial(_at, model, params), result, steps, still_rose(steps, found.is_flat))
+
+
+def _at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
+    """The posterior and the guide at parameters. To learn the sites of the model takes a guide a second."""
+    guide = set_up(guide_of(model), model)
+    return Posterior.from_svi(model, guide, params), guide
 
 
 def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
@@ -117,7 +144,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     )
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return Fitted(posterior, guide, result, steps, still_rose(steps, not rises))
+    return Fitted(known(posterior, guide), result, steps, still_rose(steps, not rises))
 
 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fitted) -> Fitted:
@@ -129,7 +156,7 @@ def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fi
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))
     divergent = int(np.asarray(mcmc.get_extra_fields()["diverging"]).sum())
     notes = (f"{divergent} divergent transitions: the posterior has corners that the chain left out",) * bool(divergent)
-    return Fitted(Posterior.from_mcmc(target, mcmc), None, None, num_samples, notes)
+    return Fitted(known(Posterior.from_mcmc(target, mcmc)), None, num_samples, notes)
 
 
 def particles(key: Array, model: Model, num_particles: int, progress: bool) -> Fitted:
@@ -139,13 +166,15 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> F
         svgd, result = auto(key, model, *model.arguments, num_particles=num_particles, progress=progress)
     assert isinstance(svgd, SVGD)
     notes = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
-    return Fitted(Posterior.from_stein(model, svgd, result.params), None, result, len(result.losses), notes)
+    return Fitted(known(Posterior.from_stein(model, svgd, result.params)), result, len(result.losses), notes)
 
 
-def run(key: Array, model: Model, engine: str, num_steps: int | None, batch: int | None, progress: bool) -> Fitted:
+def run(
+    key: Array, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
+) -> Fitted:
     """Fit by an engine."""
     key_first, key_run = jax.random.split(key)
     if engine == "svgd":
         return particles(key_run, model, num_steps or 20, progress)
-    first = variational(key_first, model, (num_steps or 2000) if engine == "svi" else 600, batch, progress)
+    first = variational(key_first, model, (num_steps or 2000) if engine == "svi" else 600, batch, tables, progress)
     return first if engine == "svi" else chains(key_run, model, num_steps or 500, progress, first)

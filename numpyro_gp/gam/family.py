@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -74,6 +75,18 @@ class Family(NamedTuple):
             return NAMED[self.given](start)
         return self.given if isinstance(self.given, Likelihood) else self.given()
 
+    @property
+    def kind(self) -> type:
+        """The class of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
+        kinds: list[type] = []
+
+        def look() -> None:
+            with handlers.block(), handlers.seed(rng_seed=0):
+                kinds.append(type(self.likelihood(Start())))
+
+        jax.eval_shape(look)
+        return kinds[0]
+
 
 def as_family(family: Any) -> Family:
     """A name, a likelihood, or a function without arguments that samples the parameters of one and returns it."""
@@ -86,8 +99,7 @@ def as_family(family: Any) -> Family:
         required = "a name, a likelihood, or a function without arguments that returns one"
         cure = "Pass family='poisson', or lambda: ngp.likelihoods.Gaussian(numpyro.sample(...))."
         fail("family", required, f"{family!r:.60}", cure, TypeError)
-    with handlers.block(), handlers.seed(rng_seed=0):
-        kind = type(Family("", "", family).likelihood(Start()))
+    kind = Family("", "", family).kind
     return Family(family if isinstance(family, str) else kind.__name__, LINKS.get(kind, "none"), family)
 
 

@@ -24,6 +24,7 @@ def fit(
     engine: str = "svi",
     num_steps: int | None = None,
     batch: int | None = None,
+    tables: bool = True,
     key: Array | None = None,
     progress: bool = False,
 ) -> Fit:
@@ -43,6 +44,9 @@ def fit(
         Most steps of variational inference, 2000; draws of a chain, 500; particles, 20.
     batch : int, optional
         Rows of a stochastic step; all up to 10 000 rows, 2048 above.
+    tables : bool
+        Whether more than 10 000 rows with Gaussian noise, where each term reads one column, are counted in tables
+        first. Features are then interpolated on the way to the mode, and those of the rows themselves at the end.
     key : PRNG key, optional
         ``jax.random.key(0)``.
     progress : bool
@@ -67,5 +71,5 @@ def fit(
             check_count(name, value)
     built = model(terms, data, family, response=response, weights=weights, measure=measure)
     key_run, key_later = jax.random.split(own_key)
-    found = run(key_run, built, engine, num_steps, batch, progress)
-    return Fit(built, found.posterior, found.guide, found.result, engine, found.steps, found.notes, key_later)
+    found = run(key_run, built, engine, num_steps, batch, tables, progress)
+    return Fit.later(found, built, found.result, engine, found.steps, found.notes, key_later)

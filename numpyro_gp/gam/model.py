@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -106,9 +107,10 @@ class Model:
         found = {name: jnp.asarray(points, dtype) for name, points in self.ground.inducing.items()}
         return found | {CONSTANT: jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)}
 
-    def open(self, dtype: np.dtype) -> tuple[dict[str, Kernel], Any]:
-        """Sample all hyper-parameters: kernels of the terms and of the constant, and the likelihood."""
-        return self._of_terms(dtype), self.family.likelihood(self._numbers(dtype))
+    def open(self, dtype: np.dtype) -> tuple[dict[str, Array], dict[str, list[Array]], Any]:
+        """Sample all hyper-parameters: standard deviations and lengthscales by component, and the likelihood."""
+        scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
+        return scales, lengthscales, self.family.likelihood(self._numbers(dtype))
 
     def _numbers(self, dtype: np.dtype) -> Start:
         """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
@@ -124,17 +126,17 @@ class Model:
         scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
         parts = self.layout.parts
         found = {part.name: self.ground.kernel(part, scales[part.name] ** 2, lengthscales[part.name]) for part in parts}
-        # The constant of the GLM is a start: how far from it the constant may be.
-        return found | {CONSTANT: Constant((3 * self._numbers(dtype).size) ** 2)}
+        return found | {CONSTANT: Constant(scales[CONSTANT] ** 2)}
 
     def _scales(self, dtype: np.dtype) -> dict[str, Array]:
-        """Standard deviations of the terms."""
+        """Standard deviations of the terms, and of the constant: the GLM is a start, how far from it that may be."""
         size = WIDTH * self._numbers(dtype).size
         plain = [part.name for part in self.layout.parts if part.term.scale is None]
         own = {p.name: numpyro.sample(f"f_scale {p.name}", p.term.scale) for p in self.layout.parts if p.term.scale}
         if plain:
             drawn = numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1))
             own |= dict(zip(plain, drawn, strict=True))
+        own[CONSTANT] = 3 * self._numbers(dtype).size
         return {name: jnp.asarray(value, dtype) for name, value in own.items()}
 
     def _lengthscales(self, dtype: np.dtype) -> dict[str, list[Array]]:
@@ -225,14 +227,21 @@ def model(
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
-    with handlers.block(), handlers.seed(rng_seed=0):
-        likelihood = family.likelihood(Start())
-    if hasattr(likelihood, "check_targets"):
-        try:
+
+    def check() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            likelihood = family.likelihood(Start())
+        if hasattr(likelihood, "check_targets"):
             likelihood.check_targets(y)
-        except ValueError as error:
-            error.args = (f"response {name!r} of family {family.name!r}: {error}",)
-            raise
+
+    try:
+        if isinstance(family.given, str):
+            jax.eval_shape(check)  # what the parameters are does not matter: to draw them compiles little programs
+        else:
+            check()
+    except ValueError as error:
+        error.args = (f"response {name!r} of family {family.name!r}: {error}",)
+        raise
 
 
 def _lines(layout: Layout, X: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from numpyro_gp.checks import check_choice, check_count, check_level
 from numpyro_gp.criticism import diagnose
 from numpyro_gp.criticism.arviz import loo
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
+from numpyro_gp.gam.engines import Fitted
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.summary import Summary, deviance_explained, term_rows
 from numpyro_gp.plots.terms import Points, draw_terms
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
 LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "logit": "effect on logit of {}"}
 
+# What a fit makes when it is asked for.
+LATE = ("posterior", "guide")
 # Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
 LOOKS = 40
 
@@ -69,6 +72,21 @@ class Fit:
     steps: int
     notes: tuple[str, ...]
     key: Array
+
+    @classmethod
+    def later(cls, found: Fitted, model: Model, *facts: Any) -> "Fit":
+        """A fit whose posterior and guide are made when they are first asked for."""
+        fit = cls(model, cast("Any", None), None, *facts)
+        for name in LATE:
+            del vars(fit)[name]
+        vars(fit)["_found"] = found
+        return fit
+
+    def __getattr__(self, name: str) -> Any:
+        if name in LATE and "_found" in vars(self):
+            vars(self)[name] = getattr(vars(self)["_found"], name)
+            return vars(self)[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"Fit({self.model.terms}, family={self.model.family.name}, engine={self.engine}, steps={self.steps})"

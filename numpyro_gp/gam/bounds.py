@@ -1,0 +1,162 @@
+"""The bound with the terms integrated out and its gradient, in NumPy (mathematics.md section 14.6).
+
+Gaussian noise needs sums over the rows only: each is of a size that does not grow with them. Other likelihoods need the
+mean and variance of ``f`` at each row, and the sites there.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from numpyro_gp.gam.features import Features
+
+
+class Sums(NamedTuple):
+    """Sums over rows of weights ``w`` with ``t = w (y - level)``, for components of unit variance.
+
+    Attributes
+    ----------
+    gram : array (M, M)
+        ``A W A^T``.
+    pulled : array (M,)
+        ``A t``.
+    prior : array (C,)
+        ``sum_n w_n k_c(x_n, x_n)``.
+    gram_slopes : array (P, M, M)
+        ``A' W A^T`` with slopes ``A'`` of the features.
+    pulled_slopes, prior_slopes : array (P, M), (P, C)
+    """
+
+    gram: np.ndarray
+    pulled: np.ndarray
+    prior: np.ndarray
+    gram_slopes: np.ndarray
+    pulled_slopes: np.ndarray
+    prior_slopes: np.ndarray
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Those of more rows."""
+        return Sums(*(first + second for first, second in zip(self, other, strict=True)))
+
+
+class Answer(NamedTuple):
+    """What the response adds to the sums of features: ``sum_n w_n``, and ``sum_n w_n (y_n - level_n)^2``."""
+
+    weight: float
+    squares: float
+
+
+class Found(NamedTuple):
+    """The negative bound without the density of the hyper-parameters, its slopes, and the belief behind it.
+
+    Attributes
+    ----------
+    loss : float
+    of_scales, of_lengths, of_noise : array (C,), (C, P), float
+    precision, pulled : array (M, M), (M,)
+        ``A W A^T`` and ``A (shift - W level)`` of the components with their scales.
+    """
+
+    loss: float
+    of_scales: np.ndarray
+    of_lengths: np.ndarray
+    of_noise: float
+    precision: np.ndarray
+    pulled: np.ndarray
+
+
+def summed(features: Features, weights: np.ndarray, pull: np.ndarray) -> Sums:
+    """Sums over rows with weights ``w`` and ``t``, both ``(N,)``."""
+    values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
+    weighted = values * weights
+    return Sums(
+        weighted @ values.T,
+        values @ pull,
+        variances @ weights,
+        slopes @ weighted.T,
+        slopes @ pull,
+        variance_slopes @ weights,
+    )
+
+
+def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """The inverse of a positive definite matrix, and half of the logarithm of its determinant."""
+    root = cholesky(matrix, lower=True)
+    inner = solve_triangular(root, np.eye(len(root)), lower=True)
+    return inner.T @ inner, float(np.log(np.diagonal(root)).sum())
+
+
+def gaussian_bound(sums: Sums, answer: Answer, scales: np.ndarray, noise: float, sizes: np.ndarray) -> Found:
+    """With Gaussian noise: the belief is optimal, so that slopes are those at a belief that stays."""
+    eye, first, s = np.eye(sizes.sum()), np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    gram, pulled, rate = s[:, None] * sums.gram * s, s * sums.pulled, noise**-2
+    prior = scales**2 @ sums.prior
+    S, half_log = inverse_of(eye + rate * gram)
+    v = rate * (S @ pulled)
+    misfit = answer.squares - 2 * v @ pulled + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
+    kl = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log
+    loss = kl + 0.5 * answer.weight * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
+    of_gram, of_pulled = 0.5 * rate * (np.outer(v, v) - eye + S), -rate * v
+    of_scales = np.add.reduceat(2 * (of_gram * sums.gram) @ s + of_pulled * sums.pulled, first)
+    of_scales = of_scales + rate * scales * sums.prior
+    inner = s[:, None] * of_gram * s
+    of_lengths = [
+        np.add.reduceat(2 * np.sum(inner * one, axis=1) + s * of_pulled * pull, first) + 0.5 * rate * scales**2 * spread
+        for one, pull, spread in zip(sums.gram_slopes, sums.pulled_slopes, sums.prior_slopes, strict=True)
+    ]
+    of_noise = answer.weight / noise - misfit / noise**3
+    return Found(loss, of_scales, _columns(of_lengths, len(scales)), of_noise, rate * gram, rate * pulled)
+
+
+def _columns(rows: list[np.ndarray], count: int) -> np.ndarray:
+    return np.stack(rows, axis=1) if rows else np.zeros((count, 0))
+
+
+Expected = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray, np.ndarray]]
+
+
+class AtRows(NamedTuple):
+    """Mean and variance of ``f`` at each row ``(N,)``."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def bound_at_sites(
+    features: Features,
+    scales: np.ndarray,
+    sizes: np.ndarray,
+    sites: tuple[np.ndarray, np.ndarray],
+    level: np.ndarray,
+    expected: Expected,
+) -> tuple[Found, AtRows]:
+    """With sites ``(shift, weight)`` that stay, of a belief that need not be the best one.
+
+    ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
+    """
+    values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
+    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    shift, weight = sites
+    A, pull, eye = s[:, None] * values, shift - weight * level, np.eye(sizes.sum())
+    gram, pulled = (A * weight) @ A.T, A @ pull
+    S, half_log = inverse_of(eye + gram)
+    v, SA = S @ pulled, S @ A
+    left = scales**2 @ variances - np.sum(A**2, axis=0)
+    mean, variance = level + v @ A, np.maximum(left, 0) + np.sum(A * SA, axis=0)
+    value, of_mean, of_variance = expected(mean, variance)
+    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - value
+    of_left = np.where(left > 0, of_variance, 0)
+    # The slope through A at a belief that stays, and through the belief that follows A.
+    of_A = 2 * A * of_left - np.outer(v, of_mean) - 2 * SA * of_variance
+    away = S @ (v - A @ of_mean)
+    of_S = S @ (0.5 * (eye - (eye + gram)) - (A * of_variance) @ A.T) @ SA
+    of_A += np.outer(away, pull - weight * (v @ A)) - np.outer(v, weight * (away @ A)) - 2 * of_S * weight
+    of_scales = np.add.reduceat(np.sum(of_A * values, axis=1), first) - 2 * scales * (variances @ of_left)
+    of_lengths = [
+        np.add.reduceat(s * np.sum(of_A * one, axis=1), first) - scales**2 * (spread @ of_left)
+        for one, spread in zip(slopes, variance_slopes, strict=True)
+    ]
+    found = Found(loss, of_scales, _columns(of_lengths, len(scales)), 0.0, gram, pulled)
+    return found, AtRows(mean, variance)

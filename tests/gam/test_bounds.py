@@ -1,0 +1,71 @@
+"""The two forms of the bound agree where both hold, with each other and with a dense formula."""
+
+import numpy as np
+from scipy import stats
+
+from numpyro_gp.gam import bounds as own
+from numpyro_gp.gam.features import Features
+
+RNG = np.random.default_rng(4)
+SIZES = np.array([4, 3, 1])
+SCALES = np.array([0.7, 1.3, 2.0])
+NOISE, ROWS = 0.6, 25
+
+
+def features_of():
+    values = RNG.normal(size=(8, ROWS))
+    variances = np.stack([np.sum(block**2, 0) for block in np.split(values, [4, 7])]) + 0.1
+    return Features(values, variances, RNG.normal(size=(2, 8, ROWS)), RNG.normal(size=(2, 3, ROWS)))
+
+
+def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
+    """With the sites ``W = w / noise^2``, ``s = W y``, value and all slopes are equal: 1e-9 rejects any missing term."""
+    features, y, level, weights = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS), RNG.uniform(0.5, 2, ROWS)
+    pull = weights * (y - level)
+    answer = own.Answer(weights.sum(), np.sum(pull * (y - level)))
+    first = own.gaussian_bound(own.summed(features, weights, pull), answer, SCALES, NOISE, SIZES)
+
+    def expected(mean, variance):
+        rest = (y - mean) ** 2 + variance
+        value = np.sum(weights * (-0.5 * np.log(2 * np.pi * NOISE**2) - 0.5 * rest / NOISE**2))
+        return value, weights * (y - mean) / NOISE**2, -0.5 * weights / NOISE**2
+
+    weight = weights / NOISE**2
+    second, at = own.bound_at_sites(features, SCALES, SIZES, (weight * y, weight), level, expected)
+    for name in ("loss", "of_scales", "of_lengths", "precision", "pulled"):
+        np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9, atol=1e-9)
+    s = np.repeat(SCALES, SIZES)
+    A = s[:, None] * features.values
+    S = np.linalg.inv(np.eye(8) + (A * weight) @ A.T)
+    np.testing.assert_allclose(at.mean, level + (S @ A @ (weight * (y - level))) @ A)
+
+
+def test_the_bound_is_titsias():
+    """``log N(y; level, A^T A + noise^2 / w)`` less half the variance left out over the noise."""
+    features, y, level = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS)
+    ones = np.ones(ROWS)
+    answer = own.Answer(ROWS, np.sum((y - level) ** 2))
+    found = own.gaussian_bound(own.summed(features, ones, y - level), answer, SCALES, NOISE, SIZES)
+    A = np.repeat(SCALES, SIZES)[:, None] * features.values
+    dense = stats.multivariate_normal(level, A.T @ A + NOISE**2 * np.eye(ROWS)).logpdf(y)
+    left = np.sum(SCALES[:, None] ** 2 * features.variances) - np.sum(A**2)
+    np.testing.assert_allclose(found.loss, -(dense - 0.5 * left / NOISE**2), rtol=1e-10)
+
+
+def test_sums_are_sums():
+    features, weights, pull = features_of(), RNG.uniform(size=ROWS), RNG.normal(size=ROWS)
+    whole = own.summed(features, weights, pull)
+    parts = [
+        own.summed(Features(*(leaf[..., rows] for leaf in features)), weights[rows], pull[rows])
+        for rows in (slice(0, 9), slice(9, ROWS))
+    ]
+    for one, other in zip(whole, parts[0].plus(parts[1]), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_slopes_of_the_noise():
+    features, y, ones, step = features_of(), RNG.normal(size=ROWS), np.ones(ROWS), 1e-5
+    sums, answer = own.summed(features, ones, y), own.Answer(ROWS, np.sum(y**2))
+    more, less = (own.gaussian_bound(sums, answer, SCALES, NOISE + sign * step, SIZES).loss for sign in (1, -1))
+    found = own.gaussian_bound(sums, answer, SCALES, NOISE, SIZES).of_noise
+    np.testing.assert_allclose(found, (more - less) / (2 * step), rtol=1e-7)

@@ -1,0 +1,61 @@
+"""What unconstrained hyper-parameters stand for: against the priors' closed forms."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import hyperparameters as own
+
+RNG = np.random.default_rng(1)
+DATA = {"x": RNG.uniform(size=20), "z": RNG.normal(size=20), "y": RNG.normal(size=20), "n": RNG.poisson(2.0, 20)}
+
+
+def test_a_vector_is_scales_lengthscales_noise_and_its_density():
+    model = ngp.gam.model("y ~ te(x, z, num_inducing=5) + linear(z)", DATA)
+    sites = own.sites_of(model)
+    assert sites.shapes == {"f_lengthscale": (2,), "f_scale": (2,), "noise": ()}
+    assert sites.is_exact
+    assert sites.size == 5
+    free = jnp.asarray(RNG.normal(size=5))
+    found, likelihood, start = own.opened(model, sites, free)
+    size, noise = model.start.size, model.start.noise
+    lengths, scales, own_noise = np.exp(free[:2]), np.exp(free[2:4]), np.exp(free[4])
+    np.testing.assert_allclose(found.scales, [*scales, 3 * size])
+    np.testing.assert_allclose(found.lengths, [lengths, [1, 1], [1, 1]])
+    np.testing.assert_allclose(found.noise, own_noise)
+    np.testing.assert_allclose(likelihood.scale, own_noise)
+    median = 2.0 * np.sqrt(2.0)
+    density = dist.LogNormal(np.log(median), 0.8).log_prob(lengths).sum() + dist.HalfNormal(size).log_prob(scales).sum()
+    density += dist.LogNormal(np.log(noise), 1.0).log_prob(own_noise) + free.sum()
+    np.testing.assert_allclose(found.log_density, density)
+    means = [median * np.exp(0.32)] * 2 + [size * np.sqrt(2 / np.pi)] * 2 + [noise * np.exp(0.5)]
+    np.testing.assert_allclose(start, np.log(means), rtol=1e-5)
+
+
+def test_slopes_are_those_of_the_values():
+    model = ngp.gam.model("n ~ s(x, num_inducing=5)", DATA, "negative_binomial")
+    sites = own.sites_of(model)
+    assert not sites.is_exact
+    free, step = jnp.asarray(RNG.normal(size=sites.size)), 1e-5
+
+    def flat(one):
+        return np.concatenate([np.ravel(leaf) for leaf in own.opened(model, sites, one)[0]])
+
+    slopes = own.with_slopes(lambda one: own.opened(model, sites, one)[::2], free)[1]
+    moves = step * np.eye(sites.size)
+    found = np.stack([(flat(free + move) - flat(free - move)) / (2 * step) for move in moves], axis=1)
+    np.testing.assert_allclose(slopes, found, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [0.5, np.full(20, 0.5)])
+def test_noise_of_one_size_is_exact(scale):
+    """With one for each row there are sites for each row."""
+    model = ngp.gam.model("y ~ linear(x)", DATA, lambda: ngp.likelihoods.Gaussian(jnp.asarray(scale)))
+    assert own.sites_of(model).is_exact == (np.ndim(scale) == 0)
+    own_prior = ngp.gam.model(
+        "y ~ linear(x)", DATA, lambda: ngp.likelihoods.Gaussian(numpyro.sample("s", dist.Gamma(2)))
+    )
+    assert own.sites_of(own_prior).shapes == {"f_scale": (1,), "s": ()}

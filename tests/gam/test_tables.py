@@ -1,0 +1,74 @@
+"""Tables of many rows: exact for columns of few values, and close where a grid is interpolated."""
+
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import collapsed
+from numpyro_gp.gam import tables as own
+
+RNG = np.random.default_rng(5)
+ROWS = 900
+DATA = {
+    "x": RNG.gamma(2.0, size=ROWS),
+    "k": RNG.integers(0, 30, ROWS),
+    "z": RNG.normal(size=ROWS),
+    "g": RNG.choice(["a", "b", "c"], ROWS),
+    "e": RNG.normal(size=ROWS),
+}
+DATA["y"] = np.sin(DATA["x"]) + 0.05 * DATA["k"] + 0.3 * RNG.normal(size=ROWS)
+WEIGHTS = RNG.uniform(0.5, 2.0, ROWS)
+
+
+def bounds_of(formula):
+    model = ngp.gam.model(formula, DATA, weights=WEIGHTS)
+    data, programs = collapsed.Data.of(model), collapsed.Programs(model)
+    tables = own.tabulated(model, data.X, data.weights, data.pull)
+    assert tables is not None
+    return collapsed.Bound(programs, data), collapsed.Bound(programs, data, tables)
+
+
+@pytest.mark.parametrize(
+    ("formula", "tolerance"),
+    [("y ~ s(k, num_inducing=8) + factor(g) + re(g) + offset(e)", 1e-9), ("y ~ s(x) + s(k, num_inducing=8) + z", 2e-3)],
+)
+def test_the_bound_of_tables_is_that_of_rows(formula, tolerance):
+    """At hyper-parameters with a standard deviation of 0.3: no error for few values, 0.002 nats for 900 others.
+
+    Rounding to the grid instead, or forgetting weights or the offset, is wrong by more than 0.1.
+    """
+    rows, tables = bounds_of(formula)
+    for _ in range(3):
+        free = rows.start + 0.3 * RNG.normal(size=len(rows.start))
+        (loss, gradient), (other, slopes) = rows(free), tables(free)
+        assert abs(loss - other) < tolerance * max(1, 1e-3 * abs(loss))
+        np.testing.assert_allclose(slopes, gradient, atol=10 * tolerance * max(1, 1e-3 * np.abs(gradient).max()))
+
+
+def test_interpolation_is_exact_for_cubics_and_at_nodes():
+    nodes = np.sort(RNG.uniform(size=12))
+    x = RNG.uniform(nodes[0], nodes[-1], 40)
+    P = own.interpolation(x, nodes, 15)
+    assert P.shape == (40, 15)
+    values = np.pad(nodes**3 - nodes, (0, 3))
+    np.testing.assert_allclose(P @ values, x**3 - x, atol=1e-12)
+    np.testing.assert_allclose(own.interpolation(nodes, nodes, 12).toarray(), np.eye(12), atol=1e-12)
+    np.testing.assert_allclose(own.interpolation(np.array([1.0, 2.0]), np.array([1.0, 2.0]), 2).toarray(), np.eye(2))
+
+
+@pytest.mark.parametrize("formula", ["y ~ te(x, z)", "y ~ s(x, by=g)", "y ~ re(g, by=x)"])
+def test_terms_of_two_columns_have_no_tables(formula):
+    model = ngp.gam.model(formula, DATA)
+    data = collapsed.Data.of(model)
+    assert own.tabulated(model, data.X, data.weights, data.pull) is None
+
+
+def test_counts_add_up_to_the_rows():
+    model = ngp.gam.model("y ~ s(k) + factor(g)", DATA)
+    data = collapsed.Data.of(model)
+    tables = own.tabulated(model, data.X, data.weights, data.pull)
+    assert tables.grid.shape == (30, 2)
+    pairs = np.array([[np.sum((DATA["k"] == k) & (DATA["g"] == g)) for g in "abc"] for k in range(30)])
+    np.testing.assert_allclose(tables.counts[0, 1][:, :3], pairs, atol=1e-9)
+    np.testing.assert_allclose(tables.mass[1][:3], pairs.sum(0))
+    assert not tables.counts[0, 1][:, 3:].any()
