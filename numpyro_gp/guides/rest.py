@@ -41,6 +41,12 @@ def check_rest(rest: Any) -> None:
         fail("rest", required, got, cure)
 
 
+def to_median(site: Any = None) -> Any:
+    """NumPyro's start at the median of draws, which promotes ranks where a prior has arrays for parameters."""
+    with jax.numpy_rank_promotion("allow"):
+        return partial(to_median) if site is None else init_to_median(site)
+
+
 def at_medians(rest: Any) -> Any:
     """An autoguide class, or a partial of one, that starts at medians of the priors and not anywhere; others unchanged.
 
@@ -53,7 +59,7 @@ def at_medians(rest: Any) -> Any:
         return rest
     own = inspect.signature(kind).parameters.get("init_loc_fn")
     starts_anywhere = own is not None and own.default is init_to_uniform
-    return partial(rest, init_loc_fn=init_to_median) if starts_anywhere else rest
+    return partial(rest, init_loc_fn=to_median) if starts_anywhere else rest
 
 
 class Remainder:

@@ -29,8 +29,11 @@ from tests.oracles.engines import belief_engine
 
 
 def far(y):
-    """Priors whose medians lie outside of (-2, 2), where NumPyro's guides start: by logarithm, and as they are."""
-    scale = numpyro.sample("scale", dist.LogNormal(3.0, 0.1).expand([4]).to_event(1))
+    """Priors whose medians lie outside of (-2, 2), where NumPyro's guides start: by logarithm, and as they are.
+
+    One has an array for a parameter, of which NumPyro draws with promoted ranks: here that is an error.
+    """
+    scale = numpyro.sample("scale", dist.LogNormal(jnp.full(4, 3.0), 0.1).to_event(1))
     level = numpyro.sample("level", dist.Normal(-20.0, 1.0))
     f = ngp.gp("f", ngp.kernels.RBF(1.0, scale[0]), X[::2], mean=level)
     ngp.observe("y", f(X), ngp.likelihoods.Gaussian(1.0), obs=y)
