@@ -99,6 +99,7 @@ class Bound:
         self.answer = Answer(data.weights.sum(), float(np.sum(data.pull * (data.y - data.level))))
         self.sites = self.new_sites = SitesOfRows(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
+        self._known: tuple[np.ndarray, list[Seen]] | None = None  # hyper-parameters and what was seen there
         some = data.X if tables is None else tables.grid
         self.start = np.asarray(next(programs.seen(np.zeros(size), some))[1].start, float)
 
@@ -126,8 +127,11 @@ class Bound:
 
     def _at_sites(self, free: np.ndarray, cap: float) -> tuple[Seen, Found, np.ndarray]:
         y, weights = self.data.y, self.data.weights
-        chunks = [seen for _, seen in self.programs.seen(free, self.data.X)]
-        features = Features(*(np.concatenate(leaves, axis=-1) for leaves in zip(*[c.features for c in chunks])))
+        if self._known is None or not np.array_equal(self._known[0], free):  # as they are when sites alone move
+            self._known = free.copy(), [seen for _, seen in self.programs.seen(free, self.data.X)]
+        chunks = self._known[1]
+        parts = [chunk.features for chunk in chunks]
+        features = parts[0] if len(parts) == 1 else Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts)))
         slopes = []
 
         def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -89,7 +89,17 @@ class Programs:
             rows = slice(low, min(low + size, len(X)))
             part = filled(X[rows], size)
             found = self._called("features", self._features, free.astype(self.sites.dtype), part)
-            yield rows, found._replace(features=found.features.first(rows.stop - low))
+            yield (
+                rows,
+                found._replace(features=found.features.first(rows.stop - low), inverse=self._blocks(found.inverse)),
+            )
+
+    def _blocks(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the inverse of each component as the blocks of one matrix."""
+        found, ends = np.zeros((len(rows), len(rows))), np.cumsum(self.sizes)
+        for size, end in zip(self.sizes, ends, strict=True):
+            found[end - size : end, end - size : end] = rows[end - size : end, :size]
+        return found
 
     def expected(
         self, free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
@@ -128,12 +138,15 @@ class Programs:
         return Seen(found, slopes, start, inverse, Features(values, variances, value_slopes, variance_slopes))
 
     def _at(self, lengths: Array, X: Array) -> tuple[tuple[Array, Array], Array]:
-        """Features and prior variances of components with unit variance, and ``L^-1`` beside them."""
+        """Features and prior variances of components with unit variance, and beside them the rows of each ``L^-1``."""
         own, one = self.model, jnp.ones((), X.dtype)
         pairs = zip(own.layout.parts, lengths, strict=False)
         kernels = {part.name: own.ground.kernel(part, one, values[: len(part.term.columns)]) for part, values in pairs}
         basis = AdditiveBasis.build(kernels | {CONSTANT: Constant(one)}, own.inducing(X.dtype), own.jitter)
-        return (basis.features(X), basis.diagonals(X)), basis.frame().inverse
+        inverses = [group.basis.inverse if group.columns else group.basis.inverse[None] for group in basis.groups]
+        most = max(one.shape[-1] for one in inverses)
+        wide = [jnp.pad(one, ((0, 0), (0, 0), (0, most - one.shape[-1]))) for one in inverses]
+        return (basis.features(X), basis.diagonals(X)), basis.stacks.together(wide)
 
     def _expected(self, free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
