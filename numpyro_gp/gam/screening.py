@@ -22,7 +22,7 @@ CELLS, PROMISING = 5, 2.0
 
 
 class Tried(NamedTuple):
-    """A pair that was fitted: its score, and what it gained on the rows held out, in nats per row.
+    """A pair that was fitted: its score then, and what it gained on the rows held out, in nats per row.
 
     Attributes
     ----------
@@ -50,7 +50,8 @@ class Screening:
     terms : Terms
         The terms that were given, and the interactions that were kept: for `ngp.gam`.
     scores : dict
-        By pair of columns, largest first: how far the residuals vary jointly, in standard deviations of noise.
+        By pair of columns, largest first: how far the residuals of the given terms vary jointly, in standard deviations
+        of noise.
     tried : tuple of Tried
 
     Examples
@@ -88,8 +89,9 @@ def screen(
     """Which interactions are worth a term, without a fit of all pairs.
 
     The terms that are given are fitted to four fifths of the rows. Each pair of their columns gets a score from the
-    residuals of that fit; the pairs with the best ones are fitted, one after the other, and kept where they raise the
-    log density of the other rows by more than its standard error.
+    residuals of that fit. The pair with the best one is fitted, and kept where it raises the log density of the other
+    rows by more than its standard error; then the next. After a pair that is kept all scores are taken anew, as what it
+    explains was noise to the others.
 
     Parameters
     ----------
@@ -129,11 +131,17 @@ def screen(
 
     best = fit(wanted, train, family, key=own_key, **options)
     density = _density(best, test)
-    scores = pair_scores(best)
+    first = scores = pair_scores(best)
     tried: list[Tried] = []
-    for pair, score in list(scores.items())[:most]:
-        if score < PROMISING:
+    seen: set[tuple[str, str]] = set()
+    while len(tried) < most:
+        if tried and tried[-1].kept:
+            scores = pair_scores(best)
+        left = [pair for pair in scores if pair not in seen]
+        if not left or scores[left[0]] < PROMISING:
             break
+        pair, score = left[0], scores[left[0]]
+        seen.add(pair)
         term = _interaction(best, pair)
         new = fit(wanted + term, train, family, key=own_key, **options)
         gain = _density(new, test) - density
@@ -141,8 +149,8 @@ def screen(
         kept = float(gain.mean()) > error
         tried.append(Tried(term, score, float(gain.mean()), error, kept))
         if kept:
-            wanted, density = wanted + term, density + gain
-    return Screening(wanted, scores, tuple(tried))
+            wanted, density, best = wanted + term, density + gain, new
+    return Screening(wanted, first, tuple(tried))
 
 
 def _density(fitted: Fit, data: Any) -> np.ndarray:

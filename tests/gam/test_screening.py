@@ -37,3 +37,15 @@ def test_a_product_is_kept_and_noise_is_not_tried():
     assert [str(one.term) for one in found.tried] == ["ti(x, z)"]
     assert str(found.terms) == "y ~ x + z + w + ti(x, z)"
     assert found.tried[0].gain > 0.5
+
+
+@pytest.mark.long
+def test_a_weak_product_is_found_once_the_strong_one_is_explained():
+    """Beside the strong one its score is that of noise: below what is tried at all."""
+    rng = np.random.default_rng(0)
+    x, z, w = rng.uniform(-1, 1, size=(3, 200))
+    data = {"x": x, "z": z, "w": w, "y": 6 * x * z + 0.8 * z * w + 0.1 * rng.normal(size=200)}
+    found = ngp.gam.screen("y ~ x + z + w", data, most=2)
+    assert found.scores["z", "w"] < 2 < found.tried[1].score
+    assert [str(one.term) for one in found.tried] == ["ti(x, z)", "ti(z, w)"]
+    assert found.tried[1].kept
