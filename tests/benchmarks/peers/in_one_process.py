@@ -162,23 +162,24 @@ def prediction_by_hand(job):
 
 
 def floors(job):
-    """Each operation alone, on arrays of its size: M rows of a square matrix, or ``job.rows`` rows of data."""
+    """Each operation alone: of M rows of a square matrix, or of M rows and ``job.rows`` of data where there are some."""
     size, rng = job.size, np.random.default_rng(0)
-    square = rng.normal(size=(size, size))
+    square, X = rng.normal(size=(size, size)), jnp.asarray(rng.normal(size=(size, 8)))
     positive = jnp.asarray(square @ square.T / size + np.eye(size))
-    X = jnp.asarray(rng.normal(size=(size, 8)))
-    found = {
-        "Cholesky": compiled(jnp.linalg.cholesky, positive),
-        "solve of M columns": compiled(
-            lambda a: jax.scipy.linalg.solve_triangular(a, jnp.ones_like(a), lower=True), jnp.linalg.cholesky(positive)
-        ),
-        "product M x M x M": compiled(jnp.matmul, positive, positive),
-        "Gram matrix": compiled(lambda X: gram(X, 1.0, 1.0, 1e-6), X),
-    }
     if job.rows:
         new, many = jnp.asarray(rng.normal(size=(job.rows, 8))), jnp.asarray(rng.normal(size=(size, job.rows)))
-        found["product M x M x N"] = compiled(jnp.matmul, positive, many)
-        found["kernel M x N"] = compiled(lambda X, new: cross(X, new, 1.0, 1.0), X, new)
+        found = {
+            "product M x M x N": compiled(jnp.matmul, positive, many),
+            "kernel M x N": compiled(lambda X, new: cross(X, new, 1.0, 1.0), X, new),
+        }
+    else:
+        solve = lambda a: jax.scipy.linalg.solve_triangular(a, jnp.ones_like(a), lower=True)  # noqa: E731
+        found = {
+            "Gram matrix": compiled(lambda X: gram(X, 1.0, 1.0, 1e-6), X),
+            "Cholesky": compiled(jnp.linalg.cholesky, positive),
+            "solve of M columns": compiled(solve, jnp.linalg.cholesky(positive)),
+            "product M x M x M": compiled(jnp.matmul, positive, positive),
+        }
     return {name: partial(lambda call: call, call) for name, call in found.items()}
 
 
