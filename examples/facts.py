@@ -16,6 +16,7 @@ from examples import (
     decoupled_map,
     equal_seconds,
     gam_interactions_tables,
+    gam_peers_tables,
     importance_gradients,
     importance_weighting,
     run_tables,
@@ -147,8 +148,14 @@ def coverage(folder, belief, metric):
 
 
 def dead_input(folder):
-    found = [float(row["dead_term"]) for row in read(folder, "gam_peers") if row["dead_term"]]
+    rows = read(folder, "gam_peers")
+    found = [float(row["dead_term"]) for row in rows if row["dead_term"] and row["fit"] == "ngp.gam"]
     return f"{len(found)} data sets the Sobol index of the dead input is at most {max(found):.4f}"
+
+
+def peers(folder, number):
+    """A number of ``ngp.gam`` beside its peers."""
+    return number(read(folder, "gam_peers"))
 
 
 def ahead(folder, name, model):
@@ -325,6 +332,11 @@ FACTS = {
     "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
     "error, full": functools.partial(coverage, belief="full", metric="error"),
     "dead input": dead_input,
+    "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
+    "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
+    "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
+    "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
+    "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
     "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
     "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
     "airfoil, pairs": functools.partial(airfoil, model="GP, chosen pairs", other="GP, main effects"),

@@ -1,4 +1,4 @@
-"""Rebuilds the tables of the guide's pages of results, and the figures that need no more, from the rows in ``results``.
+"""Rebuilds the tables of the guide's pages, and the figures that need no more, from the rows in ``results``.
 
     python -m examples.rebuild [--data DATA] [--out FOLDER] [--guide]
 
@@ -29,6 +29,7 @@ from examples import (
     equal_seconds,
     facts,
     gam_interactions_tables,
+    gam_peers_tables,
     guide_figures,
     importance_gradients,
     importance_weighting,
@@ -255,6 +256,15 @@ TABLES = {
         gam_interactions_tables.compare,
         ("model", "pairs", "log density", "in the 90 % band", "log density above chosen", "CPU s"),
     ),
+    "gam_peers, log density": gam_peers_tables.density,
+    "gam_peers, error": gam_peers_tables.rmse,
+    "gam_peers, seconds": gam_peers_tables.seconds,
+    "gam_peers, ahead": gam_peers_tables.ahead,
+    "gam_peers, simulations": gam_peers_tables.waves,
+    "gam_peers, terms": gam_peers_tables.terms,
+    "gam_peers, pairs": gam_peers_tables.pairs,
+    "gam_peers, many": gam_peers_tables.many,
+    "gam_programs": gam_peers_tables.programs,
     "importance_gradients": importance_gradients.table,
     "importance_weighting": importance_weighting.table,
     "importance_weighting, pairs": importance_weighting.pairs,
@@ -280,6 +290,12 @@ TABLES = {
     "two_modes": two_modes.table,
 }  # fmt: skip
 SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
+
+
+def pages(folder=guide_figures.GUIDE):
+    """The pages that show rows: tables below a mark, or numbers in their words."""
+    texts = {page: page.read_text() for page in sorted(folder.rglob("*.md"))}
+    return [page for page, text in texts.items() if TABLE.search(text) or facts.FACT.search(text)]
 
 
 def rebuilt(text, folder, data=None):
@@ -326,11 +342,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of data sets with the papers' printed values")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
-    parser.add_argument("--pages", type=Path, default=PAGES, help="folder of the pages")
+    parser.add_argument("--pages", type=Path, default=guide_figures.GUIDE, help="folder of the pages")
     parser.add_argument("--figures", type=Path, default=guide_figures.GUIDE / "figures", help="folder of their figures")
     parser.add_argument("--guide", action="store_true", help="run the pages of the guide and draw their figures, too")
     options = parser.parse_args()
-    for page in sorted(options.pages.glob("*.md")):
+    for page in pages(options.pages):
         before = page.read_text()
         page.write_text(rebuilt(before, options.out, options.data))
         changed = "changed" if page.read_text() != before else "unchanged"

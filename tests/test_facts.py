@@ -9,7 +9,7 @@ import pytest
 from examples import facts, rebuild
 from examples.tables import save
 
-PAGES = {page: page.read_text() for page in sorted(rebuild.PAGES.glob("*.md"))}
+PAGES = {page: page.read_text() for page in rebuild.pages()}
 
 
 def test_every_fact_is_on_a_page_and_every_mark_is_a_fact():

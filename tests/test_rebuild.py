@@ -9,7 +9,7 @@ import pytest
 from examples import rebuild, stein_regression
 from examples.tables import save
 
-PAGES = sorted(rebuild.PAGES.glob("*.md"))
+PAGES = rebuild.pages()
 
 
 def test_tables_of_the_pages_are_those_of_the_rows():
