@@ -32,9 +32,10 @@ import jax.extend.core
 import numpy as np
 from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
 
-# What traces now, to be compared for equality. Its place is jax.core before jax 0.10, jax.extend.core from there on.
-_places = [place for place in (jax.extend.core, jax.core) if hasattr(place, "get_opaque_trace_state")]
-current_trace: Callable[[], object] = _places[0].get_opaque_trace_state
+# What traces now, to be compared for equality. Its place is jax.extend.core, and jax.core before jax 0.10, which warns
+# of a look for it there in jax 0.10 and 0.11.
+_place = jax.extend.core if hasattr(jax.extend.core, "get_opaque_trace_state") else jax.core
+current_trace: Callable[[], object] = _place.get_opaque_trace_state
 
 Array = jax.Array
 Shape = tuple[int, ...]

@@ -5,11 +5,13 @@ import ast
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from tests.benchmarks.peers import __main__ as driver
+from tests.benchmarks.peers import in_one_process
 from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
 from tests.benchmarks.peers.problem import log_density, parts, problem_of
 from tests.benchmarks.peers.programs import counts, instructions, largest, lowered, sizes
@@ -87,6 +89,26 @@ def test_seconds_to_the_density_at_which_the_slowest_peer_ends(tmp_path):
 def test_memory_is_what_comes_above_imports(tmp_path):
     lines = [dict(step("ours", 1.0), memory=2400.0), dict(step("GPflow", 2.0), memory=650.0)]
     assert "| Adam step, M = 512, float64 | 2000 | GPflow 250 | 8.00 |" in told(tmp_path, lines)
+
+
+def test_floors_are_one_operation_each(tmp_path):
+    job = Job("floor", 300, rows=0)
+    lines = [line("Cholesky", job, turn=turn, seconds=1e-3 * value, cpu=1.0) for turn, value in enumerate((2, 3, 7))]
+    lines.append(line("kernel M x N", job._replace(rows=20_000), seconds=5e-3, cpu=1.0))
+    found = told(tmp_path, lines)
+    assert "| Cholesky, M = 300, float64 | 3 |" in found
+    assert "| kernel M x N, M = 300, N = 20000, float64 | 5 |" in found
+
+
+@pytest.mark.long
+def test_a_prediction_by_hand_is_ours():
+    """Without the noise variances would be 0.1 away, without the variance of the function more."""
+    job = Job("predict by hand", 40, rows=500)
+    found = in_one_process.prediction(job)()
+    with jax.numpy_rank_promotion("allow"):
+        wanted = in_one_process.prediction_by_hand(job)()
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_programs_have_their_counts(tmp_path):

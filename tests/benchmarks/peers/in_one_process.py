@@ -1,7 +1,9 @@
 """Work that NumPyro does itself, by hand, and tinygp 0.3.1 where this environment has it: in turn, with one JAX.
 
 A leapfrog is a potential and its gradient, compiled, which is what a step of NUTS computes; SVGD is NumPyro's class with
-its kernel, ten particles. The latent models have inducing inputs at the data, 300 labels of two columns.
+its kernel, ten particles. The latent models have inducing inputs at the data, 300 labels of two columns. A prediction
+by hand is the formula in one compiled program, whose Gram matrix is factorised in each call, as `Posterior.predict` does.
+The floors are what the two need at least, each operation alone.
 """
 
 from contextlib import nullcontext
@@ -17,7 +19,8 @@ from numpyro.contrib import einstein
 from numpyro.infer.util import initialize_model
 
 import numpyro_gp as ngp
-from tests.benchmarks.peers.problem import ROWS
+from tests.benchmarks.peers.ours import fit_of, steps_of
+from tests.benchmarks.peers.problem import ROWS, new_rows, problem_of
 from tests.benchmarks.peers.timing import Report, Stopwatch
 
 LABELLED = 300
@@ -91,6 +94,7 @@ def compiled(function, *arguments, carry=False):
         result = jax.block_until_ready(program(*held))
         if carry:
             held[0] = result[0]
+        return result
 
     return call
 
@@ -116,11 +120,78 @@ def rows_of_a_batch(batch, handler):
     return compiled(drawn, jax.random.key(0))
 
 
+def belief(job):
+    """Our posterior of a belief that has made ten steps, its parameters by name, and the inducing inputs."""
+    problem = problem_of(job, "")
+    svi, keywords = fit_of(problem, job._replace(task="adam"), "")
+    run, params = steps_of(svi, problem, job, keywords)
+    run(10)
+    return ngp.Posterior.from_svi(svi.model, svi.guide, params()), params(), keywords
+
+
+def prediction(job):
+    posterior, _, keywords = belief(job)
+    new, key = jnp.asarray(new_rows(job)), jax.random.key(1)
+
+    def call():
+        found = posterior.predict(key, new, **keywords)
+        return jax.block_until_ready((found.mean, found.variance))
+
+    return call
+
+
+def cross(A, B, lengthscale, variance):
+    A, B = A / lengthscale, B / lengthscale
+    squares = jnp.sum(A**2, axis=1)[:, None] + jnp.sum(B**2, axis=1)[None, :] - 2 * A @ B.T
+    z = jnp.sqrt(5 * jnp.maximum(squares, 1e-12))
+    return variance * (1 + z + z**2 / 3) * jnp.exp(-z)
+
+
+def prediction_by_hand(job):
+    params = belief(job)[1]
+    mean, root = (next(value for name, value in params.items() if name.endswith(end)) for end in ("mean", "scale_tril"))
+
+    def predict(new, Z, lengthscale, variance, noise, mean, root):
+        factor = jnp.linalg.cholesky(gram(Z, lengthscale, variance, 1e-6 * variance))
+        A = jax.scipy.linalg.solve_triangular(factor, cross(Z, new, lengthscale, variance), lower=True)
+        spread = jnp.sum((root.T @ A) ** 2, axis=0) - jnp.sum(A**2, axis=0)
+        return mean @ A, variance + spread + noise**2
+
+    names = ("Z", "f_lengthscale", "f_variance", "noise")
+    return compiled(predict, jnp.asarray(new_rows(job)), *(params[name] for name in names), mean, root)
+
+
+def floors(job):
+    """Each operation alone: of M rows of a square matrix, or of M rows and ``job.rows`` of data where there are some."""
+    size, rng = job.size, np.random.default_rng(0)
+    square, X = rng.normal(size=(size, size)), jnp.asarray(rng.normal(size=(size, 8)))
+    positive = jnp.asarray(square @ square.T / size + np.eye(size))
+    if job.rows:
+        new, many = jnp.asarray(rng.normal(size=(job.rows, 8))), jnp.asarray(rng.normal(size=(size, job.rows)))
+        found = {
+            "product M x M x N": compiled(jnp.matmul, positive, many),
+            "kernel M x N": compiled(lambda X, new: cross(X, new, 1.0, 1.0), X, new),
+        }
+    else:
+        solve = lambda a: jax.scipy.linalg.solve_triangular(a, jnp.ones_like(a), lower=True)  # noqa: E731
+        found = {
+            "Gram matrix": compiled(lambda X: gram(X, 1.0, 1.0, 1e-6), X),
+            "Cholesky": compiled(jnp.linalg.cholesky, positive),
+            "solve of M columns": compiled(solve, jnp.linalg.cholesky(positive)),
+            "product M x M x M": compiled(jnp.matmul, positive, positive),
+        }
+    return {name: partial(lambda call: call, call) for name, call in found.items()}
+
+
 def parties(job):
     """What each of them is built by; it raises ImportError where it is not installed."""
     if job.task == "rows of a batch":
         both = {"ours": ngp.guides.keyed_rows, "NumPyro": nullcontext}
         return {name: partial(rows_of_a_batch, job.batch, handler) for name, handler in both.items()}
+    if job.task == "predict by hand":
+        return {"ours": partial(prediction, job), "NumPyro by hand": partial(prediction_by_hand, job)}
+    if job.task == "floor":
+        return floors(job)
     ours, by_hand, tinygp = {
         "latent": (our_latent, latent_by_hand, latent_tinygp),
         "marginal": (our_marginal, marginal_by_hand, marginal_tinygp),

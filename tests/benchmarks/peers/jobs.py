@@ -71,6 +71,10 @@ def jobs(tables: tuple[str, ...], density_steps: int) -> Iterator[tuple[Job, Par
         yield job, (("ours", ""), ("GPyTorch", ""))
     for task in ("leapfrog, latent", "leapfrog, marginal", "SVGD, latent", "SVGD, marginal", "rows of a batch"):
         yield Job(task, 0, repeats=41, batch=1024), (("in one process", ""),)
+    yield Job("predict by hand", 512, rows=20_000), (("in one process", ""),)
+    for size in (300, 512):
+        yield Job("floor", size, rows=0, repeats=41), (("in one process", ""),)
+    yield Job("floor", 512, rows=20_000, repeats=21), (("in one process", ""),)
     for dtype in ("float64", "float32"):
         for size in (128, 512, 2048):
             yield Job("programs", size, dtype), (("our programs", ""),)
@@ -82,7 +86,8 @@ def jobs(tables: tuple[str, ...], density_steps: int) -> Iterator[tuple[Job, Par
 def quick(job: Job) -> Job:
     """The same in seconds, with numbers that mean nothing: to see that all of it runs."""
     size, points = min(job.size, 64), min(job.mean_points, 50)
-    few = job._replace(size=size, mean_points=points, steps=8, blocks=4, batch=min(job.batch, 128), rows=10_000)
+    few = job._replace(size=size, mean_points=points, steps=8, blocks=4, batch=min(job.batch, 128))
+    few = few._replace(rows=min(job.rows, 10_000))
     return few._replace(repeats=3)
 
 

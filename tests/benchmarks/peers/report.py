@@ -15,7 +15,15 @@ NAMES = {
     "deep": "step of two layers, width {width}",
     "orthogonal": "orthogonal step, {mean_points} points of the mean",
 }
-TIMED = (*NAMES, "leapfrog, latent", "leapfrog, marginal", "SVGD, latent", "SVGD, marginal", "rows of a batch")
+TIMED = (
+    *NAMES,
+    "predict by hand",
+    "leapfrog, latent",
+    "leapfrog, marginal",
+    "SVGD, latent",
+    "SVGD, marginal",
+    "rows of a batch",
+)
 BUSY = 0.1  # cores
 
 
@@ -138,6 +146,17 @@ def programs(lines: list[Line]) -> list[str]:
     return table(["our programs", *head, "ms by products alone"], rows)
 
 
+def floors(lines: list[Line], field: str) -> list[str]:
+    """What single operations take, for M inducing inputs or data, and N rows."""
+    rows = []
+    of_size = lambda l: (l["peer"], l["size"], l["rows"], l["dtype"])  # noqa: E731
+    known = [l for l in lines if l["task"] == "floor" and field in l]
+    for (name, size, count, dtype), group in grouped(known, of_size).items():
+        rows.append([f"{name}, M = {size}" + (f", N = {count}" if "N" in name else "") + f", {dtype}"])
+        rows[-1].append(number(1e3 * median(l[field] for l in group)))
+    return table(["one operation alone", "milliseconds"], rows)
+
+
 def told(lines: list[Line]) -> list[str]:
     """What a reader must know before reading: versions, rounds, failures of ours, and whether the machine was quiet."""
     versions = {", ".join(f"{name} {found}" for name, found in line.get("versions", {}).items()) for line in lines}
@@ -155,5 +174,12 @@ def told(lines: list[Line]) -> list[str]:
 def report(files: list[Path], cpu: bool = False) -> str:
     lines = [json.loads(text) for file in files for text in file.read_text().splitlines()]
     field = "cpu" if cpu else "seconds"
-    tables = [times(lines, field), densities(lines, field), starts(lines), memory(lines), programs(lines)]
+    tables = [
+        times(lines, field),
+        floors(lines, field),
+        densities(lines, field),
+        starts(lines),
+        memory(lines),
+        programs(lines),
+    ]
     return "\n".join([*told(lines), *(line for part in tables for line in part)])
