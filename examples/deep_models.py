@@ -19,12 +19,14 @@ import numpyro_gp as ngp
 INNER_WIDTH = 5
 
 
-def build(name, X, num_inducing, *, seed=0, latent=None, inner=ngp.deep.INNER_SCALE, carry_latent=False, noise=0.3):
+def build(
+    name, X, num_inducing, *, seed=0, latent=None, inner=ngp.deep.INNER_SCALE, carry_latent=False, noise=0.3, start=None
+):
     """Model and guide of a chain of layers, for data inputs ``X`` ``(N, D)``.
 
     ``latent`` is the recipe of latent inputs (None: an encoder), ``inner`` the standard deviation of inner layers'
     whitened values at the start. ``carry_latent`` lets inner layers pass latent inputs on beside the data's;
-    otherwise their mean cuts them off.
+    otherwise their mean cuts them off. ``start`` is the number of one of the stack's ``starts``.
     """
     key, columns = jax.random.key(seed), X.shape[1]
     distinct = len(np.unique(np.asarray(X), axis=0))
@@ -41,7 +43,8 @@ def build(name, X, num_inducing, *, seed=0, latent=None, inner=ngp.deep.INNER_SC
             ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
     recipe = ngp.guides.coupled(scale=inner)
-    recipes = layers.recipes | {f"f_{number}": recipe for number in range(name.count("GP") - 1)}
+    own = layers.recipes if start is None else layers.starts[start]
+    recipes = own | {f"f_{number}": recipe for number in range(name.count("GP") - 1)}
     if latent is not None:
         recipes |= {f"f_latent_{number}": latent for number in range(name.count("LV"))}
     return model, ngp.AutoGP(model, recipes)

@@ -19,6 +19,9 @@ from numpyro_gp.primitives import GaussianProcess, gp, latent_inputs
 from numpyro_gp.starting.deep.layers import INNER_SCALE, mix
 from numpyro_gp.starting.priors import noise_prior, variance_prior
 
+# Logarithm of the standard deviation of latent inputs that start at data: half of their prior's.
+AT_DATA_LOG_SCALE = -0.7
+
 
 class Units(NamedTuple):
     """Mean and standard deviation of columns; the deviation of a constant one counts as 1."""
@@ -126,9 +129,34 @@ class Stack:
         ``layers.recipes | {"f_latent_0": ngp.guides.free_latent()}``.
         """
         found = {f"{self.name}_{number}": self._recipe(part) for number, part in enumerate(self.parts)}
-        network = partial(_standardised, network=encoder(), inputs_in=self.inputs, targets_in=self.targets)
-        latent = {f"{self.name}_latent_{n}": amortised(network) for n in range(len(self.latent_columns))}
+        latent = {f"{self.name}_latent_{n}": amortised(self._reads(encoder())) for n in range(len(self.latent_columns))}
         return found | latent
+
+    @property
+    def starts(self) -> tuple[dict[str, Recipe], ...]:
+        """The `recipes`, with several starts of the first latent input: fit each, and go on with the best.
+
+        What a latent input says of a datum may be told in several ways, each an optimum of its own that steps do not
+        leave: how high the target is, or how high beside what a column of inputs makes of it. So its location starts
+        at a standardised target, or at the product of a target and a column of standardised inputs, and its standard
+        deviation at half of the prior's. There are ``P (D + 1)`` starts for ``P`` targets: those without a column, then
+        those of each column. They share one program. Without latent inputs there is one start, `recipes`.
+        """
+        if not self.latent_columns:
+            return (self.recipes,)
+        targets = 1 if self.targets is None else len(self.targets.center)
+        columns, latent = len(self.inputs.center), f"{self.name}_latent_0"
+        networks = [
+            partial(_beside_products, network=encoder(), columns=columns, number=number)
+            for number in range(targets * (columns + 1))
+        ]
+        return tuple(
+            self.recipes | {latent: amortised(self._reads(own), start_log_scale=AT_DATA_LOG_SCALE)} for own in networks
+        )
+
+    def _reads(self, network: Network) -> Network:
+        """A network that reads rows in the units of the training rows."""
+        return partial(_standardised, network=network, inputs_in=self.inputs, targets_in=self.targets)
 
     def _recipe(self, part: Part) -> Recipe:
         is_last = part.mean is None
@@ -203,3 +231,17 @@ def _standardised(
     if targets_in is not None:
         targets = targets_in.standard(targets)
     return network(name, jnp.concatenate([inputs_in.standard(inputs[:, :columns]), targets], axis=-1), outputs)
+
+
+def _beside_products(name: str, inputs: Array, outputs: int, *, network: Network, columns: int, number: int) -> Array:
+    """A network whose first output has a linear function of targets and of their products with inputs besides.
+
+    Its weights ``(P (D + 1),)``, for ``y`` and then for ``x_d y`` of each column, start at one for ``number``.
+    """
+    X, y = inputs[:, :columns], inputs[:, columns:]
+    factors = jnp.concatenate([jnp.ones_like(X[:, :1]), X], axis=-1)
+    products = einsum("nd,np->ndp", factors, y).reshape(len(inputs), -1)
+    size, dtype = products.shape[-1], products.dtype
+    # A function, which is called once: the program of a step is the same for every number.
+    weights = numpyro.param(f"{name}/products", lambda _: jnp.zeros(size, dtype).at[number].set(1.0))
+    return network(name, inputs, outputs).at[:, 0].add(einsum("nk,k->n", products, weights))

@@ -1,9 +1,12 @@
 """A stack in a model: the composition of layers against dense NumPy, its gradients, and every engine."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
@@ -11,7 +14,9 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from numpyro_gp.starting.deep.stacked import Units, _standardised
+from numpyro_gp.guides.recipes import LocalPrior
+from numpyro_gp.starting.deep.stacked import Units, _beside_products, _standardised
+from tests.compiling import counted
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +122,50 @@ def test_the_network_reads_inputs_and_targets_in_their_own_units(rng):
         "w", jnp.asarray(table), 2, network=lambda name, x, outputs: x, inputs_in=own[0], targets_in=None
     )
     np.testing.assert_array_equal(left[:, 2], table[:, 2])
+
+
+def test_latent_inputs_start_at_targets_and_at_their_products_with_inputs(rng):
+    """In the units of the training rows; the width is half of the prior's, and a model without latent inputs has one."""
+    X, y = jnp.asarray(3 + 50 * rng.normal(size=(20, 2))), jnp.asarray(rng.normal(size=(20, 2)) - 7)
+    x, t = ((np.asarray(table) - table.mean(0)) / table.std(0) for table in (X, y))
+    expected = [t[:, 0], t[:, 1], x[:, 0] * t[:, 0], x[:, 0] * t[:, 1], x[:, 1] * t[:, 0], x[:, 1] * t[:, 1]]
+    layers = ngp.deep.stack(X, "LV-GP", inducing=5, y=y, outputs=2)
+    assert len(layers.starts) == len(expected)
+    network = functools.partial(_beside_products, network=lambda name, x, outputs: 0 * x[:, :outputs], columns=2)
+    for number, (recipes, location) in enumerate(zip(layers.starts, expected, strict=True)):
+        assert set(recipes) == set(layers.recipes)
+        with handlers.seed(rng_seed=0):
+            found = network("w", jnp.asarray(np.hstack([x, t])), 2, number=number)
+        np.testing.assert_allclose(found, np.stack([location, 0 * location], axis=1), atol=1e-12)
+
+    layers = ngp.deep.stack(X, "LV-GP", inducing=5, y=y[:, 0])
+    prior = LocalPrior(dist.Normal().expand([1]).to_event(1), X.dtype, (20, 1), (1,), (X, y[:, 0]), {})
+    with handlers.seed(rng_seed=0):
+        fn = layers.starts[1]["f_latent_0"]("f_latent_0", prior)
+    # The network beside it is small: its last layer starts at a tenth.
+    assert np.corrcoef(fn.mean[:, 0], expected[2])[0, 1] > 0.9
+    assert np.all(np.abs(np.log(np.sqrt(fn.variance)) + 0.7) < 0.7)
+    assert len(ngp.deep.stack(X, "GP-GP", inducing=5).starts) == 1
+
+
+@pytest.mark.long
+def test_starts_find_optima_that_steps_do_not_reach():
+    """Two branches, y = ±x: w = x y tells the branch for all rows at once, w = y and the usual start do not."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    X = jax.random.uniform(keys[0], (100, 1), minval=-1.5, maxval=1.5)
+    y = jnp.where(jax.random.bernoulli(keys[1], 0.5, (100,)), 1.0, -1.0) * X[:, 0]
+    y = y + 0.1 * jax.random.normal(keys[2], (100,))
+    layers = ngp.deep.stack(X, "LV-GP", inducing=15, y=y)
+    model, ends, programs = model_of(layers), [], []
+    for recipes in (layers.recipes, *layers.starts):
+        step = ngp.optim.natural_gradient(optax.adam(0.01), ngp.optim.ramp(1e-3, 0.1, 300))
+        svi = SVI(model, ngp.AutoGP(model, recipes), step, ngp.ImportanceWeightedELBO(5))
+        with counted() as own:
+            found = ngp.fit(jax.random.key(1), svi, 1500, X, y, progress=False)
+        ends.append(float(np.mean(found.losses[-300:])))
+        programs.append(own.count)
+    assert ends[2] < min(ends[0], ends[1]) - 8.0
+    assert programs[2] <= 1  # the start itself: steps are those of the start before
 
 
 def test_recipes_are_those_of_the_layers(data):
