@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.additive_numbers
 
 The paper's size: eight inputs, 5000 rows of unit noise, 16 inducing inputs for each effect and 4 x 4 for one pair, 145
-values in all. Inputs are uniform as in the paper, or go together, so that effects compete. Hyper-parameters are held,
-so the optimum of a full covariance has a closed form. Each belief is trained by natural steps; its row has the numbers
-that hold its covariance and how far its bound ends below that optimum. Rows that are there are not made again.
+values in all. Inputs are uniform as in the paper, or go together, so that effects compete. Hyper-parameters are fitted
+with a full covariance and then held, so that its optimum has a closed form. Each belief is trained by natural steps:
+its row has the numbers that hold its covariance, and how far its bound ends below that optimum. Rows that are there are
+not made again.
 """
 
 import argparse
@@ -20,13 +21,13 @@ from numpyro import plate
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.additive_illustration import TRUTH, numbers_of, pair
+from examples.additive_fits import fit, hold
+from examples.additive_illustration import TRUTH, numbers_of, pair, seen
 from examples.run_queue import version
 from examples.tables import markdown, mean_and_error, read, save, with_error
 
 INPUTS = ("uniform", "correlated")
-RANKS, BLOCK_RANKS = (10, 20, 40), (10,)
-VARIANCE, LENGTHSCALE, CONSTANT = 1.0, 0.3, 20.0**2
+CONSTANT = 20.0**2
 
 
 def simulate(rows, inputs, seed):
@@ -39,7 +40,7 @@ def simulate(rows, inputs, seed):
     return X, f + rng.normal(size=rows)
 
 
-def beliefs(sizes, ranks=RANKS, block_ranks=BLOCK_RANKS):
+def beliefs(sizes, ranks, block_ranks):
     """Recipes, and how many numbers hold their covariance over components of these ``sizes``."""
     M, guides = sum(sizes), ngp.guides
     found = {"mean field": (guides.block_diagonal(natural=True), numbers_of(0, 0, sizes))}
@@ -49,13 +50,21 @@ def beliefs(sizes, ranks=RANKS, block_ranks=BLOCK_RANKS):
     }
 
 
-def trained(process, recipe, X, y, steps, seed):
+def hyperparameters(layout, X, y, steps):
+    """Kernels of the components and the noise's standard deviation, fitted with a full covariance."""
+    model = layout.model(seen, scale=2.0)
+    guide, params, _ = fit(model, ngp.guides.coupled(natural=True), X, y, steps=steps, batch=500, adam=0.05)
+    _, points = hold(model, guide, params)
+    return layout.kernels(points["f_scale"] ** 2, points["f_lengthscale"], CONSTANT), float(points["noise"])
+
+
+def trained(process, recipe, noise, X, y, steps, seed):
     """The last bound of a belief by natural steps on all rows, and seconds of the processor."""
 
     def model(X, y):
         f = process()
         with plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(1.0), obs=y)
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
     svi = SVI(model, ngp.AutoGP(model, {"f": recipe}), ngp.optim.natural_gradient(optax.adam(1e-2)), Trace_ELBO())
     began = time.process_time()
@@ -69,33 +78,11 @@ def table(rows):
     found = mean_and_error(rows, ("belief", "inputs"), ["below"])
     lines = []
     for belief, numbers, cholesky in dict.fromkeys((r["belief"], r["numbers"], r["cholesky"]) for r in rows):
-        cells = [with_error(*found[belief, i]["below"], 2) if (belief, i) in found else "" for i in INPUTS]
+        cells = [with_error(*found[belief, i]["below"]) if (belief, i) in found else "" for i in INPUTS]
         lines.append([belief, numbers, f"{int(numbers) / int(cholesky):.2f}", *cells])
     return markdown(
         ["belief", "numbers", "of a Cholesky factor's", *(f"nats below, {i} inputs" for i in INPUTS)], lines
     )
-
-
-def figure(rows, path):
-    """Nats below the optimum against the numbers of a belief, one panel for each kind of inputs."""
-    import matplotlib.pyplot as plt
-
-    rows = [row | {"below": float(row["below"])} for row in rows]
-    found = mean_and_error(rows, ("inputs", "belief", "numbers", "cholesky"), ["below"])
-    drawn, axes = plt.subplots(1, 2, figsize=(8.4, 3.2), layout="constrained", sharey=True)
-    for axis, inputs in zip(axes, INPUTS, strict=True):
-        for number, kind in enumerate(("mean field", "structured", "block_low_rank")):
-            own = [(int(n), *at["below"]) for (i, b, n, _), at in found.items() if i == inputs and b.startswith(kind)]
-            if own:
-                numbers, means, errors = np.array(sorted(own)).T
-                axis.errorbar(numbers, means, 2 * errors, fmt="Dos"[number] + "-", ms=4, capsize=3, label=kind)
-        axis.axvline(int(rows[0]["cholesky"]), color="0.5", lw=0.8)
-        axis.set(title=f"{inputs} inputs", xlabel="numbers that hold the covariance", yscale="symlog")
-    axes[0].set_ylabel("nats below the optimum")
-    axes[0].legend(fontsize=8)
-    axes[0].annotate("Cholesky", (int(rows[0]["cholesky"]), 0.5), fontsize=8, rotation=90, ha="right", color="0.4")
-    drawn.savefig(path, dpi=110)
-    plt.close(drawn)
 
 
 def main():
@@ -103,12 +90,16 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--inducing", type=int, default=16, help="of each effect")
+    parser.add_argument("--fit-steps", type=int, default=400, help="of the hyper-parameters")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--ranks", type=int, nargs="*", default=[40], help="of the paper's belief")
+    parser.add_argument("--block-ranks", type=int, nargs="*", default=[], help="of that with blocks of its own")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.seeds, options.rows, options.inducing, options.steps = 1, 60, 4, 5
+        options.fit_steps, options.ranks = 3, [3]
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "additive_numbers.csv"
@@ -117,25 +108,26 @@ def main():
         for inputs in INPUTS[-1:] if options.smoke else INPUTS:
             X, y = simulate(options.rows, inputs, seed)
             layout = ngp.anova.design(X, pairs=[(0, 1)], num_inducing=options.inducing)
-            lengthscales = jnp.full(len(layout.slots), LENGTHSCALE)
-            kernels = layout.kernels(jnp.full(len(layout.components) - 1, VARIANCE), lengthscales, CONSTANT)
-            Z, X, y = layout.inducing(), layout.map(X), jnp.asarray(y)
-            best = float(ngp.beliefs.additive_optimum(kernels, Z, X, y, 1.0, form="full").bound)
-            sizes = [len(own) for own in Z.values()]
+            sizes = [len(own) for own in layout.inducing().values()]
             full = numbers_of(0, 0, [sum(sizes)])
-            for name, (recipe, numbers) in beliefs(sizes, *(((3,), ()) if options.smoke else ())).items():
-                if any((row["belief"], row["inputs"], row["seed"]) == (name, inputs, str(seed)) for row in rows):
-                    continue
+            known = {row["belief"] for row in rows if (row["inputs"], row["seed"]) == (inputs, str(seed))}
+            wanted = beliefs(sizes, options.ranks, options.block_ranks)
+            if known >= wanted.keys():
+                continue
+            kernels, noise = hyperparameters(layout, X, y, options.fit_steps)
+            Z, X, y = layout.inducing(), layout.map(X), jnp.asarray(y)
+            best = float(ngp.beliefs.additive_optimum(kernels, Z, X, y, noise**2, form="full").bound)
+            for name in [one for one in wanted if one not in known]:
+                recipe, numbers = wanted[name]
                 process = lambda kernels=kernels, Z=Z: ngp.additive_gp("f", kernels, Z)  # noqa: E731
-                bound, seconds = trained(process, recipe, X, y, options.steps, seed)
+                bound, seconds = trained(process, recipe, noise, X, y, options.steps, seed)
                 row = {"belief": name, "inputs": inputs, "seed": str(seed), "numbers": str(numbers)}
-                row |= {"cholesky": str(full), "below": f"{best - bound:.4f}", "rows": len(X), "steps": options.steps}
+                row |= {"cholesky": str(full), "below": f"{best - bound:.4f}", "noise": f"{noise:.4f}"}
+                row |= {"rows": len(X), "steps": options.steps}
                 rows.append(row | {"seconds": f"{seconds:.0f}", "version": code})
                 save(path, rows)
                 print(*rows[-1].values(), flush=True)
     print(table(rows))
-    if not options.smoke:
-        figure(rows, options.out / "additive_numbers.png")
 
 
 if __name__ == "__main__":

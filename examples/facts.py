@@ -147,6 +147,12 @@ def coverage(folder, belief, metric):
     return with_error(*of_mean([float(row[metric]) for row in own]))
 
 
+def below_optimum(folder, belief, inputs):
+    """Nats that the trained bound of a belief is below the optimum of a full covariance, over seeds."""
+    rows = [row for row in read(folder, "additive_numbers") if (row["belief"], row["inputs"]) == (belief, inputs)]
+    return with_error(*of_mean([float(row["below"]) for row in rows]))
+
+
 def dead_input(folder):
     rows = read(folder, "gam_peers")
     found = [float(row["dead_term"]) for row in rows if row["dead_term"] and row["fit"] == "ngp.gam"]
@@ -331,6 +337,9 @@ FACTS = {
     "below, structured": functools.partial(coverage, belief="structured", metric="below"),
     "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
     "error, full": functools.partial(coverage, belief="full", metric="error"),
+    "structured(40), uniform": functools.partial(below_optimum, belief="structured(40)", inputs="uniform"),
+    "structured(40), correlated": functools.partial(below_optimum, belief="structured(40)", inputs="correlated"),
+    "mean field, correlated": functools.partial(below_optimum, belief="mean field", inputs="correlated"),
     "dead input": dead_input,
     "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
     "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),

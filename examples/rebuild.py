@@ -19,6 +19,7 @@ import numpy as np
 
 from examples import (
     additive_coverage,
+    additive_numbers,
     beyond_tables,
     decoupled_convergence,
     decoupled_map,
@@ -229,6 +230,7 @@ READERS = {
 TABLES = {
     "bayesian_optimisation": regret,
     "additive_coverage": additive_coverage.table,
+    "additive_numbers": additive_numbers.table,
     "censored_coverage": covered,
     "decoupled_convergence": convergence,
     "decoupled_map": decoupled_map.table,

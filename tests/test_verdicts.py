@@ -110,7 +110,7 @@ def test_numbers_of_beliefs_are_those_of_their_arrays():
         for inputs, own in (("uniform", "13"), ("correlated", "26"))
         for below in own
     ]
-    assert additive_numbers.table(rows).splitlines()[-1] == "| mean field | 9 | 0.60 | 2.00 ± 1.00 | 4.00 ± 2.00 |"
+    assert additive_numbers.table(rows).splitlines()[-1] == "| mean field | 9 | 0.60 | 2.000 ± 1.000 | 4.000 ± 2.000 |"
 
 
 def test_ranks_and_iterations_are_counted_within_a_split():
