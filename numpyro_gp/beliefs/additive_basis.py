@@ -19,8 +19,9 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Frame, batch_of_bases, over_batch, spread
 from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.beliefs.whitened import numbered
-from numpyro_gp.checks import check_points, fail
+from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.kernels import Kernel
+from numpyro_gp.kernels.batches import KernelBatches
 from numpyro_gp.kernels.members import at_columns, batch_shape, form_and_columns
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 
@@ -52,7 +53,11 @@ class Group:
 
     @classmethod
     def build(
-        cls, members: tuple[int, ...], kernels: Sequence[Kernel], inducing: Sequence[Array], jitter: float | None
+        cls,
+        members: tuple[int, ...],
+        kernels: Sequence[Kernel] | Mapping[int, Kernel],
+        inducing: Sequence[Array],
+        jitter: float | None,
     ) -> "Group":
         """Factorise the Gram matrices of the components together."""
         if len(members) == 1:
@@ -61,6 +66,19 @@ class Group:
         pairs = [form_and_columns(kernel, tuple(range(points[0].shape[-1]))) for kernel in mine]
         own, columns = batch_shape(mine[0]), tuple(read for _, read in pairs)
         forms = jax.tree.map(lambda *leaves: jnp.stack(leaves, len(own)), *[form for form, _ in pairs])
+        return cls.of_forms(members, columns, forms, points, jitter, own)
+
+    @classmethod
+    def of_forms(
+        cls,
+        members: tuple[int, ...],
+        columns: tuple[tuple[int, ...], ...],
+        forms: Kernel,
+        points: Sequence[Array],
+        jitter: float | None,
+        own: tuple[int, ...] = (),
+    ) -> "Group":
+        """Factorise those of forms that are one batch, inside of the axes ``own`` of plates."""
         basis = over_batch(
             jax.vmap(lambda one, at: Basis.build(one, at, jitter)), forms, _read_each(points, columns), own, axes=3
         )
@@ -106,10 +124,13 @@ def _read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float
 
 
 def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "*batch C M A"]:
-    """Those of the inducing inputs ``(..., M, D)`` of each."""
+    """Those of the inducing inputs ``(..., M, D)`` of each; where all are known, one constant of a program."""
     if points[0].ndim == 2 and all(own is points[0] for own in points):
         return _read(points[0], columns)
     own = np.asarray(columns)[:, None]
+    if points[0].ndim == 2 and all(map(is_known, points)):
+        read = [np.asarray(one)[:, list(at)] for one, at in zip(points, columns, strict=True)]
+        return jnp.asarray(np.stack(read), points[0].dtype)
     stacked = jnp.stack(points, -3)
     return jnp.take_along_axis(stacked, jnp.asarray(own)[(None,) * (stacked.ndim - 3)], -1, mode="promise_in_bounds")
 
@@ -120,6 +141,20 @@ def _kind(kernel: Kernel, inducing: Array) -> Hashable:
         return object()
     leaves, structure = jax.tree.flatten(form_and_columns(kernel, tuple(range(inducing.shape[-1])))[0])
     return structure, tuple(map(jax.typeof, (inducing, *leaves)))
+
+
+def _batched(kernels: KernelBatches, points: Sequence[Array], jitter: float | None) -> list[Group]:
+    """The batches of the kernels as they are; none where inducing inputs of one batch differ in shape."""
+    number = {name: at for at, name in enumerate(kernels.names)}
+    members = [tuple(number[name] for name in batch.names) for batch in kernels.batches]
+    if any(points[c].ndim > 2 or points[c].shape != points[own[0]].shape for own in members for c in own):
+        return []
+    return [
+        Group.of_forms(own, batch.columns, batch.form, [points[c] for c in own], jitter)
+        if batch.columns
+        else Group.build(own, {own[0]: batch.form}, points, jitter)
+        for own, batch in zip(members, kernels.batches, strict=True)
+    ]
 
 
 @value_type(static=("names",))
@@ -160,9 +195,11 @@ class AdditiveBasis(AbstractBasis):
 
         Where kernels are batches, or inducing inputs several sets, all leaves have their axes on the left.
         """
-        own, points = list(kernels.values()), [inducing[name] for name in kernels]
-        members = alike(map(_kind, own, points))
-        groups = [Group.build(some, own, points, jitter) for some in members]
+        points = [inducing[name] for name in kernels]
+        groups = _batched(kernels, points, jitter) if isinstance(kernels, KernelBatches) else []
+        if not groups:
+            own = list(kernels.values())
+            groups = [Group.build(some, own, points, jitter) for some in alike(map(_kind, own, points))]
         whole = np.broadcast_shapes(*[group.lead for group in groups])
         spread_points = tuple(spread(one, one.shape[:-2], whole) for one in points)
         return cls(tuple(kernels), spread_points, tuple(spread(group, group.lead, whole) for group in groups))

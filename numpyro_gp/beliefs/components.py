@@ -14,6 +14,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
 from numpyro_gp.beliefs.coupled import MeanField
+from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import einsum, flipped, matmul
@@ -114,5 +115,16 @@ def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> tup
     """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
     if isinstance(belief, Point):
         return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
-    factor = _factor(belief, basis)
-    return tuple(matmul(factor[at], factor[at].T) for at in basis.slices)
+    return tuple(basis.stacks.unstacked(covariance_stacks(belief, basis)))
+
+
+def covariance_stacks(belief: AbstractBelief, basis: AdditiveBasis) -> list[Float[Array, "C M M"]]:
+    """The same in the stacks of the basis. Beliefs of low rank need no factor of all whitened values."""
+    stacks = basis.stacks
+    if isinstance(belief, BlockLowRank):
+        own = Stacks.of(belief.precision_trils)
+        return stacks.stacked(own.unstacked(belief.own_covariances())) if own != stacks else belief.own_covariances()
+    if isinstance(belief, Structured):
+        rows = [jnp.swapaxes(one, -1, -2) for one in stacks.apart(belief.root().T)]
+        return [jnp.eye(one.shape[-1], dtype=one.dtype)[None] - matmul(jnp.swapaxes(one, -1, -2), one) for one in rows]
+    return [matmul(one, jnp.swapaxes(one, -1, -2)) for one in stacks.apart(_factor(belief, basis))]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, over_axes
+from numpyro_gp.arrays import Array, over_axes, value_type
 from numpyro_gp.beliefs.basis import BatchBasis
 
 Method = TypeVar("Method", bound=Callable[..., object])
@@ -93,6 +93,8 @@ class Stacks(NamedTuple):
     @classmethod
     def of(cls, blocks: Sequence[Array]) -> "Stacks":
         """Those of matrices ``(..., M_c, M_c)`` of the components, by their sizes."""
+        if isinstance(blocks, Stacked):
+            return blocks.stacks
         sizes = tuple(block.shape[-1] for block in blocks)
         return cls(sizes, alike(sizes))
 
@@ -104,6 +106,8 @@ class Stacks(NamedTuple):
 
     def stacked(self, blocks: Sequence[Array]) -> list[Array]:
         """One array for each component as one for each stack."""
+        if isinstance(blocks, Stacked):
+            return list(blocks.arrays)
         return [jnp.stack([blocks[number] for number in own]) for own in self.members]
 
     def unstacked(self, stacks: Sequence[Array]) -> list[Array]:
@@ -124,6 +128,37 @@ class Stacks(NamedTuple):
         """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""
         return picked(jnp.concatenate(stacks), np.argsort(np.concatenate(self.members)))
 
+    def diagonal(self, stacks: Sequence[Array]) -> Float[Array, "M M"]:
+        """Matrices ``(C_s, M_s, M_s)`` of all components as blocks on one diagonal."""
+        size = sum(self.sizes)
+        whole = jnp.zeros((size, size), jnp.result_type(*stacks))
+        for own, stack in zip(self.places, stacks, strict=True):
+            whole = whole.at[own[:, :, None], own[:, None, :]].set(stack)
+        return whole
+
     def squares(self, stacks: Sequence[Array]) -> Float[Array, "C N"]:
         """``|A_cn|^2`` of each component, from stacks ``(C_s, M_s, N)``."""
         return self.in_order([jnp.sum(stack**2, axis=1) for stack in stacks])
+
+
+@value_type(static=("stacks",))
+class Stacked(Sequence[Array]):
+    """A matrix for each component, held as one array for each stack: what a tuple of them says, in few arrays.
+
+    Attributes
+    ----------
+    stacks : Stacks
+    arrays : tuple of Array (..., C_s, M_s, M_s)
+    """
+
+    stacks: Stacks
+    arrays: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.stacks.sizes)
+
+    def __getitem__(self, number: Any) -> Any:
+        for own, array in zip(self.stacks.members, self.arrays, strict=True):
+            if number in own:
+                return array[..., own.index(number), :, :]
+        raise IndexError(number)

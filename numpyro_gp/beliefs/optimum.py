@@ -19,6 +19,7 @@ from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import are_integers, check_choice, check_points, check_positive, check_shape, fail
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
+from numpyro_gp.kernels.batches import KernelBatches
 from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, jittered, matmul, solve_lower
 
 
@@ -225,7 +226,7 @@ def check_components(
     inducing: Mapping[str, ArrayLike],
     columns: int | None = None,
     leading: bool = False,
-) -> tuple[dict[str, Kernel], dict[str, Array]]:
+) -> tuple[Mapping[str, Kernel], dict[str, Array]]:
     """Kernels and inducing inputs by component, in the order of ``kernels``; refuse other keys and columns.
 
     ``leading``: whether inducing inputs may have axes of plates on their left.
@@ -248,6 +249,8 @@ def check_components(
             converted[id(given)] = check_points(f"inducing[{name!r}]", given, columns, leading)
         points[name] = converted[id(given)]
         columns = points[name].shape[-1]
+    if isinstance(kernels, KernelBatches):
+        return kernels, points
     own = {name: as_kernel(kernel) for name, kernel in kernels.items()}
     return {name: one.of_integers() if are_integers(inducing[name]) else one for name, one in own.items()}, points
 

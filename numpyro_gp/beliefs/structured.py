@@ -14,13 +14,13 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, ov
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.members import Stacks, alike
+from numpyro_gp.beliefs.members import Stacked, Stacks, alike
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower, matmul
 
-Blocks = tuple[Array, ...]
+Blocks = tuple[Array, ...] | Stacked
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
@@ -32,6 +32,8 @@ def _check_vector(mean: ArrayLike) -> Array:
 
 def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
     """Factors as a tuple in component order, and the names where a dictionary gave them."""
+    if isinstance(value, Stacked):
+        return value, None
     if not isinstance(value, (Mapping, tuple, list)) or not value:
         cure = "Pass {name: jnp.eye(M)} with an entry for each component."
         fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
@@ -52,7 +54,7 @@ def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, ba
     """Refuse a site whose components are not those of the belief."""
     if not isinstance(basis, AdditiveBasis):
         fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
-    sizes = tuple(block.shape[-1] for block in blocks)
+    sizes = Stacks.of(blocks).sizes
     if sizes != basis.sizes or (names is not None and names != basis.names):
         wanted = dict(zip(basis.names, basis.sizes, strict=True))
         got = sizes if names is None else dict(zip(names, sizes, strict=True))
@@ -285,7 +287,9 @@ class BlockLowRank(AbstractBelief):
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array, blocks: Blocks) -> Array:
-            return inverse_factor(block_diag(*(matmul(P, P.T) for P in blocks)) + matmul(W, W.T))
+            stacks = Stacks.of(blocks)
+            own = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
+            return inverse_factor(stacks.diagonal(own) + matmul(W, W.T))
 
         return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
 
@@ -296,14 +300,17 @@ class BlockLowRank(AbstractBelief):
         own = stacks.together([matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)) for P, rows in pairs])
         return own + matmul(self.W, matmul(self.W.T, x))
 
-    def own_precisions(self) -> list[Array]:
-        """``S_cc^-1`` of each component, in stacks of components of one size."""
+    def own_covariances(self) -> list[Array]:
+        """``S_cc`` of each component, in stacks of components of one size."""
         inverses, shared, _ = self.roots()
-        own = [
+        return [
             matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V)
             for one, V in zip(inverses, shared, strict=True)
         ]
-        roots = [factorise(S)[1] for S in own]
+
+    def own_precisions(self) -> list[Array]:
+        """``S_cc^-1`` of each component, in stacks of components of one size."""
+        roots = [factorise(S)[1] for S in self.own_covariances()]
         return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,13 +13,15 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.family import Family, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.layout import Layout, Rows, lay_out
-from numpyro_gp.gam.term_kernels import MEASURES, Ground, ground_of
+from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, Ground, count_lengthscales, ground_of
 from numpyro_gp.gam.terms import Terms, as_terms
-from numpyro_gp.kernels import Constant, Kernel
+from numpyro_gp.kernels import Constant
+from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 
 CONSTANT = "constant"
@@ -100,17 +101,27 @@ class Model:
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        return additive_gp("f", self._of_terms(dtype), self.inducing(dtype), mean=self.level, jitter=self.jitter)
+        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self.level, jitter=self.jitter)
 
     def inducing(self, dtype: np.dtype) -> dict[str, Array]:
         """Inducing inputs of all terms, and of the constant."""
-        found = {name: jnp.asarray(points, dtype) for name, points in self.ground.inducing.items()}
-        return found | {CONSTANT: jnp.zeros((1, max(len(self.layout.columns), 1)), dtype)}
+        every = self.ground.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
+        with (
+            jax.ensure_compile_time_eval()
+        ):  # known numbers also where a model is traced: batches of them are constants
+            return {name: jnp.asarray(points, dtype) for name, points in every.items()}
 
     def open(self, dtype: np.dtype) -> tuple[dict[str, Array], dict[str, list[Array]], Any]:
         """Sample all hyper-parameters: standard deviations and lengthscales by component, and the likelihood."""
-        scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
-        return scales, lengthscales, self.family.likelihood(self._numbers(dtype))
+        parts, drawn = self.layout.parts, self._scales(dtype)
+        scales = {part.name: drawn[at] for at, part in enumerate(parts)}
+        lengths = iter(self._lengthscales(dtype))
+        lengthscales = {part.name: [next(lengths) for _ in range(count_lengthscales(part))] for part in parts}
+        return scales | {CONSTANT: self._of_constant(dtype)}, lengthscales, self.family.likelihood(self._numbers(dtype))
+
+    def _of_constant(self, dtype: np.dtype) -> Array:
+        """Standard deviation of the constant: that of the GLM is a start, and how far from it it may be."""
+        return jnp.asarray(3 * self._numbers(dtype).size, dtype)
 
     def _numbers(self, dtype: np.dtype) -> Start:
         """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
@@ -122,46 +133,50 @@ class Model:
         constant = self.start.constant if isinstance(X, np.ndarray) else self._numbers(X.dtype).constant
         return constant + X[..., list(self.layout.offsets)].sum(axis=-1)
 
-    def _of_terms(self, dtype: np.dtype) -> dict[str, Kernel]:
-        scales, lengthscales = self._scales(dtype), self._lengthscales(dtype)
-        parts = self.layout.parts
-        found = {part.name: self.ground.kernel(part, scales[part.name] ** 2, lengthscales[part.name]) for part in parts}
-        return found | {CONSTANT: Constant(scales[CONSTANT] ** 2)}
+    def kernels(self, dtype: np.dtype) -> KernelBatches:
+        """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
+        found = self.ground.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
+        constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
+        return KernelBatches((*found.names, CONSTANT), (*found.batches, constant))
 
-    def _scales(self, dtype: np.dtype) -> dict[str, Array]:
-        """Standard deviations of the terms, and of the constant: the GLM is a start, how far from it that may be."""
-        size = WIDTH * self._numbers(dtype).size
-        plain = [part.name for part in self.layout.parts if part.term.scale is None]
-        own = {p.name: numpyro.sample(f"f_scale {p.name}", p.term.scale) for p in self.layout.parts if p.term.scale}
+    def _scales(self, dtype: np.dtype) -> Array:
+        """Standard deviations ``(C,)`` of the terms."""
+        size, parts = WIDTH * self._numbers(dtype).size, self.layout.parts
+        priors = {part.name: part.term.scale for part in parts if part.term.scale is not None}
+        plain = [part.name for part in parts if part.name not in priors]
+        own = [jnp.reshape(numpyro.sample(f"f_scale {name}", prior), (1,)) for name, prior in priors.items()]
         if plain:
-            drawn = numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1))
-            own |= dict(zip(plain, drawn, strict=True))
-        own[CONSTANT] = 3 * self._numbers(dtype).size
-        return {name: jnp.asarray(value, dtype) for name, value in own.items()}
+            own.append(numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1)))
+        return _in_order(own, [*priors, *plain], [part.name for part in parts], dtype)
 
-    def _lengthscales(self, dtype: np.dtype) -> dict[str, list[Array]]:
-        """Of the columns of each curve and surface; none of the other terms."""
-        smooth = [part for part in self.layout.parts if part.term.kind in ("s", "te", "ti")]
-        medians = [
-            ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns))
-            for part in smooth
-            if part.term.lengthscale is None
-            for _ in part.term.columns
-        ]
-        drawn: Iterator[Array] = iter(())
-        if medians:
+    def _lengthscales(self, dtype: np.dtype) -> Array:
+        """Of the columns of each curve and surface ``(L,)``; none of the other terms."""
+        smooth = [part for part in self.layout.parts if part.term.kind in SMOOTH]
+        plain = [part for part in smooth if part.term.lengthscale is None]
+        others = [part for part in smooth if part.term.lengthscale is not None]
+        own = []
+        if plain:
+            medians = [
+                ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns))
+                for part in plain
+                for _ in part.term.columns
+            ]
             prior = dist.LogNormal(jnp.asarray(np.log(medians), dtype), jnp.asarray(SPREAD, dtype)).to_event(1)
-            drawn = iter(numpyro.sample("f_lengthscale", prior))
-        found: dict[str, list[Array]] = {part.name: [] for part in self.layout.parts}
-        for part in smooth:
-            count = len(part.term.columns)
-            if part.term.lengthscale is None:
-                values = [next(drawn) for _ in range(count)]
-            else:
-                prior = part.term.lengthscale.expand([count]).to_event(1)
-                values = list(numpyro.sample(f"f_lengthscale {part.name}", prior))
-            found[part.name] = [jnp.asarray(value, dtype) for value in values]
-        return found
+            own.append(numpyro.sample("f_lengthscale", prior))
+        for part in others:
+            prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
+            own.append(numpyro.sample(f"f_lengthscale {part.name}", prior))
+        drawn, wanted = ([(p.name, d) for p in some for d in p.term.columns] for some in (plain + others, smooth))
+        return _in_order(own, drawn, wanted, dtype)
+
+
+def _in_order(values: list[Array], names: list[Any], wanted: list[Any], dtype: np.dtype) -> Array:
+    """Values by name in another order, as one array."""
+    if not values:
+        return jnp.zeros((0,), dtype)
+    joined = jnp.concatenate([jnp.asarray(value, dtype) for value in values]) if len(values) > 1 else values[0]
+    place = {name: at for at, name in enumerate(names)}
+    return picked(jnp.asarray(joined, dtype), np.array([place[name] for name in wanted]))
 
 
 def model(

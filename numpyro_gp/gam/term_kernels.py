@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.layout import Layout, Part, is_difference
+from numpyro_gp.gam.terms import Term
 from numpyro_gp.kernels import (
     CategoryDelta,
     Empirical,
@@ -26,8 +28,10 @@ from numpyro_gp.kernels import (
     ZeroMeanCategory,
     ZeroMeanLinear,
 )
-from numpyro_gp.kernels.measures import Measure, mean_of
+from numpyro_gp.kernels.batches import KernelBatches, batch_of, shapes_of, stacked
+from numpyro_gp.kernels.measures import mean_of
 
+SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
 CURVE, SURFACE, LEVEL_CURVE = 16, {2: 60, 3: 90}, 10
 # Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
@@ -53,40 +57,86 @@ class Ground:
     periods: dict[str, tuple[float, float]]
     inducing: dict[str, np.ndarray]
 
+    def kernels(self, variances: Array, lengthscales: Array) -> KernelBatches:
+        """The kernels of all terms, those that are alike as one batch.
+
+        Parameters
+        ----------
+        variances : array (C,)
+            In the order of the terms.
+        lengthscales : array (L,)
+            In standard deviations of a column; one for each column of each curve and surface.
+        """
+        parts, dtype = self.layout.parts, variances.dtype
+        ends = np.cumsum([0, *map(count_lengthscales, parts)])
+        batches = []
+        for own in alike(map(self._kind, parts)):
+            first, size = parts[own[0]], count_lengthscales(parts[own[0]])
+            lengths = jnp.zeros((len(own), 0), dtype)
+            if size:
+                lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
+            given = stacked([self._given(parts[at]) for at in own], dtype)
+            make = functools.partial(self._form, first, tuple(range(len(first.columns))))
+            names, columns = [parts[at].name for at in own], [parts[at].columns for at in own]
+            batches.append(batch_of(names, columns, make, picked(variances, np.asarray(own)), lengths, given))
+        return KernelBatches(tuple(part.name for part in parts), tuple(batches))
+
     def kernel(self, part: Part, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
         """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
-        term, one, own = part.term, jnp.ones((), jnp.result_type(variance)), part.columns
+        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self._given(part))
+        return self._form(part, part.columns, variance, lengthscales, given)
+
+    def _form(
+        self, part: Part, own: Sequence[int], variance: Array, lengthscales: Sequence[Array], given: list[Any]
+    ) -> Kernel:
+        """The kernel of a term on columns ``own``, of which it is ``given`` what `_given` says."""
+        term, one = part.term, jnp.ones((), jnp.result_type(variance))
         if term.kind == "linear":
-            base: Kernel = ZeroMeanLinear(one, self._measure(own[0], one)).on(own[0])
+            base: Kernel = ZeroMeanLinear(one, given[0]).on(own[0])
         elif term.kind == "factor":
-            base = self._levels(own[0], one)
+            base = ZeroMeanCategory(one, given[0]).on(own[0])
         elif term.kind == "re":
             base = CategoryDelta(one).on(own[0])
             base = base * Linear(one).on(own[1]) if term.by else base
         else:
-            curves = [self._curve(part, at, one, length) for at, length in zip(own, lengthscales, strict=False)]
-            join = together if term.kind == "te" else operator.mul
-            base = functools.reduce(join, curves)
+            curves = [
+                _curve(term, one, lengthscales[place], given[place]).on(own[place])
+                for place in range(len(term.columns))
+            ]
+            base = functools.reduce(together if term.kind == "te" else operator.mul, curves)
             if term.by:
                 is_own = not is_difference(part, self.layout.parts)
-                base = base * (CategoryDelta(one).on(own[-1]) if is_own else self._levels(own[-1], one))
+                levels = CategoryDelta(one) if is_own else ZeroMeanCategory(one, given[-1])
+                base = base * levels.on(own[-1])
         return variance * base
 
-    def _measure(self, at: int, like: Array) -> Measure:
-        measure: Measure = jax.tree.map(lambda leaf: jnp.asarray(leaf, like.dtype), self.measures[at])
-        return measure
-
-    def _levels(self, at: int, one: Array) -> Kernel:
-        return ZeroMeanCategory(one, jnp.asarray(self.measures[at], one.dtype)).on(at)
-
-    def _curve(self, part: Part, at: int, one: Array, lengthscale: Array) -> Kernel:
+    def _given(self, part: Part) -> list[Any]:
+        """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
+        found = [self.measures[at] for at in part.columns]
         if part.name not in self.periods:
-            return ZeroMean(part.term.kernel(one, lengthscale), self._measure(at, one)).on(at)
+            return found
         low, high = self.periods[part.name]
-        measure = self._measure(at, one)
-        if not isinstance(measure, Empirical):
-            measure = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE, one.dtype))
-        return ZeroMean(Periodic(one, lengthscale, jnp.asarray(high - low, one.dtype)), measure).on(at)
+        if not isinstance(found[0], Empirical):
+            found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
+        return [(found[0], high - low), *found[1:]]
+
+    def _kind(self, part: Part) -> Hashable:
+        """Equal for terms whose kernels are one batch."""
+        term, differs = part.term, is_difference(part, self.layout.parts)
+        points = len(self.inducing[part.name])
+        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self._given(part)), points
+
+
+def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
+    if not isinstance(given, tuple):
+        return ZeroMean(term.kernel(one, lengthscale), given)
+    measure, period = given
+    return ZeroMean(Periodic(one, lengthscale, period), measure)
+
+
+def count_lengthscales(part: Part) -> int:
+    """How many lengthscales a term has: one for each column of a curve or surface."""
+    return len(part.term.columns) if part.term.kind in SMOOTH else 0
 
 
 def together(first: Kernel, second: Kernel) -> Kernel:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.beliefs.members import Stacked, Stacks
 from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns
 from numpyro_gp.beliefs.structured import BlockLowRank, Structured
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
@@ -189,11 +189,7 @@ def natural_low_rank(
     if blocks is None:
         own, spare = leading(W, rank)
         return Structured(mean, own, replace(probe, spare=spare))
-    fixed = lax.stop_gradient(BlockLowRank(mean, _in_order(tuple(map(cholesky, blocks)), stacks), W))
+    fixed = lax.stop_gradient(BlockLowRank(mean, Stacked(stacks, tuple(map(cholesky, blocks))), W))
     inner = tuple(lax.stop_gradient(fixed.own_precisions()))
-    factors = _in_order(block_factors(blocks, inner), stacks)
+    factors = Stacked(stacks, block_factors(blocks, inner))
     return BlockLowRank(mean, factors, subspace(W, fixed), None, probe)
-
-
-def _in_order(stacked: Blocks, stacks: Stacks) -> Blocks:
-    return tuple(stacks.unstacked(stacked))

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.linalg import block_diag
 
-from numpyro_gp.beliefs.members import Stacks, alike, picked
+from numpyro_gp.beliefs.members import Stacked, Stacks, alike, picked
 
 
 def test_equal_entries_are_found_in_order():
@@ -37,3 +38,17 @@ def test_apart_and_together(sizes):
     blocks = [c * jnp.eye(size) for c, size in enumerate(sizes)]
     for found, wanted in zip(stacks.unstacked(stacks.stacked(blocks)), blocks, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 1, 2)])
+def test_matrices_in_stacks_are_a_tuple_of_them_and_blocks_of_one_diagonal(sizes):
+    blocks = [(1.0 + c) * (jnp.eye(size) + jnp.tril(jnp.ones((size, size)), -1)) for c, size in enumerate(sizes)]
+    stacks = Stacks.of(blocks)
+    held = Stacked(stacks, tuple(stacks.stacked(blocks)))
+    assert len(held) == 3
+    for found, wanted in zip(held, blocks, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert Stacks.of(held) == stacks
+    np.testing.assert_array_equal(stacks.diagonal(stacks.stacked(held)), block_diag(*blocks))
+    with pytest.raises(IndexError):
+        held[3]

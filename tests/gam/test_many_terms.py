@@ -1,0 +1,85 @@
+"""Models of many terms: terms that are alike are one batch in every program, so that no program grows with them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.engines import guide_of
+from tests.compiling import counted, operations
+
+ROWS = 37  # no number of terms: functions of equal shapes would be one
+
+
+def model_of(count):
+    rng = np.random.default_rng(0)
+    table = {f"x{d}": rng.uniform(size=ROWS) for d in range(count)} | {"y": rng.normal(size=ROWS)}
+    return ngp.gam.model("y ~ " + " + ".join(f"s(x{d})" for d in range(count)), table)
+
+
+def engine_of(model):
+    return SVI(model, guide_of(model), ngp.optim.natural_gradient(optax.adam(0.01), 0.1), Trace_ELBO())
+
+
+def test_programs_of_a_fit_have_as_many_operations_for_forty_terms_as_for_eighty():
+    """One operation for each term would be 40 more; there were 50 for each."""
+    found = []
+    for count in (40, 80):
+        model, shape = model_of(count), []
+
+        def first(model=model, shape=shape):
+            engine = engine_of(model)
+            state = engine.init(jax.random.key(0), *model.arguments, batch=20)
+            shape.append((engine, jax.eval_shape(lambda: state)))
+            return state
+
+        start = operations(first)
+        engine, state = shape[0]
+        step = operations(lambda s, e=engine, m=model: e.update(s, *m.arguments, batch=20), state)
+        found.append((start, step))
+    assert abs(found[1][0] - found[0][0]) < 20, found
+    assert abs(found[1][1] - found[0][1]) < 20, found
+
+
+@pytest.mark.long
+def test_a_fit_compiles_as_many_programs_for_forty_terms_as_for_eighty():
+    found = []
+    for count in (40, 80):
+        model = model_of(count)
+        with counted() as programs:
+            ngp.fit(jax.random.key(0), engine_of(model), 2, *model.arguments, progress=False, batch=20)
+        found.append(programs.count)
+    assert found[1] <= found[0], found
+
+
+def test_batches_of_all_kinds_of_terms_are_their_kernels():
+    """Also with priors of their own in the middle, whose values stand elsewhere in what is sampled."""
+    rng = np.random.default_rng(1)
+    table = {name: rng.normal(size=ROWS) for name in "xzuy"} | {"g": rng.integers(3, size=ROWS), "h": np.arange(ROWS)}
+    own = ngp.gam.s("u", scale=dist.HalfNormal(3.0), lengthscale=dist.LogNormal(0.0, 1.0))
+    terms = ngp.gam.s("x") + own + ngp.gam.te("x", "z") + ngp.gam.s("z") + ngp.gam.s("h", cyclic=True)
+    terms = terms + ngp.gam.s("x", by="g") + ngp.gam.re("g") + ngp.gam.re("g", by="z") + ngp.gam.linear("z")
+    model = ngp.gam.model(terms + ngp.gam.factor("g"), table, response="y")
+    values = {
+        "f_scale": jnp.arange(1.0, 10.0),
+        "f_scale s(u)": jnp.array(20.0),
+        "f_lengthscale": 0.5 + 0.1 * jnp.arange(6.0),
+        "f_lengthscale s(u)": jnp.array([3.0]),
+    }
+    with handlers.seed(rng_seed=0), handlers.substitute(data=values):
+        kernels = model.kernels(jnp.result_type(float))
+    X = model.arguments[0]
+    scale = dict(zip([part.name for part in model.layout.parts], [1, 20, *range(2, 10)], strict=True))
+    lengths = {"s(x)": [0.5], "s(u)": [3.0], "te(x, z)": [0.6, 0.7], "s(z)": [0.8], "s(h)": [0.9], "s(x, by=g)": [1.0]}
+    assert len(kernels.batches) == 9  # s(x), s(u) and s(z) are one
+    for part in model.layout.parts:
+        given = [jnp.asarray(one) for one in lengths.get(part.name, [])]
+        kernel = model.ground.kernel(part, jnp.asarray(float(scale[part.name]) ** 2), given)
+        np.testing.assert_allclose(kernels[part.name].matrix(X), kernel.matrix(X), atol=1e-10, err_msg=part.name)
+    assert numpyro.handlers.trace(handlers.seed(model, 0)).get_trace(*model.arguments)["f"]["value"].shape[0] > 90

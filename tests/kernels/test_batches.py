@@ -1,0 +1,64 @@
+"""Kernels by name in batches of one form: each is the kernel that its own numbers make."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.beliefs import AdditiveBasis
+from numpyro_gp.kernels import RBF, Constant
+from numpyro_gp.kernels.batches import Batch, KernelBatches, batch_of, shapes_of, stacked
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)))
+NAMES = ("a", "constant", "b", "c")
+COLUMNS = {"a": (2, 0), "b": (1, 3), "c": (3, 2)}
+VARIANCES, LENGTHS = jnp.array([0.5, 1.5, 2.5]), jnp.array([[0.3, 1.0], [0.4, 2.0], [0.5, 3.0]])
+
+
+def product(variance, lengths):
+    """An interaction of columns 0 and 1 that reads the second first."""
+    return variance * (RBF(1.0, lengths[1]).on(1) * RBF(1.0, lengths[0]).on(0))
+
+
+def batches():
+    three = batch_of(tuple(COLUMNS), tuple(COLUMNS.values()), product, VARIANCES, LENGTHS)
+    return KernelBatches(NAMES, (three, Batch(("constant",), (), Constant(9.0))))
+
+
+def one_by_one():
+    own = {name: (VARIANCES[at], LENGTHS[at], COLUMNS[name]) for at, name in enumerate(COLUMNS)}
+    found = {n: v * (RBF(1.0, l[1]).on(c[1]) * RBF(1.0, l[0]).on(c[0])) for n, (v, l, c) in own.items()}
+    return {name: found.get(name, Constant(9.0)) for name in NAMES}
+
+
+def test_a_batch_is_its_kernels():
+    """Columns follow the order in which the form reads them: the other order is another kernel by more than 0.1."""
+    found, wanted = batches(), one_by_one()
+    assert list(found) == list(NAMES)
+    assert len(found) == 4
+    for name, kernel in wanted.items():
+        np.testing.assert_allclose(found[name].matrix(X), kernel.matrix(X), atol=1e-14)
+    turned = RBF(0.5, 0.3).on(0) * RBF(1.0, 1.0).on(2)
+    assert np.abs(turned.matrix(X) - found["a"].matrix(X)).max() > 0.1
+    with pytest.raises(KeyError):
+        found["d"]
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 2, 3)], ids=["alike", "of other sizes"])
+def test_their_basis_is_that_of_a_dictionary(sizes):
+    """Whether inducing inputs let a batch stay one, or not."""
+    points = {name: X[:size] for name, size in zip(COLUMNS, sizes, strict=True)} | {"constant": jnp.zeros((1, 4))}
+    found, wanted = (AdditiveBasis.build(kernels, points, 1e-6) for kernels in (batches(), one_by_one()))
+    assert found.names == wanted.names == NAMES
+    assert found.sizes == wanted.sizes
+    np.testing.assert_allclose(found.features(X), wanted.features(X), atol=1e-12)
+    np.testing.assert_allclose(found.diagonals(X), wanted.diagonals(X), atol=1e-12)
+
+
+def test_what_can_be_stacked():
+    trees = [(np.zeros(2), 1.0), (np.ones(2), 2.0)]
+    first, second = jax.jit(lambda: stacked(trees, jnp.float32))()
+    assert first.dtype == second.dtype == jnp.float32
+    np.testing.assert_array_equal(first, [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(second, [1, 2])
+    assert shapes_of(trees[0]) == shapes_of(trees[1]) != shapes_of((np.zeros(3), 1.0))
