@@ -7,6 +7,7 @@ for long lengthscales the plain form subtracts numbers near 1 and has no correct
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.kernels.averages import averages
 from numpyro_gp.kernels.base import Kernel, per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
 from numpyro_gp.kernels.stationary import (
@@ -146,6 +148,16 @@ def _gaussian_deviations(
     return jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total), jnp.expm1(-0.5 * jnp.log1p(2 * ratio))
 
 
+def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Array:
+    """``kappa - 1`` of a class of kernels at gaps of one column; ``own`` is a period, or ``alpha``."""
+    if kind is Periodic:
+        gaps = 2 * jnp.sin(math.pi * gaps / own[0])  # chords: an RBF kernel of the circle
+    squares = (gaps / lengthscale) ** 2
+    if kind is RationalQuadratic:
+        return jnp.expm1(-own[0] * jnp.log1p(squares / (2 * own[0])))
+    return _FORMULAS.get(kind, _FORMULAS[RBF])[0](squares)
+
+
 @value_type()
 class ZeroMean(Kernel):
     """An effect around its average: a kernel whose functions integrate to zero under a measure (Durrande et al. 2013).
@@ -237,24 +249,21 @@ class ZeroMean(Kernel):
         fields = ("low", "high") if isinstance(self.measure, Uniform) else ("mean", "sd")
         return own | {name: getattr(self.measure, name) for name in fields}
 
-    def _deviation(self, first: Float[Array, " N1"], second: Float[Array, " N2"], d: int) -> Float[Array, "N1 N2"]:
-        """``kappa - 1`` of column ``d``."""
-        gaps, kernel = first[:, None] - second[None, :], self.kernel
+    def _own(self, d: int) -> tuple[Array, ...]:
+        """Parameters of column ``d``, as `_deviation` takes them."""
+        kernel, own = self.kernel, (column_of(self.kernel.lengthscale, d),)
         if isinstance(kernel, Periodic):
-            gaps = 2 * jnp.sin(math.pi * gaps / column_of(kernel.period, d))  # chords: an RBF kernel of the circle
-        squares = (gaps / column_of(kernel.lengthscale, d)) ** 2
-        if isinstance(kernel, RationalQuadratic):
-            return jnp.expm1(-kernel.alpha * jnp.log1p(squares / (2 * kernel.alpha)))
-        return _FORMULAS.get(type(kernel), _FORMULAS[RBF])[0](squares)
+            return (*own, column_of(kernel.period, d))
+        return (*own, kernel.alpha) if isinstance(kernel, RationalQuadratic) else own
 
     def _empirical_deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
         """``a`` and ``b`` as averages over the points: exact for every kernel."""
-        a, b = [], []
+        a, b, profile = [], [], partial(_deviation, type(self.kernel))
         for d in range(X.shape[1]):
-            own = self.measure.column(d)
-            points, weights = (value.astype(X.dtype) for value in own.quadrature())
-            a.append(matmul(self._deviation(X[:, d], points, d), weights))
-            b.append(matmul(weights, matmul(self._deviation(points, points, d), weights)))
+            points, weights = (value.astype(X.dtype) for value in self.measure.column(d).quadrature())
+            both = averages(profile, jnp.concatenate([X[:, d], points]), points, weights, *self._own(d))
+            a.append(both[: X.shape[0]])
+            b.append(matmul(weights, both[X.shape[0] :]))
         return jnp.stack(a, axis=1), jnp.stack(b)[None, :]
 
     def _deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
@@ -282,7 +291,8 @@ class ZeroMean(Kernel):
         for d in range(X1.shape[1]):
             row, column = a_1[:, d][:, None], a_2[:, d][None, :]
             value = value * (
-                self._deviation(X1[:, d], X2[:, d], d) - (row + column + row * column - b[0, d]) / (1 + b[0, d])
+                _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
+                - (row + column + row * column - b[0, d]) / (1 + b[0, d])
             )
         return value
 
