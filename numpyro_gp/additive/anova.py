@@ -9,8 +9,9 @@ exist (mathematics.md section 2.4).
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import combinations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import (
     RBF,
@@ -33,6 +35,7 @@ from numpyro_gp.kernels import (
     ZeroMean,
     ZeroMeanCategory,
 )
+from numpyro_gp.kernels.batches import Batch, KernelBatches, batch_of, shapes_of, stacked
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
@@ -140,8 +143,8 @@ class Design:
             (name, d) for name, columns in self.components.items() for d in columns if not self.inputs[d].is_category
         )
 
-    def kernels(self, variances: Array, lengthscales: Array, constant: ArrayLike = 100.0) -> dict[str, Kernel]:
-        """Kernels by component.
+    def kernels(self, variances: Array, lengthscales: Array, constant: ArrayLike = 100.0) -> KernelBatches:
+        """Kernels by component; those that are alike are one batch.
 
         Parameters
         ----------
@@ -151,24 +154,47 @@ class Design:
         constant : float
             Prior variance of the constant.
         """
-        dtype, free = jnp.result_type(lengthscales), iter(range(len(self.components)))
+        dtype = jnp.result_type(lengthscales)
         at = {slot: number for number, slot in enumerate(self.slots)}
-        kernels: dict[str, Kernel] = {}
-        for name, columns in self.components.items():
-            if not columns:
-                kernels[name] = Constant(jnp.asarray(constant, dtype))
-                continue
-            parts = [self._one(d, lengthscales[at[name, d]] if (name, d) in at else None, dtype).on(d) for d in columns]
-            kernels[name] = variances[next(free)] * functools.reduce(operator.mul, parts)
-        return kernels
+        free = [name for name, columns in self.components.items() if columns]
+        batches = [
+            Batch((name,), (), Constant(jnp.asarray(constant, dtype)))
+            for name, columns in self.components.items()
+            if not columns
+        ]
+        for own in alike(map(self._kind, free)):
+            names, columns = [free[c] for c in own], [self.components[free[c]] for c in own]
+            is_free = [d for d, column in enumerate(columns[0]) if not self.inputs[column].is_category]
+            places = np.array([[at[n, read[d]] for d in is_free] for n, read in zip(names, columns, strict=True)], int)
+            lengths = picked(lengthscales, places) if is_free else jnp.zeros((len(own), 0), dtype)
+            given = stacked([self._given(name) for name in names], dtype)
+            batches.append(batch_of(names, columns, self._product, picked(variances, np.array(own)), lengths, given))
+        return KernelBatches(tuple(self.components), tuple(batches))
 
-    def _one(self, column: int, lengthscale: Array | None, dtype: np.dtype) -> Kernel:
-        one, unit = self.inputs[column], jnp.ones((), dtype)
-        if one.is_category:
-            return ZeroMeanCategory(unit, jnp.asarray(one.frequencies, dtype))
-        assert lengthscale is not None
-        measure = self.measures[column] if self.measures else Uniform(0 * unit, unit)
-        return ZeroMean(self.family(unit, lengthscale), jax.tree.map(lambda leaf: leaf.astype(dtype), measure))
+    def _given(self, name: str) -> tuple[Any, ...]:
+        """Of each column of a component its measure, or the frequencies of its levels."""
+        return tuple(
+            np.asarray(self.inputs[d].frequencies)
+            if self.inputs[d].is_category
+            else (self.measures[d] if self.measures else Uniform(0.0, 1.0))
+            for d in self.components[name]
+        )
+
+    def _kind(self, name: str) -> Hashable:
+        """Equal for components whose kernels are one batch."""
+        sizes = tuple(len(self.inputs[d].levels) for d in self.components[name])
+        return shapes_of(self._given(name)), sizes
+
+    def _product(self, variance: Array, lengths: Array, given: tuple[Any, ...]) -> Kernel:
+        """A product over columns 0, 1, ..., of which it is ``given`` what `_given` says."""
+        unit, free = jnp.ones((), variance.dtype), iter(range(lengths.shape[0]))
+        parts = [
+            ZeroMeanCategory(unit, one).on(d)
+            if not isinstance(one, Measure)
+            else ZeroMean(self.family(unit, lengths[next(free)]), one).on(d)
+            for d, one in enumerate(given)
+        ]
+        return variance * functools.reduce(operator.mul, parts)
 
     def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:
         """Grids of mapped inputs by component, ``(M_c, D)``, zero in the columns that a component does not read."""
@@ -180,7 +206,8 @@ class Design:
             points = np.zeros((axes[0].size if axes else 1, len(self.inputs)))
             for d, axis in zip(columns, axes, strict=True):
                 points[:, d] = axis.ravel()
-            grids[name] = jnp.asarray(points, dtype)
+            with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
+                grids[name] = jnp.asarray(points, dtype)
         return grids
 
     def process(
