@@ -9,7 +9,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, over_axes
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.structured import BlockLowRank, Structured
+from numpyro_gp.beliefs.structured import BlockLowRank, Blocks, Structured
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.linalg import inverse_lower, matmul
 
@@ -47,17 +47,17 @@ def truncate(belief: LowRank, nats: float = 0.5) -> LowRank:
     if not isinstance(belief, (Structured, BlockLowRank)):
         got = f"a {type(belief).__name__}"
         fail("belief", "a Structured or a BlockLowRank", got, 'Pass guide.beliefs(params)["f"].', TypeError)
-    blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
+    blocks: Blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
     sizes = Stacks.of(blocks)
 
-    def by_blocks(W: Array, factors: tuple[Array, ...], invert: bool) -> Array:
+    def by_blocks(W: Array, factors: Blocks, invert: bool) -> Array:
         """``P W``, or ``P^-1 W``, with the factors of all components on a diagonal; ``W`` itself without factors."""
         if not factors:
             return W
         stacks = (inverse_lower(P) if invert else P for P in sizes.stacked(factors))
         return sizes.together([matmul(P, rows) for P, rows in zip(stacks, sizes.apart(W), strict=True)])
 
-    def spectrum(W: Array, factors: tuple[Array, ...]) -> tuple[Array, Array]:
+    def spectrum(W: Array, factors: Blocks) -> tuple[Array, Array]:
         vectors, values, _ = jnp.linalg.svd(by_blocks(W, factors, True), full_matrices=False)
         return by_blocks(vectors * values[None], factors, False), 0.5 * (values**2 - jnp.log1p(values**2))
 

@@ -9,9 +9,11 @@ import numpy as np
 from numpyro_gp.additive import sobol
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.components import component_marginals
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.layout import Part
 from numpyro_gp.gam.model import CONSTANT, Model
+from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
@@ -92,14 +94,37 @@ def grid_of(model: Model, part: Part, size: int) -> tuple[tuple[np.ndarray, ...]
     return tuple(axes), rows
 
 
+def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> list[tuple[np.ndarray, list[str]]]:
+    """Sets of rows, each with the grids of terms that read no column in common: two hundred curves are one grid.
+
+    A grid shorter than the rows of its set repeats its last row.
+    """
+    sets: list[tuple[set[int], list[str]]] = []
+    for name, (_, columns) in grids.items():
+        free = next((one for one in sets if one[0].isdisjoint(columns)), None)
+        if free is None:
+            sets.append((set(columns), [name]))
+        else:
+            free[0].update(columns)
+            free[1].append(name)
+    found = []
+    for _, names in sets:
+        size = max(len(grids[name][0]) for name in names)
+        rows = np.zeros((size, grids[names[0]][0].shape[1]))
+        for name in names:
+            own, columns = grids[name]
+            rows[:, columns] = own[np.minimum(np.arange(size), len(own) - 1)][:, columns]
+        found.append((rows, names))
+    return found
+
+
 def moments_at(posterior: Posterior, key: Array, model: Model, X: np.ndarray, num_draws: int | None) -> Moments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
     rows = jnp.asarray(X, jnp.result_type(float))
 
     def each(f: AdditiveGP, key: Array) -> tuple[Array, Array]:  # noqa: ARG001
-        found = f.components(rows)
-        own = [found[name] for name in f.names]
-        return jnp.stack([one.loc for one in own], 1), jnp.stack([one.variance for one in own], 1)
+        found = component_marginals(f.process, f.basis, rows)
+        return found.mean.T, found.variance.T
 
     mean, variance = sobol.each_draw(posterior, key, each, rows[:1], num_draws=num_draws)
     names = (*(part.name for part in model.layout.parts), CONSTANT)
@@ -113,40 +138,45 @@ def effects_of(
     """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
     parts = model.layout.parts
     grids = {part.name: grid_of(model, part, size) for part in parts}
-    rows = jnp.asarray(
-        np.concatenate([rows for _, rows in grids.values()] + [np.zeros((1, model.rows.X.shape[1]))]),
-        jnp.result_type(float),
-    )
-    ends = np.cumsum([len(one) for _, one in grids.values()])
-    at = {name: slice(end - len(grids[name][1]), end) for name, end in zip(grids, ends, strict=True)}
+    places = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
+    number = {part.name: at for at, part in enumerate(parts)}
+    sets = [(jnp.asarray(rows, jnp.result_type(float)), [number[name] for name in own]) for rows, own in places]
     count = posterior.spread(num_draws, posterior.source.is_random).size
     each_size = -(-DRAWS // count)
+    zero = jnp.zeros((1, model.rows.X.shape[1]), jnp.result_type(float))
 
     def each(f: AdditiveGP, key: Array) -> Any:
-        found, process = f.components(rows), f.process
+        process, stacks = f.process, f.basis.stacks
         if isinstance(process, AbstractBelief):
             values = process.draw_whitened(key, (each_size,), f.basis)
         else:
             values = process.v[None]
-        blocks = dict(zip(f.names, f.basis.blocks(rows), strict=True))
-        own = {
-            name: values[:, f.basis.slices[f.basis.component(name)]] @ blocks[name][:, part]
-            for name, part in at.items()
-        }
-        moments = {name: (found[name].loc[part], found[name].variance[part]) for name, part in at.items()}
-        return moments, own, found[CONSTANT].loc[-1]
 
-    moments, draws, constant = sobol.each_draw(posterior, key, each, rows[:1], num_draws=num_draws)
+        def at(rows: Array, own: list[int]) -> tuple[Array, ...]:
+            found = component_marginals(process, f.basis, rows)
+            pairs = zip(stacks.apart(values.T), stacks.apart(f.basis.features(rows)), strict=True)
+            draws = stacks.in_order([einsum("cms,cmg->csg", one, block) for one, block in pairs])
+            return tuple(value[np.array(own)] for value in (found.mean, found.variance, draws))
+
+        constant = component_marginals(process, f.basis, zero).mean[len(parts), 0]
+        return [at(*one) for one in sets], constant
+
+    found, constant = sobol.each_draw(posterior, key, each, zero, num_draws=num_draws)
+    own_of = {}
+    for (_, own), values in zip(places, found, strict=True):
+        every = [np.asarray(value) for value in values]
+        for at, name in enumerate(own):
+            own_of[name] = [value[:, at][..., : len(grids[name][1])] for value in every]
     result = {}
     for part in parts:
-        mean, variance = (np.asarray(value) for value in moments[part.name])
+        mean, variance, draws = own_of[part.name]
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
         shape = tuple(len(axis) for axis in axes)
         total = np.sqrt(variance.mean(0) + mean.var(0))
         raw = tuple(
             axis if column.is_category else column.decode(axis) for axis, column in zip(axes, columns, strict=True)
         )
-        own = np.asarray(draws[part.name]).reshape(-1, *shape)
+        own = draws.reshape(-1, *shape)
         result[part.name] = Effect(
             part.name, part.term.kind, columns, raw, mean.mean(0).reshape(shape), total.reshape(shape), own
         )

@@ -66,22 +66,17 @@ def known(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posteri
     return functools.partial(lambda *both: both, posterior, guide)
 
 
-def size_of(model: Model) -> int:
-    """Number of inducing inputs of all terms."""
-    return 1 + sum(len(points) for points in model.ground.inducing.values())
-
-
 def guide_of(model: Model) -> AutoGP:
     """A belief that follows the hyper-parameters, joint over all terms, or of low rank where they are many."""
-    is_joint = size_of(model) <= JOINT
+    is_joint = model.size <= JOINT
     recipe = conditional() if is_joint else block_low_rank(RANK, natural=True)
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
 def variational(key: Array, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool) -> Fitted:
     """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
-    is_held = size_of(model) * len(model.rows.y) <= MOST_FEATURES
-    if batch is None and size_of(model) <= JOINT and (is_held or (tables and has_tables(model))):
+    is_held = model.size * len(model.rows.y) <= MOST_FEATURES
+    if batch is None and model.size <= JOINT and (is_held or (tables and has_tables(model))):
         return by_quasi_newton(model, most_steps, tables)
     return by_stochastic_steps(key, model, most_steps, batch, progress)
 
@@ -133,7 +128,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
     whole = some is None or some >= rows
-    is_joint = size_of(model) <= JOINT
+    is_joint = model.size <= JOINT
     first, last = (0.3, 0.03) if whole and is_joint else (0.1, 0.01)
     adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
@@ -150,7 +145,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fitted) -> Fitted:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Any = model
-    if size_of(model) <= JOINT and first.result is not None:
+    if model.size <= JOINT and first.result is not None:
         target = conditioned(model, first.guide, first.result.params, *model.arguments)
     mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))

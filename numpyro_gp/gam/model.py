@@ -103,12 +103,15 @@ class Model:
         dtype = jnp.result_type(float) if dtype is None else dtype
         return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self.level, jitter=self.jitter)
 
+    @property
+    def size(self) -> int:
+        """Number of inducing inputs of all terms."""
+        return 1 + sum(len(points) for points in self.ground.inducing.values())
+
     def inducing(self, dtype: np.dtype) -> dict[str, Array]:
         """Inducing inputs of all terms, and of the constant."""
         every = self.ground.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
-        with (
-            jax.ensure_compile_time_eval()
-        ):  # known numbers also where a model is traced: batches of them are constants
+        with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
             return {name: jnp.asarray(points, dtype) for name, points in every.items()}
 
     def open(self, dtype: np.dtype) -> tuple[dict[str, Array], dict[str, list[Array]], Any]:

@@ -14,9 +14,9 @@ from numpyro_gp.checks import check_choice, check_count, check_level
 from numpyro_gp.criticism import diagnose
 from numpyro_gp.criticism.arviz import loo
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
-from numpyro_gp.gam.engines import Fitted
+from numpyro_gp.gam.engines import JOINT, Fitted
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.summary import Summary, deviance_explained, term_rows
+from numpyro_gp.gam.summary import Summary, deviance_explained, some_rows, term_rows
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.training import FitResult
@@ -31,6 +31,8 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "lo
 LATE = ("posterior", "guide")
 # Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
 LOOKS = 40
+# Numbers in the features of the rows at which fitted and left-out values are found.
+MOST_LOOKED = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ class Fit:
         return effects_of(self.posterior, self.key, self.model, check_count("grid", grid, 2), num_draws)[0]
 
     def summary(
-        self, *, level: float = 0.9, density: bool = True, check: bool = True, num_draws: int | None = None
+        self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
     ) -> Summary:
         """What the fit says, in one table.
 
@@ -124,8 +126,9 @@ class Fit:
             Of the intervals of shares.
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
-        check : bool
-            Whether to note what `diagnose.verdict` has to say.
+        check : bool, optional
+            Whether to note what `diagnose.verdict` has to say. By itself it is asked up to 500 inducing inputs, whose
+            covariances it holds as a matrix.
         num_draws : int, optional
             Draws of the posterior.
         """
@@ -135,20 +138,26 @@ class Fit:
         drawn = self.posterior.hyperparameters(keys[1], *arguments, num_samples=num_draws)
         others = {name: np.asarray(value) for name, value in drawn.items() if not name.startswith("f_")}
         r = float(others["r"].mean()) if "r" in others else np.nan
-        fitted = np.asarray(self.posterior.predict(self.key, arguments[0], num_samples=num_draws).mean)
+        # All rows, or with many terms some: each takes as many numbers as there are inducing inputs.
+        some = some_rows(own, MOST_LOOKED, most_rows=None)
+        seen = tuple(value[some] for value in arguments[:2])
+        fitted = np.asarray(self.posterior.predict(self.key, seen[0], num_samples=num_draws).mean)
         facts: dict[str, Any] = {"family": own.family.name}
-        facts["deviance explained"] = float(deviance_explained(own, fitted, r)) if fitted.ndim == 1 else np.nan
+        facts["deviance explained"] = float(deviance_explained(own, fitted, r, some)) if fitted.ndim == 1 else np.nan
         notes = list(self.notes)
+        of_these = "" if len(some) == len(own.rows.y) else f", of {len(some)} of them"
         if density:
-            found = loo(self.posterior.to_arviz(keys[2], *arguments[:2]))
-            facts["log density, left out"] = f"{found.elpd / len(own.rows.y):.4f} per row"
+            found = loo(self.posterior.to_arviz(keys[2], *seen))
+            facts["log density, left out"] = f"{found.elpd / len(some):.4f} per row{of_these}"
             if not found.is_reliable:
                 bad = int((~(found.pareto_k <= found.good_k)).sum())
                 notes.append(f"the log density left out is unreliable for {bad} rows: predict rows of a test set")
         facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
-        if check:
+        if check is None and own.size > JOINT:
+            facts["checks of the fit"] = f"left out for {own.size} inducing inputs: pass check=True"
+        elif check is not False:
             with contextlib.redirect_stdout(io.StringIO()):  # it prints what it returns
                 findings = diagnose.verdict(self.posterior, *arguments[:2], key=keys[3], num_samples=num_draws or LOOKS)
             notes += [str(finding) for finding in findings]

@@ -11,14 +11,15 @@ import numpy as np
 from numpyro_gp.additive import sobol
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.components import whitened_blocks
+from numpyro_gp.beliefs.components import component_marginals, covariance_stacks
 from numpyro_gp.gam.model import Model
+from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
 # A term is negligible below this share of the variance over the data.
 NEGLIGIBLE = 0.01
-# Rows that shares and correlations are taken over: spread evenly over those of the fit.
+# Rows that shares and correlations are taken over: spread evenly over those of the fit. With many terms fewer of them.
 MOST_ROWS, MOST_NUMBERS = 5000, 4_000_000
 
 
@@ -125,24 +126,55 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def some_rows(model: Model, most_numbers: int, most_rows: int | None = MOST_ROWS) -> np.ndarray:
+    """Rows spread evenly over those of the fit: at most these, and so many numbers in their features."""
+    rows = len(model.rows.y)
+    count = min(rows, most_numbers // model.size, rows if most_rows is None else most_rows)
+    return np.linspace(0, rows - 1, max(1, count)).astype(int)
+
+
+def variances_over(f: AdditiveGP, rows: Array, mean: Array, drawn: Array) -> tuple[Array, Array, Array]:
+    """Variances of each component over rows: expected ``(C,)`` and of draws ``(C, S)``; and ``tr S_cc``.
+
+    As `sobol.expected` and `sobol.draws`, of all components at once.
+    """
+    stacks, process = f.basis.stacks, f.process
+    blocks = stacks.apart(f.basis.features(rows))
+    middle = [jnp.mean(block, axis=-1, keepdims=True) for block in blocks]
+    away = [block - own for block, own in zip(blocks, middle, strict=True)]
+    gram = [matmul(one, jnp.swapaxes(one, -1, -2)) / rows.shape[0] for one in away]
+    prior = jnp.mean(f.basis.diagonals(rows), axis=1) - stacks.squares(middle)[:, 0]
+    left = prior - stacks.in_order([jnp.trace(one, axis1=-2, axis2=-1) for one in gram])
+
+    def squares(values: Array) -> Array:
+        """``v_c^T G_c v_c`` of values ``(M, S)``: ``(C, S)``."""
+        pairs = zip(gram, stacks.apart(values), strict=True)
+        return stacks.in_order([jnp.sum(one * matmul(G, one), axis=1) for G, one in pairs])
+
+    if isinstance(process, AbstractBelief):
+        covariances = covariance_stacks(process, f.basis)
+        spread = stacks.in_order([jnp.sum(S * G, axis=(1, 2)) for S, G in zip(covariances, gram, strict=True)])
+        known = stacks.in_order([jnp.trace(S, axis1=-2, axis2=-1) for S in covariances])
+    else:
+        spread = known = jnp.zeros_like(left)
+    return squares(mean[:, None])[:, 0] + left + spread, squares(drawn.T) + jnp.maximum(left, 0)[:, None], known
+
+
 def term_rows(posterior: Posterior, key: Array, model: Model, num_draws: int | None, level: float) -> tuple[Row, ...]:
     """The rows of the table, from one pass over the draws of the posterior."""
-    X = model.rows.X
-    X = X[np.linspace(0, len(X) - 1, min(len(X), MOST_ROWS)).astype(int)]
     count = 1 + len(model.layout.parts)
-    few = X[np.linspace(0, len(X) - 1, max(1, min(len(X), MOST_NUMBERS // count**2))).astype(int)]
+    X, few = (model.rows.X[some_rows(model, most)] for most in (MOST_NUMBERS, MOST_NUMBERS * model.size // count**2))
     rows, fewer = (jnp.asarray(values, jnp.result_type(float)) for values in (X, few))
     each_size = -(-1000 // posterior.spread(num_draws, posterior.source.is_random).size)
 
     def each(f: AdditiveGP, key: Array) -> Any:
-        found = sobol.draws(f, key, each_size, rows)
-        hoped = sobol.expected(f, rows).variance
-        within = jnp.mean(f.component_covariance(fewer), axis=0)
-        means = jnp.stack([f.components(fewer)[name].loc for name in f.names], axis=1)
         process = f.process
+        within = jnp.mean(f.component_covariance(fewer), axis=0)
+        means = component_marginals(process, f.basis, fewer).mean.T
         mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
-        known = jnp.stack([jnp.trace(block) for block in whitened_blocks(process, f.basis)])
-        return found, hoped, within, means, mean, known
+        drawn = process.draw_whitened(key, (each_size,), f.basis) if isinstance(process, AbstractBelief) else mean[None]
+        hoped, variances, known = variances_over(f, rows, mean, drawn)
+        return variances[:-1] / jnp.sum(variances[:-1], axis=0, keepdims=True), hoped, within, means, mean, known
 
     found, hoped, within, means, whitened, known = sobol.each_draw(posterior, key, each, rows[:1], num_draws=num_draws)
     means = np.asarray(means)
@@ -153,19 +185,19 @@ def term_rows(posterior: Posterior, key: Array, model: Model, num_draws: int | N
     names = [part.name for part in model.layout.parts]
     sizes = [len(model.ground.inducing[name]) for name in names]
     ends = np.cumsum(sizes)
-    variances = {name: float(np.mean(hoped[name])) for name in names}
-    total = sum(variances.values())
+    variances = np.asarray(hoped).mean(0)[:-1]
+    total = float(variances.sum())
     # Where draws are points the spread of the whitened values is that between them.
     spread = np.asarray(whitened).var(0) if not np.asarray(known).any() else np.zeros(np.shape(whitened)[1])
     result = []
     for at, name in enumerate(names):
-        shares = np.asarray(found.index[name]).ravel()
+        shares = np.nan_to_num(np.asarray(found)[:, at].ravel())
         low, high = np.quantile(shares, [0.5 - level / 2, 0.5 + level / 2])
         edf = sizes[at] - float(np.mean(np.asarray(known)[:, at])) - spread[ends[at] - sizes[at] : ends[at]].sum()
         # The constant goes with every level of a random effect: it is no other term.
         own = np.where(np.arange(len(names)) == at, 0, correlation[at, :-1])
         other = np.abs(own).argmax()
-        share = variances[name] / total if total > 0 else 0.0
+        share = float(variances[at]) / total if total > 0 else 0.0
         result.append(
             Row(
                 name,
@@ -181,10 +213,10 @@ def term_rows(posterior: Posterior, key: Array, model: Model, num_draws: int | N
     return tuple(result)
 
 
-def deviance_explained(model: Model, fitted: np.ndarray, r: float) -> float:
-    """``1 - D(y, fitted) / D(y, constant)``; NaN for likelihoods whose deviance is not here."""
-    y, offset = model.rows.y, model.rows.X[:, list(model.layout.offsets)].sum(axis=1)
-    weights = np.ones(len(y)) if model.rows.weights is None else model.rows.weights
+def deviance_explained(model: Model, fitted: np.ndarray, r: float, some: Any = slice(None)) -> float:
+    """``1 - D(y, fitted) / D(y, constant)`` of some rows; NaN for likelihoods whose deviance is not here."""
+    y, offset = model.rows.y[some], model.rows.X[some][:, list(model.layout.offsets)].sum(axis=1)
+    weights = np.ones(len(y)) if model.rows.weights is None else model.rows.weights[some]
     null = np.full(len(y), np.average(y, weights=weights))
     if model.family.link == "log":
         null = np.exp(offset) * np.average(y, weights=weights) / np.average(np.exp(offset), weights=weights)

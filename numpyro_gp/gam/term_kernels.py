@@ -99,7 +99,7 @@ class Ground:
             base = CategoryDelta(one).on(own[0])
             base = base * Linear(one).on(own[1]) if term.by else base
         else:
-            curves = [
+            curves: list[Kernel] = [
                 _curve(term, one, lengthscales[place], given[place]).on(own[place])
                 for place in range(len(term.columns))
             ]

@@ -85,7 +85,8 @@ def batch_of(
     *arguments
         Trees of arrays with an axis for the components on their left.
     """
-    count, read = len(columns[0]), ()
+    count = len(columns[0])
+    read: tuple[int, ...] = ()
 
     def form(*own: Any) -> Kernel:
         nonlocal read

@@ -3,7 +3,7 @@
 import numpy as np
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.effects import grid_of
+from numpyro_gp.gam.effects import grid_of, side_by_side
 
 RNG = np.random.default_rng(0)
 DATA = {name: RNG.uniform(2, 5, 30) for name in "xyz"} | {"g": np.array(list("abc") * 10)}
@@ -27,3 +27,14 @@ def test_a_band_of_one_value_is_that_of_each():
     two = ngp.gam.Effect("a", "re", (), (), np.zeros(2), np.ones(2), np.random.default_rng(0).normal(size=(4000, 2)))
     wanted = 1.9488  # (2 Phi(z) - 1)^2 = 0.9
     np.testing.assert_allclose(two.half_width(0.9, simultaneous=True), wanted, rtol=0.03)
+
+
+def test_grids_that_share_no_column_stand_side_by_side():
+    """A curve, a surface of other columns, and a curve of a column that the surface reads: two sets of rows."""
+    line, plane = np.zeros((3, 3)), np.zeros((4, 3))
+    line[:, 0], plane[:, 1:] = [1.0, 2.0, 3.0], [[5, 7], [5, 8], [6, 7], [6, 8]]
+    second = np.array([[0.0, 9.0, 0.0]])
+    sets = side_by_side({"a": (line, (0,)), "b": (plane, (1, 2)), "c": (second, (1,))})
+    assert [names for _, names in sets] == [["a", "b"], ["c"]]
+    np.testing.assert_array_equal(sets[0][0], [[1, 5, 7], [2, 5, 8], [3, 6, 7], [3, 6, 8]])
+    np.testing.assert_array_equal(sets[1][0], second)

@@ -6,7 +6,7 @@ import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of, size_of
+from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of
 
 RNG = np.random.default_rng(0)
 
@@ -18,11 +18,11 @@ def data(count, rows=60):
 
 def test_few_terms_have_one_belief_and_many_blocks():
     few = ngp.gam.model("y ~ s(x0) + s(x1)", data(2))
-    assert size_of(few) == 33
+    assert few.size == 33
     assert guide_of(few).rest_factory is AutoMultivariateNormal
     names = " + ".join(f"s(x{d})" for d in range(40))
     many = ngp.gam.model(f"y ~ {names}", data(40))
-    assert size_of(many) > JOINT
+    assert many.size > JOINT
     assert guide_of(many).rest_factory is AutoNormal
     recipes = [guide_of(model).recipes["f"] for model in (few, many)]
     assert recipes[0] is not recipes[1]
