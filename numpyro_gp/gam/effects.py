@@ -132,18 +132,12 @@ def moments_at(posterior: Posterior, key: Array, model: Model, X: np.ndarray, nu
     return Moments(names, np.asarray(mean).mean(0), np.sqrt(total))
 
 
-def effects_of(
-    posterior: Posterior, key: Array, model: Model, size: int, num_draws: int | None = None
-) -> tuple[dict[str, Effect], float]:
-    """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
-    parts = model.layout.parts
-    grids = {part.name: grid_of(model, part, size) for part in parts}
-    places = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
-    number = {part.name: at for at, part in enumerate(parts)}
-    sets = [(jnp.asarray(rows, jnp.result_type(float)), [number[name] for name in own]) for rows, own in places]
+def _at_sets(
+    posterior: Posterior, key: Array, sets: list[tuple[Array, list[int]]], zero: Array, num_draws: int | None
+) -> Any:
+    """Mean, variance and draws ``(S, ...)`` of some terms at the rows of each set, and the mean of the constant at a row."""
     count = posterior.spread(num_draws, posterior.source.is_random).size
     each_size = -(-DRAWS // count)
-    zero = jnp.zeros((1, model.rows.X.shape[1]), jnp.result_type(float))
 
     def each(f: AdditiveGP, key: Array) -> Any:
         process, stacks = f.process, f.basis.stacks
@@ -158,14 +152,27 @@ def effects_of(
             draws = stacks.in_order([einsum("cms,cmg->csg", one, block) for one, block in pairs])
             return tuple(value[np.array(own)] for value in (found.mean, found.variance, draws))
 
-        constant = component_marginals(process, f.basis, zero).mean[len(parts), 0]
+        constant = component_marginals(process, f.basis, zero).mean[f.basis.component(CONSTANT), 0]
         return [at(*one) for one in sets], constant
 
-    found, constant = sobol.each_draw(posterior, key, each, zero, num_draws=num_draws)
+    return sobol.each_draw(posterior, key, each, zero, num_draws=num_draws)
+
+
+def effects_of(
+    posterior: Posterior, key: Array, model: Model, size: int, num_draws: int | None = None
+) -> tuple[dict[str, Effect], float]:
+    """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
+    parts = model.layout.parts
+    grids = {part.name: grid_of(model, part, size) for part in parts}
+    places = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
+    number = {part.name: at for at, part in enumerate(parts)}
+    sets = [(jnp.asarray(rows, jnp.result_type(float)), [number[name] for name in own]) for rows, own in places]
+    zero = jnp.zeros((1, model.rows.X.shape[1]), jnp.result_type(float))
+    found, constant = _at_sets(posterior, key, sets, zero, num_draws)
     own_of = {}
-    for (_, own), values in zip(places, found, strict=True):
+    for (_, names), values in zip(places, found, strict=True):
         every = [np.asarray(value) for value in values]
-        for at, name in enumerate(own):
+        for at, name in enumerate(names):
             own_of[name] = [value[:, at][..., : len(grids[name][1])] for value in every]
     result = {}
     for part in parts:

@@ -149,7 +149,8 @@ def variances_over(f: AdditiveGP, rows: Array, mean: Array, drawn: Array) -> tup
     def squares(values: Array) -> Array:
         """``v_c^T G_c v_c`` of values ``(M, S)``: ``(C, S)``."""
         pairs = zip(gram, stacks.apart(values), strict=True)
-        return stacks.in_order([jnp.sum(one * matmul(G, one), axis=1) for G, one in pairs])
+        found: Array = stacks.in_order([jnp.sum(one * matmul(G, one), axis=1) for G, one in pairs])
+        return found
 
     if isinstance(process, AbstractBelief):
         covariances = covariance_stacks(process, f.basis)
