@@ -135,7 +135,7 @@ def moments_at(posterior: Posterior, key: Array, model: Model, X: np.ndarray, nu
 def _at_sets(
     posterior: Posterior, key: Array, sets: list[tuple[Array, list[int]]], zero: Array, num_draws: int | None
 ) -> Any:
-    """Mean, variance and draws ``(S, ...)`` of some terms at the rows of each set, and the mean of the constant at a row."""
+    """Mean, variance and draws ``(S, ...)`` of some terms at the rows of each set, and the mean of the constant."""
     count = posterior.spread(num_draws, posterior.source.is_random).size
     each_size = -(-DRAWS // count)
 
