@@ -93,7 +93,7 @@ def rival(name, job, tables, options):
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (most, most + 10)),
         )
     found = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    is_late = done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+    is_late = done.returncode == -signal.SIGXCPU
     reason = f"stopped: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]:.80}"
     missing = {"note": f"did not end in {options.timeout:.0f} s" if is_late else reason}
     return found + [missing] * (len(tables) - len(found))
