@@ -1,4 +1,4 @@
-"""A Bayesian GAM of counts: hourly bicycle rentals with a negative-binomial likelihood.
+"""A Bayesian GAM of counts: hourly bicycle rentals with a negative-binomial likelihood, by one formula.
 
 Data: 2999 random hours of the UCI bike-sharing set (CC BY 4.0), ``examples/data/bikehours.csv.gz``. The peer is
 statsmodels' ``GLMGam`` with B-splines and a negative-binomial family (dispersion by maximum likelihood on a grid),
@@ -13,84 +13,67 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from scipy import stats
 
-import numpyro_gp as ngp
-from examples.additive_fits import gam, optional
 from examples.datasets import load, split_mask
+from examples.gam_fits import beside_peers, optional, table
 
 NAMES = ["hour", "month", "year", "workingday", "weather", "temperature", "humidity", "wind"]
-CATEGORIES = ["year", "workingday", "weather"]
+FORMULA = "y ~ s(hour) + s(hour, by=workingday) + s(month) + s(temperature) + s(humidity) + s(wind)"
+FORMULA += " + factor(year) + factor(workingday) + factor(weather)"
+LEVELS = {"year": ["2011", "2012"], "workingday": ["free", "working"], "weather": ["", "clear", "mist", "rain"]}
 
 
-def seen():
-    """Counts with over-dispersion ``1 + mean / r``."""
-    return ngp.likelihoods.NegativeBinomial(numpyro.sample("r", dist.LogNormal(1.0, 1.0)))
-
-
-def design_matrix(X):
+def design_matrix(train):
     """Linear part of the peer: dummies, of which one a category is left out."""
-    parts = [np.ones((len(X), 1)), X[:, [2, 3]], X[:, [4]] == 2, X[:, [4]] == 3]
-    return np.concatenate(parts, axis=1).astype(float)
+    dummies = [("year", "2012"), ("workingday", "working"), ("weather", "mist"), ("weather", "rain")]
+    return np.stack([np.ones(len(train["y"])), *(train[name] == level for name, level in dummies)], axis=1)
 
 
-def smooth_columns(X):
+def smooth_columns(train):
     """Columns that the peer smooths; the hour enters twice, the second time for working days only."""
-    hour, work = X[:, 0], X[:, 3] > 0
-    return np.stack([hour, np.where(work, hour, 11.5), X[:, 1], X[:, 5], X[:, 6], X[:, 7]], 1)
+    hour = train["hour"]
+    own = np.where(train["workingday"] == "working", hour, 11.5)
+    return np.stack([hour, own, *(train[name] for name in ("month", "temperature", "humidity", "wind"))], axis=1)
 
 
-def peers(X, y, X_test, y_test):
+def peers(train, test):
     """Held-out log densities of statsmodels' negative-binomial GAM."""
     if not optional("statsmodels"):
         return []
     import statsmodels.api as sm
     from statsmodels.gam.api import BSplines, GLMGam
 
-    start = time.perf_counter()
-    smooth = smooth_columns(X)
+    start = time.process_time()
+    smooth, linear, best = smooth_columns(train), design_matrix(train), None
     splines = BSplines(smooth, df=[14, 14, 6, 6, 6, 6], degree=[3] * 6)
-    linear, best = design_matrix(X), None
-    low, high = smooth.min(axis=0), smooth.max(axis=0)
-    at = np.clip(smooth_columns(X_test), low, high)
+    at = np.clip(smooth_columns(test), smooth.min(axis=0), smooth.max(axis=0))
     for alpha in (0.05, 0.1, 0.15, 0.2, 0.3, 0.5):
         family = sm.families.NegativeBinomial(alpha=alpha)
-        fitted = GLMGam(y, exog=linear, smoother=splines, alpha=[0.1] * 6, family=family).fit()
+        fitted = GLMGam(train["y"], exog=linear, smoother=splines, alpha=[0.1] * 6, family=family).fit()
         if best is None or fitted.llf > best[0]:
-            mean = fitted.predict(exog=design_matrix(X_test), exog_smooth=at)
-            best = fitted.llf, 1 / alpha, mean
+            best = fitted.llf, 1 / alpha, fitted.predict(exog=design_matrix(test), exog_smooth=at)
     _, r, mean = best
-    density = stats.nbinom(r, r / (r + mean)).logpmf(y_test)
-    return [("statsmodels GLMGam", density, time.perf_counter() - start)]
+    density = stats.nbinom(r, r / (r + mean)).logpmf(test["y"])
+    return [("statsmodels GLMGam", density, time.process_time() - start)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes")
+    parser.add_argument("--smoke", action="store_true", help="few rows and two terms")
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
-    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     X, y, splits = load("bikehours", options.data)
-    if options.smoke:
-        X, y, splits = X[:300], y[:300], splits[:300]
-    size = {"num_inducing": 6 if options.smoke else 16, "pair_inducing": 6 if options.smoke else 16}
-    layout = ngp.anova.design(X, names=NAMES, categorical=CATEGORIES, pairs=[("hour", "workingday")], **size)
-
-    def model(y_train):
-        """A log link starts at the data's level."""
-        return layout.model(seen, scale=2.0, mean=float(np.log(y_train.mean())))
-
     tests = [split_mask(splits, split) for split in range(options.splits)]
-    steps = 20 if options.smoke else options.steps
-    gam(
-        "gam_counts", layout, model, X, y, tests, peers=peers, steps=steps, batch=500,
-        out=options.out, response="log rentals",
-    )  # fmt: skip
+    formula = FORMULA
+    if options.smoke:
+        X, y, tests, formula = X[:300], y[:300], [test[:300] for test in tests], "y ~ s(hour) + factor(workingday)"
+    data = table(NAMES, X, y)
+    data |= {name: np.array(levels)[data[name].astype(int)] for name, levels in LEVELS.items()}
+    beside_peers("gam_counts", formula, "negative_binomial", data, tests, peers=peers, out=options.out)
 
 
 if __name__ == "__main__":

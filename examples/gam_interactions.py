@@ -30,8 +30,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
-from examples.additive_fits import optional
 from examples.datasets import load, split_mask, standardise
+from examples.gam_fits import optional
 from examples.gam_interactions_tables import ALL, CHOSEN, compare, figure, parse, read
 from examples.run_queue import is_flat, version
 from examples.tables import save
