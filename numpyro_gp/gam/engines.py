@@ -29,7 +29,7 @@ from numpyro_gp.training.particles import auto
 from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
-JOINT, RANK = 500, 20
+JOINT, RANK = 600, 20
 # Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.

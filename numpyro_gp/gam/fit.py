@@ -37,7 +37,7 @@ def fit(
     terms, data, family, response, weights, measure
         As of `ngp.gam.model`.
     engine : {"svi", "nuts", "svgd"}
-        Variational inference until the bound no longer rises; Markov chains; Stein particles. With up to 500 inducing
+        Variational inference until the bound no longer rises; Markov chains; Stein particles. With up to 600 inducing
         inputs a step is one of a quasi-Newton method in the hyper-parameters, with the terms integrated out; with more,
         with very many rows or with ``batch``, natural steps in the terms and Adam's in all else.
     num_steps : int, optional

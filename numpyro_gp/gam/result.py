@@ -31,6 +31,8 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "lo
 LATE = ("posterior", "guide")
 # Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
 LOOKS = 40
+# Draws by which the density of left-out rows is found: each computes the features of all of them.
+WEIGHED = 250
 # Numbers in the features of the rows at which fitted and left-out values are found.
 MOST_LOOKED = 10_000_000
 
@@ -127,10 +129,10 @@ class Fit:
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
         check : bool, optional
-            Whether to note what `diagnose.verdict` has to say. By itself it is asked up to 500 inducing inputs, whose
+            Whether to note what `diagnose.verdict` has to say. By itself it is asked up to 600 inducing inputs, whose
             covariances it holds as a matrix.
         num_draws : int, optional
-            Draws of the posterior.
+            Draws of the posterior. By itself 250 for the density of left-out rows.
         """
         keys = jax.random.split(self.key, 4)
         own, arguments = self.model, self.model.arguments
@@ -147,7 +149,7 @@ class Fit:
         notes = list(self.notes)
         of_these = "" if len(some) == len(own.rows.y) else f", of {len(some)} of them"
         if density:
-            found = loo(self.posterior.to_arviz(keys[2], *seen))
+            found = loo(self.posterior.to_arviz(keys[2], *seen, num_samples=num_draws or WEIGHED))
             facts["log density, left out"] = f"{found.elpd / len(some):.4f} per row{of_these}"
             if not found.is_reliable:
                 bad = int((~(found.pareto_k <= found.good_k)).sum())

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 4
+# How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
+BEYOND = 1.5
 INVERSE = {"identity": lambda f: f, "log": np.exp, "logit": lambda f: 1 / (1 + np.exp(-f)), "none": lambda f: f}
 
 
@@ -94,6 +96,9 @@ class _Panel(NamedTuple):
             self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
         if len(mean) > 1:
             self.axis.legend(fontsize="x-small", frameon=False)
+        elif self.points.residuals is not None:
+            reach = max(self.bands) * scale
+            self._cut(float(self.undo(mean - reach).min()), float(self.undo(mean + reach).max()))
         marks = np.unique(np.quantile(self.points.values[number], np.linspace(0, 1, 120)))
         self.axis.plot(
             marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=self.axis.get_xaxis_transform()
@@ -101,6 +106,20 @@ class _Panel(NamedTuple):
         if effect.columns[number].is_date:
             self.axis.xaxis.set_major_formatter(lambda value, _: str(np.datetime64(int(value), "D")))
         self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
+
+    def _cut(self, low: float, high: float) -> None:
+        """End the panel before residuals far from the bands, and say how many are beyond."""
+        room = BEYOND * (high - low)
+        bottom, top = self.axis.get_ylim()
+        self.axis.set_ylim(max(bottom, low - room), min(top, high + room))
+        bottom, top = self.axis.get_ylim()
+        residuals = np.asarray(self.points.residuals)
+        beyond = int(np.sum((residuals < bottom) | (residuals > top)))
+        if beyond:
+            words = f"residuals beyond: {beyond}"
+            self.axis.text(
+                0.98, 0.98, words, ha="right", va="top", fontsize="x-small", color="0.4", transform=self.axis.transAxes
+            )
 
     def surface(self, figure: "Figure", numbers: list[int], label: str) -> None:
         """Posterior mean; dotted where it is one standard deviation from zero."""

@@ -70,3 +70,16 @@ def test_a_band_for_all_values_holds_that_many_draws():
     one = EFFECTS["curve"]
     inside = np.abs(one.draws - one.mean).max(axis=1) <= one.half_width(0.8, simultaneous=True)
     assert inside.mean() == 0.8
+
+
+def test_far_residuals_do_not_flatten_a_curve():
+    """Working residuals of rare labels are tens of units away from curves of one unit."""
+    points = {"curve": POINTS["curve"]._replace(residuals=np.array([0.0, 500.0]))}
+    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
+    made = draw_terms(one, points, level=0.9, simultaneous=False, labels=labels, link="identity", constant=0.0)
+    low, high = made.axes[0].get_ylim()
+    bands = [EFFECTS["curve"].mean + side * 1.6448536 * EFFECTS["curve"].scale for side in (-1, 1)]
+    assert low <= np.min(bands)
+    assert np.max(bands) <= high < 100
+    assert [text.get_text() for text in made.axes[0].texts] == ["residuals beyond: 1"]
+    plt.close(made)
