@@ -348,9 +348,9 @@ FACTS = {
     "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
     "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
     "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
-    "airfoil, pairs": functools.partial(airfoil, model="GP, chosen pairs", other="GP, main effects"),
-    "airfoil, pyGAM": functools.partial(airfoil, model="pyGAM, the same pairs", other="GP, chosen pairs"),
-    "airfoil, EBM": functools.partial(airfoil, model="EBM, as many pairs", other="GP, chosen pairs"),
+    "airfoil, pairs": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"),
+    "airfoil, pyGAM": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"),
+    "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
     "optima": optima,
     "iterations, 10 nats": functools.partial(
         iterations, methods=("OrthNat", "CoupledNat", "Orth", "Coupled"), key="iterations_to_10_nats"

@@ -1,17 +1,17 @@
-"""Table and figure of `examples.gam_interactions`: models beside the GP with chosen pairs, and what chose them."""
+"""Table and figure of `examples.gam_interactions`: models beside ours with chosen pairs, and what chose them."""
 
 import numpy as np
 
 from examples import tables
 from examples.tables import markdown, of_mean, with_error
 
-__all__ = ["ALL", "CHOSEN", "compare", "figure", "parse", "read"]
+__all__ = ["CHOSEN", "compare", "figure", "parse", "read"]
 
-ALL, CHOSEN = "GP, all pairs", "GP, chosen pairs"
+CHOSEN = "ngp.gam, chosen pairs"
 
 
 def compare(rows):
-    """Markdown: means over splits, and differences of log density to the GP with chosen pairs, paired by split."""
+    """Markdown: means over splits, and differences of log density to ours with chosen pairs, paired by split."""
     lines, ours = [], {row["split"]: row["log_density"] for row in rows if row["model"] == CHOSEN}
     for model in dict.fromkeys(row["model"] for row in rows):
         own = [row for row in rows if row["model"] == model]
@@ -26,21 +26,24 @@ def compare(rows):
 
 
 def figure(rows, surface, path):
-    """Sobol indices of the fit with all pairs, every split a dot; and the strongest interaction as a map."""
+    """Scores of all pairs, every split a dot, and on how many a pair was kept; the strongest interaction as a map."""
     import matplotlib.pyplot as plt
 
-    own = [parse(row["indices"]) for row in rows if row["model"] == ALL]
-    kept = [name for row in rows if row["model"] == CHOSEN for name in row["pairs"].split()]
-    means = {name: np.mean([found[name] for found in own]) for name in own[0]}
+    own = [row for row in rows if row["model"] == CHOSEN]
+    scores = [parse(row["scores"]) for row in own]
+    kept = [name for row in own for name in row["pairs"].split()]
+    means = {name: np.mean([found[name] for found in scores]) for name in scores[0]}
     names = sorted(means, key=means.get)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    colours = ["0.6" if ":" not in name else "#0072B2" if name in kept else "#E69F00" for name in names]
+    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    colours = ["#0072B2" if name in kept else "#E69F00" for name in names]
     left.barh(range(len(names)), [means[name] for name in names], color=colours)
     for height, name in enumerate(names):
-        left.plot([found[name] for found in own], [height] * len(own), "k.", markersize=4)
-    labels = [name if ":" not in name else f"{name} ({kept.count(name)}/{len(own)})" for name in names]
-    left.set(yticks=range(len(names)), yticklabels=labels, xlabel="Sobol index in the fit with all pairs")
-    left.set_title("grey: main effects; blue: pairs kept (on so many splits); orange: never", fontsize=9)
+        left.plot([found[name] for found in scores], [height] * len(scores), "k.", markersize=4)
+    labels = [f"{name} ({kept.count(name)}/{len(own)})" for name in names]
+    left.set(
+        yticks=range(len(names)), yticklabels=labels, xlabel="score: joint variation of the residuals beside noise"
+    )
+    left.set_title("blue: kept (on so many splits); orange: never", fontsize=9)
     a, b, mean, _ = np.loadtxt(surface, delimiter=",", skiprows=1).T
     size, limit = (len(np.unique(a)), -1), np.abs(mean).max()
     levels = np.linspace(-limit, limit, 21)
@@ -53,8 +56,8 @@ def figure(rows, surface, path):
 
 
 def parse(text):
-    """Sobol indices from their column of the table."""
-    return {name: float(value) for name, value in (part.rsplit(" ", 1) for part in text.split("; "))}
+    """Scores of pairs from their column of the table."""
+    return {name: float(value) for name, value in (part.rsplit(" ", 1) for part in text.split("; ") if part)}
 
 
 def read(path):
