@@ -116,14 +116,13 @@ def _marginals_jvp(
     _, cross, prior, mean, covariance, _, inverse, _ = primals
     turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
     features, change = lower_times(inverse, cross), covariance - identity_like(covariance)
-    # The mean in one product with the excess: a row by itself is multiplied down the columns of what is not whole yet.
-    joined = matmul(jnp.concatenate([change, mean[..., None, :]], axis=-2), features)
-    excess, loc, lead = joined[..., :-1, :], joined[..., -1, :], (None,) * (mean.ndim - 1)
+    excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
     shrink = half_diagonal(turn_dot)
     turned = covariance_dot - 2 * moved_lower(change, shrink)
     lifted = lower_moved(inverse, cross_dot)
     mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
     variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
-    values = loc, jnp.broadcast_to(prior, variance.shape) + variance
+    # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
+    values = matmul(mean, features), jnp.broadcast_to(prior, variance.shape) + variance
     return values, (mean_change, jnp.broadcast_to(prior_dot, variance.shape) + variance_change)

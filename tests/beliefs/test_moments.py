@@ -73,3 +73,19 @@ def test_a_basis_that_knows_only_its_features_is_enough(rng):
     belief = Coupled(*values_of())
     for one, other in zip(belief.marginals(Own(), X), belief.marginals(basis, X), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_compiled_call_with_outputs_is_mapped_over_inputs():
+    """Its derivative rule must lay out the batch as the value does: else JAX reads (2, 4, 12) as (4, 2, 12)."""
+    rng = np.random.default_rng(0)
+    Z, inputs = jnp.linspace(0.0, 1.0, 5)[:, None], jnp.asarray(rng.normal(size=(4, 12, 1)))
+    mean, weights = jnp.asarray(rng.normal(size=(2, 5))), jnp.asarray(rng.normal(size=(4, 2, 12)))
+    factor = jnp.broadcast_to(0.5 * jnp.eye(5), (2, 5, 5))
+
+    @jax.jit
+    def loc(X):
+        return whitened_marginals(Basis.build(Matern32(1.0, 0.5), Z, 1e-6), X, mean, factor)[0] * jnp.ones((2, 12))
+
+    mapped = jax.grad(lambda X: jnp.sum(weights * jax.vmap(loc)(X)))(inputs)
+    one_by_one = jax.grad(lambda X: sum(jnp.sum(w * loc(x)) for w, x in zip(weights, X, strict=True)))(inputs)
+    np.testing.assert_allclose(mapped, one_by_one, rtol=1e-9)
