@@ -245,6 +245,7 @@ def test_the_density_that_nuts_follows_has_gradients_at_every_site(data):
     assert all(np.all(np.isfinite(slope)) and np.any(slope) for slope in slopes.values())
 
 
+@pytest.mark.filterwarnings("ignore:.* particles are stranded:UserWarning")  # after three steps they may be
 @pytest.mark.long
 def test_nuts_and_particles_run_on_the_same_function(data):
     X, y = data
