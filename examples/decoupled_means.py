@@ -27,7 +27,7 @@ from examples.tables import markdown, mean_and_error, read, save, with_error
 
 WAYS = [(mean, covariance) for covariance in ("gp", "cb") for mean in ("gpcent", "gp", "cb")]
 METRICS = {
-    "loss_early": "loss, 500 steps",
+    "loss_early": "loss, a third",
     "loss_end": "loss, end",
     "worst": "worst loss between",
     "log_density": "test log density",
@@ -99,7 +99,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=500, help="to train on; twice as many are for testing")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=12000)
     parser.add_argument("--rate", type=float, default=0.01)
     parser.add_argument("--mean", type=int, default=100, help="points of the mean")
     parser.add_argument("--covariance", type=int, default=20, help="points of the covariance")

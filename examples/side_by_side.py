@@ -6,9 +6,9 @@ points, initial values), the arrays are stacked and the program is mapped over t
 
     python -m examples.side_by_side --data ../shared/data --out /tmp/rows --jobs "deep yacht GP-GP_VI" [...]
 
-A job names an experiment, a set and a method of `examples.long_runs`; its splits are fitted together, scored when 5000,
-10 000 ... steps are done, and each gives a row of the queue's table. Splits of a set may differ by one training row:
-the last of the longer ones is left out.
+A job names an experiment, a set and a method of `examples.long_runs`; its splits, ``splits=5`` or ``splits=3-9``, are
+fitted together, scored when 5000, 10 000 ... steps are done, and each gives a row of the queue's table. Splits of a set
+may differ by one training row: the last of the longer ones is left out.
 """
 
 import argparse
@@ -137,13 +137,13 @@ SETTINGS = {"deep": long_runs.DEEP, "depth": long_runs.DEPTH}
 def job_of(text: str, splits: int) -> list[Run]:
     """Runs of "experiment set method [splits=5] name=value ...", underscores for spaces in the method, one a split."""
     experiment, name, method, *words = text.split()
+    which = range(splits)
     if words and words[0].startswith("splits="):
-        splits = int(words.pop(0).removeprefix("splits="))
+        first, _, last = words.pop(0).removeprefix("splits=").rpartition("-")
+        which = range(int(first), int(last) + 1) if first else range(int(last))
     settings = SETTINGS.get(experiment, long_runs.DECOUPLED) | long_runs.read(" ".join(words))
     written = long_runs.written(settings)
-    return [
-        Run(experiment, name, method.replace("_", " "), split, split, written, 0, 0, 0.0) for split in range(splits)
-    ]
+    return [Run(experiment, name, method.replace("_", " "), split, split, written, 0, 0, 0.0) for split in which]
 
 
 def taken(folder: Path, number: int) -> bool:

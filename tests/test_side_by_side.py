@@ -56,6 +56,17 @@ def test_a_fit_is_the_one_that_it_would_be_alone(text):
     assert len({float(loss) for loss in losses[-1]}) == 3
 
 
+def test_a_job_names_its_splits():
+    """So many from the first, or from one to another, both included; without a word the number of the command."""
+    found = [
+        [run.split for run in job_of(f"deep challenger LV-GP_IW {word}", 3)] for word in ("", "splits=2", "splits=3-5")
+    ]
+    assert found == [[0, 1, 2], [0, 1], [3, 4, 5]]
+    run = job_of("deep challenger LV-GP_IW splits=4-4 K=20", 3)[0]
+    assert (run.split, run.seed, run.method) == (4, 4, "LV-GP IW")
+    assert "K=20" in run.settings
+
+
 @pytest.mark.long
 def test_programs_that_differ_are_refused():
     runs = job_of(f"deep challenger GP_VI {SETTINGS}", 2)
