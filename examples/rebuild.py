@@ -35,6 +35,7 @@ from examples import (
     importance_gradients,
     importance_weighting,
     long_runs,
+    printed_tables,
     run_tables,
     stein_classification,
     stein_regression,
@@ -292,6 +293,13 @@ TABLES = {
     "two_modes": two_modes.table,
 }  # fmt: skip
 SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
+# Tables with printed values, which are not here: rows and the folder of data.
+PRINTED = {
+    "beyond": only(beyond_tables.table, SHOWN),
+    "long_runs, decoupled printed": functools.partial(printed_tables.by_pair, experiment="decoupled"),
+    "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
+    "long_runs, depth printed": printed_tables.by_depth,
+}
 
 
 def pages(folder=guide_figures.GUIDE):
@@ -304,12 +312,12 @@ def rebuilt(text, folder, data=None):
     """The text with its tables and `facts` made anew; those of other data's printed values stay without ``data``."""
 
     def table(match):
-        name, view = match[2], match[3]
+        name, shown = match[2], match[2] if match[3] is None else f"{match[2]}, {match[3]}"
+        if shown in PRINTED and data is None:
+            return match[0]
         rows = READERS.get(name, read)(folder / f"{name}.csv")
-        if name == "beyond":
-            return match[0] if data is None else f"{match[1]}{only(beyond_tables.table, SHOWN)(rows, data)}\n"
-        make = TABLES[name if view is None else f"{name}, {view}"]
-        return f"{match[1]}{make(rows)}\n"
+        made = PRINTED[shown](rows, data) if shown in PRINTED else TABLES[shown](rows)
+        return f"{match[1]}{made}\n"
 
     return TABLE.sub(table, facts.restated(text, folder))
 

@@ -1,4 +1,4 @@
-"""Tables and figures of what a queue of runs has appended so far; rows of different versions are never in one."""
+"""Tables and figures of what a queue of runs has appended so far; on a set never of rows of different versions."""
 
 import csv
 
@@ -177,10 +177,13 @@ SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "de
 
 
 def at_paper_sizes(rows, experiment):
-    """Rows of an experiment at the paper's sizes, of the version with most of them."""
+    """Rows of an experiment at the paper's sizes, on every set those of the version with most of them."""
     own = [row for row in rows if row["experiment"] == experiment and row["settings"].startswith(SIZES[experiment])]
-    versions = [row["version"] for row in own]
-    return [row for row in own if row["version"] == max(set(versions), key=versions.count)]
+    versions = {}
+    for row in own:
+        versions.setdefault(row["set"], []).append(row["version"])
+    most = {name: max(dict.fromkeys(found), key=found.count) for name, found in versions.items()}
+    return [row for row in own if row["version"] == most[row["set"]]]
 
 
 def by_method(rows, experiment):
@@ -258,13 +261,15 @@ def draw_bounds(rows):
         late = []
         for number, method in enumerate(methods):
             runs = [row for row in own if (row["set"], row["method"]) == (name, method)]
+            if not runs:
+                continue
             curve = -np.mean([row["curve"] for row in runs], axis=0)
             at = (np.arange(len(curve)) + 0.5) * runs[0]["steps"] / len(curve)
             axis.plot(at, curve, color=f"C{number}", lw=1.2, label=method)
             late.append(curve[len(curve) // 20 :])
         axis.set(xlabel="steps", xscale="log", ylim=(np.min(late), np.max(late) + 0.05 * np.ptp(late)))
     axes[0].set_ylabel("bound per row, nats")
-    axes[-1].legend(fontsize=7, loc="lower right")
+    axes[0].legend(fontsize=7, loc="lower right")
     return figure
 
 
