@@ -16,7 +16,6 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
-from scipy.special import ndtri
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
@@ -313,6 +312,8 @@ def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[i
 
 def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     """What all draws say of each datum that no mask hides, the datum itself left out by importance weights."""
+    from scipy.special import ndtri  # not at import: only newer versions of NumPyro bring it
+
     y, seen = own["y"][0], own["seen"][0]
     shape = y.shape[:1] + (1,) * (y.ndim - 1)
     # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
