@@ -173,10 +173,12 @@ class Design:
 
     def _given(self, name: str) -> tuple[Any, ...]:
         """Of each column of a component its measure, or the frequencies of its levels."""
+        with jax.ensure_compile_time_eval():  # known also where a model is traced, as inducing inputs are
+            uniform = Uniform(0.0, 1.0)
         return tuple(
             np.asarray(self.inputs[d].frequencies)
             if self.inputs[d].is_category
-            else (self.measures[d] if self.measures else Uniform(0.0, 1.0))
+            else (self.measures[d] if self.measures else uniform)
             for d in self.components[name]
         )
 
