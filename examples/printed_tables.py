@@ -16,6 +16,7 @@ FILES = {
     "decoupled": "seed000_regression_test_loglik.csv",
     "depth": "seed001_dgp_results.csv",
     "deep": "seed004_table1_test_loglik.csv",
+    "classes": "seed000_classification_test_loglik.csv",
 }
 SETS = {"boston": "housing", "protein": "protein_raw"}  # the second in the paper of decoupled layers alone
 COUPLED = re.compile(r"Coupled(Nat)?( \(small basis\))?")
@@ -30,7 +31,7 @@ def ours(experiment, name, method):
     if experiment == "deep":
         return SETS.get(name, name), method.replace("IWVI", "IW")
     coupled = COUPLED.fullmatch(method)
-    if coupled:  # the larger one has points that ours has not
+    if experiment == "decoupled" and coupled:  # the larger one has points that ours has not
         return name, method.removesuffix(" (small basis)") if coupled[2] else None
     return name, method
 
@@ -54,7 +55,9 @@ def by_pair(rows, folder, experiment):
     found, sets, lines = printed(folder, experiment), sets_of(rows, experiment), []
     for first, second in PAIRS[experiment]:
         cells = [
-            f"{found[name, first] - found[name, second]:.3f}" if {(name, first), (name, second)} <= set(found) else ""
+            f"{found[name, first] - found[name, second] + 0.0:.3f}"
+            if {(name, first), (name, second)} <= set(found)
+            else ""
             for name in sets
         ]
         if any(cells):

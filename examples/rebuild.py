@@ -274,6 +274,7 @@ TABLES = {
     "lengthscale_starts": starts,
     "long_runs, decoupled": functools.partial(run_tables.by_method, experiment="decoupled"),
     "long_runs, decoupled pairs": functools.partial(run_tables.by_pair, experiment="decoupled"),
+    "long_runs, labels pairs": functools.partial(run_tables.by_pair, experiment="classes"),
     "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
@@ -297,6 +298,7 @@ SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", 
 PRINTED = {
     "beyond": only(beyond_tables.table, SHOWN),
     "long_runs, decoupled printed": functools.partial(printed_tables.by_pair, experiment="decoupled"),
+    "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
     "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
     "long_runs, depth printed": printed_tables.by_depth,
 }

@@ -1,11 +1,12 @@
 """Tables and figures of what a queue of runs has appended so far; on a set never of rows of different versions."""
 
 import csv
+import re
 
 import numpy as np
 
 from examples.tables import markdown as table
-from examples.tables import of_mean, with_error
+from examples.tables import of_mean
 
 __all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
 __all__ += ["read"]
@@ -153,32 +154,40 @@ def scores(rows, name, methods, metric):
 
 
 def by_samples(rows):
-    """Sets against the importance samples of LV-GP, where nothing else in the settings differs, and differences."""
-    found = {}
+    """Sets against the importance samples of LV-GP, where nothing else in the settings differs, and differences.
+
+    A split is that of the version with most numbers of samples, so that a difference is within a version.
+    """
+    runs = {}
     for row in last_rounds(rows):
         settings = dict(word.split("=") for word in row["settings"].split())
         samples = settings.pop("K", None)
         if samples and row["method"] == "LV-GP IW":
-            place = row["version"], tuple(settings.items()), row["set"]
-            found.setdefault(place, {}).setdefault(int(samples), {})[row["split"]] = row["log_density"]
-    found = {place: own for place, own in found.items() if len(own) > 1}
-    numbers = sorted({samples for own in found.values() for samples in own})
+            splits = runs.setdefault((tuple(settings.items()), row["set"]), {})
+            own = splits.setdefault(row["split"], {}).setdefault(row["version"], {})
+            own[int(samples)] = row["log_density"]
+    lines, found = [], {}
+    for place, splits in runs.items():
+        best = [max(versions.values(), key=len) for versions in splits.values()]
+        if any(len(own) > 1 for own in best):
+            found[place] = best
+    numbers = sorted({samples for best in found.values() for own in best for samples in own})
     pairs = list(zip(numbers[1:], numbers, strict=False))
-    lines = []
-    for (*_, name), own in found.items():
-        scores = [with_error(*of_mean(list(own.get(samples, {}).values()))) for samples in numbers]
-        both = [[own[a][split] - own[b][split] for split in own[a] if split in own[b]] for a, b in pairs]
-        lines.append([name, *scores, *(with_error(*of_mean(one)) for one in both)])
+    for (_, name), best in sorted(found.items(), key=lambda item: item[0][1]):
+        values = [[own[samples] for own in best if samples in own] for samples in numbers]
+        values += [[own[a] - own[b] for own in best if {a, b} <= set(own)] for a, b in pairs]
+        lines.append([name, *(cell(*of_mean(one), len(one)) if one else "" for one in values)])
     return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
 
 
-# Of each experiment the settings that are the paper's sizes.
+# Of each experiment the settings that are the paper's sizes, as they begin, and of labels the paper's likelihood.
 SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "deep": "inducing=128 batch=512"}
+SIZES["classes"] = "beta=300 gamma=700(?!.*softmax)"
 
 
 def at_paper_sizes(rows, experiment):
     """Rows of an experiment at the paper's sizes, on every set those of the version with most of them."""
-    own = [row for row in rows if row["experiment"] == experiment and row["settings"].startswith(SIZES[experiment])]
+    own = [row for row in rows if row["experiment"] == experiment and re.match(SIZES[experiment], row["settings"])]
     versions = {}
     for row in own:
         versions.setdefault(row["set"], []).append(row["version"])

@@ -49,6 +49,25 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
     assert facts.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
     assert facts.price(tmp_path) == f"{5.0 / 3600:.1f} core hours"
     assert facts.seconds(tmp_path, "stein_regression", "method", "NUTS") == "from 1.5 to 1.5 times"
+    save(
+        tmp_path / "stein_regression.csv",
+        [row | {"method": row["method"].replace("NUTS", "stein, 2 particles")} for row in rows],
+    )
+    assert (
+        facts.few_particles(tmp_path) == "Gains from 2 to 20 particles are beyond two errors on 1 of 3 sets: a (1.100)"
+    )
+
+
+def test_labels_are_compared_within_splits(tmp_path):
+    """Gaps of 0.001 and 0.002 on one set, -0.0035 twice on the other: at most 0.004, with an error of 0.0005."""
+    rows = [
+        {"dataset": name, "split": split, "engine": engine, "log_density": level + gap}
+        for name, gaps in {"a": (0.001, 0.002), "b": (-0.0035, -0.0035)}.items()
+        for split, (gap, level) in enumerate(zip(gaps, (-0.5, -0.25), strict=True))
+        for engine, gap in ((facts.PARTICLES, gap), ("NUTS", 0.0))
+    ]
+    save(tmp_path / "stein_classification.csv", rows)
+    assert facts.labels_and_nuts(tmp_path) == "Within 0.004 nats of NUTS on 2 sets, with errors of at most 0.001"
 
 
 def test_a_mark_without_a_fact_is_an_error():

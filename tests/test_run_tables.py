@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from examples.run_queue import COLUMNS
-from examples.run_tables import by_depth, by_method, by_pair, figures, groups, last_rounds, markdown, paired, read
+from examples.run_tables import (
+    by_depth,
+    by_method,
+    by_pair,
+    by_samples,
+    figures,
+    groups,
+    last_rounds,
+    markdown,
+    paired,
+    read,
+)
 
 
 def row(method, split, density, *, name="bike", steps=2000, version="v1", flattened="yes"):
@@ -119,6 +130,19 @@ def test_tables_of_the_papers_sizes(paper):
         "| --- | --- | --- |",
         "| 0 | 0.500 ± 0.500 (2) |  |",
         "| 1 | 1.500 ± 0.500 (2) | 2.500 ± 0.500 (2) |",
+    ]
+
+
+def test_samples_are_compared_within_a_version():
+    """A split of two versions counts once, by the one that has both numbers of samples."""
+    scores = [("v1", 0, 1, 1.0), ("v1", 0, 5, 2.0), ("v2", 0, 5, 9.0), ("v2", 1, 1, 3.0), ("v2", 1, 5, 6.0)]
+    own = [
+        row("LV-GP IW", split, density, version=code) | {"settings": f"a=1 K={samples}"}
+        for code, split, samples, density in scores
+    ]
+    other = row("LV-GP IW", 0, 4.0, name="yacht") | {"settings": "a=1 K=5"}
+    assert by_samples([*own, other]).splitlines()[2:] == [
+        "| bike | 2.000 ± 1.000 (2) | 4.000 ± 2.000 (2) | 2.000 ± 1.000 (2) |"
     ]
 
 
