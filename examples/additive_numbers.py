@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--inducing", type=int, default=16, help="of each effect")
     parser.add_argument("--fit-steps", type=int, default=400, help="of the hyper-parameters")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--ranks", type=int, nargs="*", default=[40], help="of the paper's belief")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[10, 20, 40], help="of the paper's belief")
     parser.add_argument("--block-ranks", type=int, nargs="*", default=[], help="of that with blocks of its own")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
