@@ -77,7 +77,8 @@ def table(rows):
     rows = [row | {"below": float(row["below"])} for row in rows]
     found = mean_and_error(rows, ("belief", "inputs"), ["below"])
     lines = []
-    for belief, numbers, cholesky in dict.fromkeys((r["belief"], r["numbers"], r["cholesky"]) for r in rows):
+    held = {(r["belief"], r["numbers"], r["cholesky"]) for r in rows}
+    for belief, numbers, cholesky in sorted(held, key=lambda one: int(one[1])):
         cells = [with_error(*found[belief, i]["below"]) if (belief, i) in found else "" for i in INPUTS]
         lines.append([belief, numbers, f"{int(numbers) / int(cholesky):.2f}", *cells])
     return markdown(
