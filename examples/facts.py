@@ -231,6 +231,12 @@ def equal_seconds_ahead(folder, name):
     return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
 
 
+def samples_apart(folder, name, first, second):
+    """By how much more importance samples raise the test log density of LV-GP, paired by split."""
+    best = run_tables.by_number_of_samples(run_tables.read(folder / "long_runs.csv"))[name]
+    return with_error(*of_mean(run_tables.of_samples(best, first, second)))
+
+
 def letters_apart(folder, first, second):
     """Paired difference of test log density on letters, over splits."""
     return with_error(*importance_weighting.differences(read(folder, "importance_weighting"))[first, second])
@@ -373,6 +379,8 @@ FACTS = {
     "mean ranks": functools.partial(mean_ranks, methods=("OrthNat", "CoupledNat", "Orth")),
     "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
     "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
+    "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
+    "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
     "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
     "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
     "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),

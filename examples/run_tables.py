@@ -153,29 +153,41 @@ def scores(rows, name, methods, metric):
     return line
 
 
-def by_samples(rows):
-    """Sets against the importance samples of LV-GP, where nothing else in the settings differs, and differences.
+def by_number_of_samples(rows):
+    """Test log densities of LV-GP on splits by importance samples, ``{set: [{samples: log density}]}``.
 
-    A split is that of the version with most numbers of samples, so that a difference is within a version.
+    Nothing else in the settings differs. A split is that of the version with most numbers of samples, so that a
+    difference is within a version.
     """
     runs = {}
     for row in last_rounds(rows):
         settings = dict(word.split("=") for word in row["settings"].split())
         samples = settings.pop("K", None)
         if samples and row["method"] == "LV-GP IW":
-            splits = runs.setdefault((tuple(settings.items()), row["set"]), {})
+            splits = runs.setdefault((row["set"], tuple(settings.items())), {})
             own = splits.setdefault(row["split"], {}).setdefault(row["version"], {})
             own[int(samples)] = row["log_density"]
-    lines, found = [], {}
-    for place, splits in runs.items():
+    found = {}
+    for (name, _), splits in sorted(runs.items()):
         best = [max(versions.values(), key=len) for versions in splits.values()]
         if any(len(own) > 1 for own in best):
-            found[place] = best
+            found[name] = best
+    return found
+
+
+def of_samples(best, first, second=None):
+    """Over splits: log densities of a number of samples, less those of another where one is given."""
+    return [own[first] - own.get(second, 0.0) for own in best if {first, second} - {None} <= set(own)]
+
+
+def by_samples(rows):
+    """Sets against the importance samples of LV-GP, and differences paired by split."""
+    found = by_number_of_samples(rows)
     numbers = sorted({samples for best in found.values() for own in best for samples in own})
     pairs = list(zip(numbers[1:], numbers, strict=False))
-    for (_, name), best in sorted(found.items(), key=lambda item: item[0][1]):
-        values = [[own[samples] for own in best if samples in own] for samples in numbers]
-        values += [[own[a] - own[b] for own in best if {a, b} <= set(own)] for a, b in pairs]
+    lines = []
+    for name, best in found.items():
+        values = [of_samples(best, *one) for one in (*((samples,) for samples in numbers), *pairs)]
         lines.append([name, *(cell(*of_mean(one), len(one)) if one else "" for one in values)])
     return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
 
