@@ -70,9 +70,9 @@ class Found(NamedTuple):
 def summed(features: Features, weights: np.ndarray, pull: np.ndarray) -> Sums:
     """Sums over rows with weights ``w`` and ``t``, both ``(N,)``."""
     values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
-    weighted = values * weights
+    weighted, half = values * weights, values * np.sqrt(weights)
     return Sums(
-        weighted @ values.T,
+        half @ half.T,  # of one matrix: BLAS finds half of it
         values @ pull,
         variances @ weights,
         slopes @ weighted.T,
@@ -140,22 +140,26 @@ def bound_at_sites(
     first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
     shift, weight = sites
     A, pull, eye = s[:, None] * values, shift - weight * level, np.eye(sizes.sum())
-    gram, pulled = (A * weight) @ A.T, A @ pull
+    half = A * np.sqrt(weight)
+    gram, pulled = half @ half.T, A @ pull
     S, half_log = inverse_of(eye + gram)
     v, SA = S @ pulled, S @ A
-    left = scales**2 @ variances - np.sum(A**2, axis=0)
-    mean, variance = level + v @ A, np.maximum(left, 0) + np.sum(A * SA, axis=0)
+    left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
+    mean, variance = level + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
     value, of_mean, of_variance = expected(mean, variance)
     loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - value
     of_left = np.where(left > 0, of_variance, 0)
     # The slope through A at a belief that stays, and through the belief that follows A.
-    of_A = 2 * A * of_left - np.outer(v, of_mean) - 2 * SA * of_variance
     away = S @ (v - A @ of_mean)
-    of_S = S @ (0.5 * (eye - (eye + gram)) - (A * of_variance) @ A.T) @ SA
-    of_A += np.outer(away, pull - weight * (v @ A)) - np.outer(v, weight * (away @ A)) - 2 * of_S * weight
-    of_scales = np.add.reduceat(np.sum(of_A * values, axis=1), first) - 2 * scales * (variances @ of_left)
+    of_S = S @ (0.5 * gram + (A * of_variance) @ A.T) @ SA
+    rows = np.stack([pull - weight * (v @ A), -of_mean - weight * (away @ A)])
+    of_A = np.stack([away, v], axis=1) @ rows
+    for one, each in ((of_S, 2 * weight), (SA, -2 * of_variance), (A, 2 * of_left)):
+        one *= each  # in place: these arrays are large
+        of_A += one
+    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
     of_lengths = [
-        np.add.reduceat(s * np.sum(of_A * one, axis=1), first) - scales**2 * (spread @ of_left)
+        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
         for one, spread in zip(slopes, variance_slopes, strict=True)
     ]
     found = Found(loss, of_scales, _columns(of_lengths, len(scales)), 0.0, gram, pulled)

@@ -9,11 +9,13 @@ quasi-Newton method finds their mode, and its curvature their covariance.
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.gam.bounds import Answer, Found, Sums, bound_at_sites, gaussian_bound, summed
-from numpyro_gp.gam.features import Features, Programs, Seen
-from numpyro_gp.gam.hyperparameters import sites_of
+from numpyro_gp.gam.densities import KNOWN, Density, density_of
+from numpyro_gp.gam.features import CHUNK, Places, chunks_of
+from numpyro_gp.gam.hyperparameters import Compiled, Opened, Plain, Sites, meaning_of, names_of, sites_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 
@@ -39,10 +41,11 @@ class Data(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> "Data":
-        """The rows of a model, in the numbers that programs take."""
-        X, y, *weights = (np.asarray(value) for value in model.arguments)
-        mass = weights[0] if weights else np.ones(len(y))
-        return cls(X, *(np.asarray(one, float) for one in (y, mass, np.broadcast_to(model.level(X), y.shape))))
+        """The rows of a model, rounded as its arguments are."""
+        rows, dtype = model.rows, jnp.result_type(float)
+        mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
+        X, y, mass = (np.asarray(one, dtype).astype(float) for one in (rows.X, rows.y, mass))
+        return cls(X, y, mass, np.broadcast_to(model.level(X), y.shape))
 
     @property
     def pull(self) -> np.ndarray:
@@ -86,6 +89,28 @@ class SitesOfRows(NamedTuple):
     weight: np.ndarray
 
 
+class Setting(NamedTuple):
+    """A model in the parts that a bound is made of."""
+
+    model: Model
+    sites: Sites
+    meaning: Plain | Compiled
+    density: Density
+    sizes: np.ndarray
+
+    @property
+    def is_double(self) -> bool:
+        """Whether all of a bound is found in double precision, which NumPy has and a compiled part may not."""
+        is_named = isinstance(self.meaning, Plain) and (self.sites.is_exact or self.model.family.given in KNOWN)
+        return is_named or self.sites.dtype == np.float64
+
+    @classmethod
+    def of(cls, model: Model) -> "Setting":
+        sites = sites_of(model)
+        sizes = np.array([len(model.ground.inducing.get(name, [0])) for name in names_of(model)])
+        return cls(model, sites, meaning_of(model, sites), density_of(model, sites), sizes)
+
+
 class Bound:
     """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
 
@@ -93,60 +118,55 @@ class Bound:
     ``sites`` are those of data that are not Gaussian, and ``new_sites`` one natural step further.
     """
 
-    def __init__(self, programs: Programs, data: Data, tables: Tables | None = None) -> None:
-        self.programs, self.data, self.tables = programs, data, tables
-        self.is_exact, size = programs.sites.is_exact, programs.sites.size
+    def __init__(self, setting: Setting, data: Data, tables: Tables | None = None) -> None:
+        self.setting, self.data, self.tables = setting, data, tables
+        self.is_exact, self.start = setting.sites.is_exact, setting.meaning.start
         self.answer = Answer(data.weights.sum(), float(np.sum(data.pull * (data.y - data.level))))
         self.sites = self.new_sites = SitesOfRows(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
-        self._known: tuple[np.ndarray, list[Seen]] | None = None  # hyper-parameters and what was seen there
-        some = data.X if tables is None else tables.grid
-        self.start = np.asarray(next(programs.seen(np.zeros(size), some))[1].start, float)
+        self._X = data.X if tables is None else tables.grid
+        is_held = len(self._X) <= CHUNK or not self.is_exact
+        self._places = Places(setting.model, self._X) if is_held else None
 
     def __call__(self, free: np.ndarray, cap: float = np.inf) -> tuple[float, np.ndarray]:
-        seen, found, of_free = self._exact(free) if self.is_exact else self._at_sites(free, cap)
-        self.found, self.inverse = found, np.asarray(seen.inverse, float) / self._scales(seen)
+        seen = self.setting.meaning(free)
+        found, inverse, of_free = self._exact(seen.opened) if self.is_exact else self._at_sites(free, seen.opened, cap)
+        self.found, self.inverse = found, inverse / np.repeat(seen.opened.scales, self.setting.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
         self.losses.append(float(found.loss - seen.opened.log_density))
-        return self.losses[-1], np.concatenate(bars) @ np.asarray(seen.opened_slopes, float) + of_free
+        return self.losses[-1], np.concatenate(bars) @ seen.slopes + of_free
 
-    def _scales(self, seen: Seen) -> np.ndarray:
-        return np.repeat(np.asarray(seen.opened.scales, float), self.programs.sizes)
-
-    def _exact(self, free: np.ndarray) -> tuple[Seen, Found, np.ndarray]:
+    def _exact(self, opened: Opened) -> tuple[Found, np.ndarray, np.ndarray | float]:
         sums: Sums | None = None
-        for rows, seen in self.programs.seen(free, self.data.X if self.tables is None else self.tables.grid):
+        rows = slice(None)
+        chunks = [(rows, self._places)] if self._places else chunks_of(self.setting.model, self._X)
+        for rows, places in chunks:
+            features, inverse = places(opened.lengths)
             if self.tables is not None:
-                one = summed_tables(seen.features, self.tables, self.programs.sizes)
+                one = summed_tables(features, self.tables, self.setting.sizes)
             else:
-                one = summed(seen.features, self.data.weights[rows], self.data.pull[rows])
+                one = summed(features, self.data.weights[rows], self.data.pull[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
-        scales, noise = np.asarray(seen.opened.scales, float), float(seen.opened.noise)
-        return seen, gaussian_bound(sums, self.answer, scales, noise, self.programs.sizes), np.zeros(len(free))
+        return gaussian_bound(sums, self.answer, opened.scales, opened.noise, self.setting.sizes), inverse, 0.0
 
-    def _at_sites(self, free: np.ndarray, cap: float) -> tuple[Seen, Found, np.ndarray]:
+    def _at_sites(self, free: np.ndarray, opened: Opened, cap: float) -> tuple[Found, np.ndarray, np.ndarray | float]:
         y, weights = self.data.y, self.data.weights
-        if self._known is None or not np.array_equal(self._known[0], free):  # as they are when sites alone move
-            self._known = free.copy(), [seen for _, seen in self.programs.seen(free, self.data.X)]
-        chunks = self._known[1]
-        parts = [chunk.features for chunk in chunks]
-        features = parts[0] if len(parts) == 1 else Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts)))
-        slopes = []
+        assert self._places is not None
+        features, inverse = self._places(opened.lengths)
+        totals = []
 
         def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            value, of_free, of_mean, of_variance = self.programs.expected(free, y, mean, variance, weights)
-            slopes.append((of_free, of_mean, of_variance))
-            return value, of_mean, of_variance
+            totals.append(self.setting.density(free, y, mean, variance, weights))
+            return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
 
-        scales = np.asarray(chunks[0].opened.scales, float)
-        found, at = bound_at_sites(features, scales, self.programs.sizes, self.sites, self.data.level, expected)
-        of_free = slopes[0][0]
+        found, at = bound_at_sites(features, opened.scales, self.setting.sizes, self.sites, self.data.level, expected)
+        of_free = totals[0].of_free
         if np.isfinite(cap):
             expected(at.mean, np.minimum(at.variance, cap))
-        weight = np.maximum(-2 * slopes[-1][2], 0)  # of a likelihood that is not log-concave it may be negative
-        self.new_sites = SitesOfRows(slopes[-1][1] + weight * at.mean, weight)
-        return chunks[0], found, -of_free
+        weight = np.maximum(-2 * totals[-1].of_variance, 0)  # of what is not log-concave it may be negative
+        self.new_sites = SitesOfRows(totals[-1].of_mean + weight * at.mean, weight)
+        return found, inverse, -of_free
 
     def see(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior; none where sites are exact."""
@@ -184,7 +204,7 @@ class Bound:
 
     def spread(self, free: np.ndarray) -> np.ndarray:
         """Lower root of the inverse curvature, by differences of gradients."""
-        is_double = self.programs.sites.dtype == np.float64
+        is_double = self.setting.is_double
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
         rows = []
@@ -203,20 +223,20 @@ def has_tables(model: Model) -> bool:
 
 def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
-    data, programs = Data.of(model), Programs(model)
+    data, setting = Data.of(model), Setting.of(model)
     is_many = len(data.y) > MANY_ROWS
-    is_counted = is_many and tables and programs.sites.is_exact
+    is_counted = is_many and tables and setting.sites.is_exact
     counted = tabulated(model, data.X, data.weights, data.pull) if is_counted else None
     first = data
     if is_many and counted is None:
         first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
-    bound = Bound(programs, first, counted)
+    bound = Bound(setting, first, counted)
     free = bound.start
     bound.see(free)
     free, is_flat = bound.settle(free, most_steps)
     losses, root = bound.losses[:], bound.spread(free)
     if is_many:
-        bound = Bound(programs, data)
+        bound = Bound(setting, data)
         bound.see(free)
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
             free, is_flat = bound.settle(free, most_steps, root)

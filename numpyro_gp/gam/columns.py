@@ -57,11 +57,21 @@ class Column:
         if self.levels is None:
             return (as_numbers(self.name, values) - self.shift) / self.scale
         known = {level: code for code, level in enumerate(self.levels)}
-        return np.array([known.get(plain(value), len(known)) for value in values], float)
+        some, place = distinct(values)
+        codes: np.ndarray = np.array([known.get(plain(value), len(known)) for value in some], float)[place]
+        return codes
 
     def decode(self, coded: np.ndarray) -> np.ndarray:
         """Numbers in the units of the data."""
         return coded * self.scale + self.shift
+
+
+def distinct(values: np.ndarray) -> tuple[np.ndarray, Any]:
+    """The different values and which of them each row is; objects, which may have no order, as they are."""
+    if values.dtype.kind == "O":
+        return values, slice(None)
+    some, place = np.unique(values, return_inverse=True)
+    return some, place.reshape(-1)
 
 
 def plain(value: Any) -> Any:
@@ -166,7 +176,7 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
 
 def category_column(name: str, values: np.ndarray, role: str) -> Column:
     """How a category is encoded; a measurement is refused."""
-    levels = sorted({plain(value) for value in values}, key=lambda level: (str(type(level)), level))
+    levels = sorted({plain(value) for value in distinct(values)[0]}, key=lambda level: (str(type(level)), level))
     if values.dtype.kind in ("fiuM" if role == "by" else "fM") and len(levels) > MOST_LEVELS:
         cure = f"Cut it into groups, or take te(x, {name}) for an effect that varies with it."
         fail(f"{role} {name!r}", f"a category of at most {MOST_LEVELS} levels", f"{len(levels)} numbers", cure)

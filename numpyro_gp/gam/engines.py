@@ -37,6 +37,9 @@ BATCH = 2048
 # Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
 BLOCK = 400
 
+# A key is made where it is used: that compiles little programs, and the steps of most fits need none.
+MakeKey = Callable[[], Array]
+
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
@@ -46,6 +49,7 @@ class Fitted:
     result: FitResult | None
     steps: int
     notes: tuple[str, ...] = ()
+    make_key: MakeKey | None = None
 
     @functools.cached_property
     def made(self) -> tuple[Posterior, Any]:
@@ -60,6 +64,12 @@ class Fitted:
     def guide(self) -> Any:
         return self.made[1]
 
+    @property
+    def key(self) -> Array:
+        """The key of what comes after the fit."""
+        assert self.make_key is not None
+        return self.make_key()
+
 
 def known(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
     """A posterior and a guide that there are already."""
@@ -73,12 +83,12 @@ def guide_of(model: Model) -> AutoGP:
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
-def variational(key: Array, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool) -> Fitted:
+def variational(key: MakeKey, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool) -> Fitted:
     """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
     is_held = model.size * len(model.rows.y) <= MOST_FEATURES
     if batch is None and model.size <= JOINT and (is_held or (tables and has_tables(model))):
         return by_quasi_newton(model, most_steps, tables)
-    return by_stochastic_steps(key, model, most_steps, batch, progress)
+    return by_stochastic_steps(key(), model, most_steps, batch, progress)
 
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitted:
@@ -90,10 +100,15 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitte
     natural = {"shift": found.shift, "precision": found.precision}
     values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
-    params = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}
-    result = FitResult(params, jnp.asarray(found.losses, jnp.result_type(float)), None)
+    params = {name: _rounded(value) for name, value in values.items()}
+    result = FitResult(params, _rounded(found.losses), None)
     steps = len(found.losses)
     return Fitted(functools.partial(_at, model, params), result, steps, still_rose(steps, found.is_flat))
+
+
+def _rounded(value: np.ndarray) -> Array:
+    """In the precision of JAX, rounded before: JAX would compile a program for it."""
+    return jnp.asarray(np.asarray(value, jnp.result_type(float)))
 
 
 def _at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
@@ -165,11 +180,16 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> F
 
 
 def run(
-    key: Array, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
+    key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> Fitted:
     """Fit by an engine."""
-    key_first, key_run = jax.random.split(key)
+
+    def own(number: int) -> Array:
+        keys: Array = jax.random.split(key())
+        return keys[number]
+
     if engine == "svgd":
-        return particles(key_run, model, num_steps or 20, progress)
-    first = variational(key_first, model, (num_steps or 2000) if engine == "svi" else 600, batch, tables, progress)
-    return first if engine == "svi" else chains(key_run, model, num_steps or 500, progress, first)
+        return particles(own(1), model, num_steps or 20, progress)
+    most = (num_steps or 2000) if engine == "svi" else 600
+    first = variational(functools.partial(own, 0), model, most, batch, tables, progress)
+    return first if engine == "svi" else chains(own(1), model, num_steps or 500, progress, first)

@@ -45,20 +45,37 @@ class Start(NamedTuple):
     noise: Any = 1.0
 
 
-def _positive(name: str, median: Any, spread: float = 1.0) -> Any:
-    return numpyro.sample(name, dist.LogNormal(jnp.log(median), spread))
+class Positive(NamedTuple):
+    """A log-normal prior of a parameter, by its median and the spread of its logarithm."""
+
+    median: Any
+    spread: float = 1.0
+
+    def sample(self, name: str) -> Any:
+        """Its value inside of a model."""
+        return numpyro.sample(name, dist.LogNormal(jnp.log(self.median), self.spread))
 
 
-# The likelihood of a name, whose parameters are sampled where it is called: inside of a model.
-NAMED: dict[str, Callable[[Start], Likelihood]] = {
-    "gaussian": lambda start: Gaussian(_positive("noise", start.noise)),
-    "student_t": lambda start: StudentT(_positive("df", 4.0, 0.7), _positive("noise", 0.7 * start.noise)),
-    "poisson": lambda _: Poisson(),
-    "negative_binomial": lambda _: NegativeBinomial(_positive("r", 5.0)),
-    "bernoulli": lambda _: Bernoulli(),
-    "gamma": lambda _: Gamma(_positive("shape", 3.0)),
-    "exponential": lambda _: Exponential(),
-    "beta": lambda _: Beta(_positive("concentration", 10.0)),
+# Parameters of the likelihood of a name, in the order that it takes them.
+PARAMETERS: dict[str, Callable[[Start], dict[str, Positive]]] = {
+    "gaussian": lambda start: {"noise": Positive(start.noise)},
+    "student_t": lambda start: {"df": Positive(4.0, 0.7), "noise": Positive(0.7 * start.noise)},
+    "poisson": lambda _: {},
+    "negative_binomial": lambda _: {"r": Positive(5.0)},
+    "bernoulli": lambda _: {},
+    "gamma": lambda _: {"shape": Positive(3.0)},
+    "exponential": lambda _: {},
+    "beta": lambda _: {"concentration": Positive(10.0)},
+}
+NAMED: dict[str, type[Likelihood]] = {
+    "gaussian": Gaussian,
+    "student_t": StudentT,
+    "poisson": Poisson,
+    "negative_binomial": NegativeBinomial,
+    "bernoulli": Bernoulli,
+    "gamma": Gamma,
+    "exponential": Exponential,
+    "beta": Beta,
 }
 
 
@@ -72,12 +89,15 @@ class Family(NamedTuple):
     def likelihood(self, start: Start) -> Any:
         """The likelihood inside of a model."""
         if isinstance(self.given, str):
-            return NAMED[self.given](start)
+            values = [prior.sample(name) for name, prior in PARAMETERS[self.given](start).items()]
+            return NAMED[self.given](*values)
         return self.given if isinstance(self.given, Likelihood) else self.given()
 
     @property
     def kind(self) -> type:
         """The class of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
+        if isinstance(self.given, str):
+            return NAMED[self.given]
         kinds: list[type] = []
 
         def look() -> None:

@@ -1,29 +1,28 @@
-"""Features of the terms at rows, with their slopes in the lengthscales: the part of a fit that JAX compiles.
+"""Features of the terms at rows, with their slopes in the lengthscales, in NumPy.
 
-A component with variance ``s^2`` has ``s`` times the features of unit variance. The program gives these, and the rest
-of a bound is linear algebra with a few hundred rows and columns, which NumPy does without compiling (`gam.bounds`).
-Rows go through the program in chunks of a few sizes: data of another length find it compiled.
+A component with variance ``s^2`` has ``s`` times the features of unit variance, which are found here. A bound is then
+linear algebra with a few hundred rows and columns (`gam.bounds`): nothing of it is compiled. Rows that are equal in the
+columns of a term are computed once, and so are terms without a lengthscale.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import get_lapack_funcs
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.gam.hyperparameters import Opened, most_lengths, names_of, opened, sites_of, with_slopes
-from numpyro_gp.gam.model import CONSTANT, Model
-from numpyro_gp.kernels import Constant
-from numpyro_gp.programs.keep import kept, quickly
-from numpyro_gp.programs.trace import traced
+from numpyro_gp.gam.curves import Curve, Matrices, Sloped, known
+from numpyro_gp.gam.hyperparameters import most_lengths, names_of
+from numpyro_gp.gam.layout import Part, is_difference
+from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
+from numpyro_gp.kernels import Empirical, ZeroMean
+from numpyro_gp.linalg import default_jitter
 
-# Rows of one call of the program at most; fewer are filled up to one of four sizes between two powers of two.
+# Rows whose features are held at once, where rows are only summed over.
 CHUNK = 8192
-# Numbers in the features of a chunk up to which all fits of some rows run for less time than the compiler would save.
-SMALL = 100_000
 
 
 class Features(NamedTuple):
@@ -40,118 +39,146 @@ class Features(NamedTuple):
     variance_slopes : array (P, C, N)
     """
 
-    values: Any
-    variances: Any
-    slopes: Any
-    variance_slopes: Any
-
-    def first(self, rows: int) -> "Features":
-        """Those of the first rows."""
-        return Features(*(leaf[..., :rows] for leaf in self))
+    values: np.ndarray
+    variances: np.ndarray
+    slopes: np.ndarray
+    variance_slopes: np.ndarray
 
 
-class Seen(NamedTuple):
-    """What the program says at hyper-parameters ``(d,)``: their meaning with its slopes ``(K, d)``, the start ``(d,)``,
-    ``L^-1 (M, M)`` of unit variance, and features.
-    """
+class Whitened(NamedTuple):
+    """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, and ``L^-1 (M, M)``."""
 
-    opened: Opened
-    opened_slopes: Any
-    start: Any
-    inverse: Any
-    features: Features
+    features: Sloped
+    variances: Sloped
+    inverse: np.ndarray
 
 
-def size_near(rows: int) -> int:
-    """The number of rows of the program: the next of ``4, 5, 6, 7`` times a power of two."""
-    unit = max(1, 2 ** (int(rows - 1).bit_length() - 3)) if rows > 1 else 1
-    return -(-rows // unit) * unit
+def whitened(kernel: Matrices, relative: float) -> Whitened:
+    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``."""
+    gram, cross, diagonal = kernel
+    size = len(gram.value)
+    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (gram.value,))
+    jitter = relative * np.trace(gram.value) / size
+    factor, _ = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
+    inverse, _ = trtri(factor, lower=1)
+    values = inverse @ cross.value
+    slopes = np.empty((len(cross.slopes), *values.shape))
+    for at, (of_gram, of_cross) in enumerate(zip(gram.slopes, cross.slopes, strict=True)):
+        moved = of_gram + relative * np.trace(of_gram) / size * np.eye(size)
+        turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
+        turn[np.diag_indices(size)] *= 0.5
+        slopes[at] = inverse @ of_cross - turn @ values
+    return Whitened(Sloped(values, slopes), diagonal, inverse)
 
 
-def filled(values: np.ndarray, size: int) -> np.ndarray:
-    """Rows up to a size, the last one again and again."""
-    return np.concatenate([values, np.repeat(values[-1:], size - len(values), axis=0)])
+class Place(NamedTuple):
+    """A component at some rows: its kernel, moved by so many lengthscales, and which of its rows each row is."""
+
+    kernel: Any
+    moved: int
+    rows: np.ndarray
+
+    def at(self, lengths: np.ndarray, jitter: float) -> Whitened:
+        return whitened(self.kernel(lengths[: self.moved]), jitter)
 
 
-class Programs:
-    """The programs of a model: its features at rows, and the expected log density of its likelihood."""
+class Places:
+    """All components of a model at rows: features at any lengthscales. Those that did not move are kept."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.sites = model, sites_of(model)
-        self.sizes = np.array([len(model.ground.inducing.get(name, [0])) for name in names_of(model)])
-        self._found: dict[Any, Callable[..., Any]] = {}
+    def __init__(self, model: Model, X: np.ndarray) -> None:
+        self.count = len(X)
+        self.jitter = default_jitter(jnp.result_type(float)) if model.jitter is None else model.jitter
+        self.places = [place_of(model, part, X) for part in model.layout.parts]
+        one = known(np.ones((1, 1)), 0)
+        constant = Matrices(one, one, known(np.ones(1), 0))
+        self.places.append(Place(lambda _: constant, 0, np.zeros(self.count, int)))
+        sizes = [len(model.ground.inducing.get(name, [0])) for name in names_of(model)]
+        ends, most = np.cumsum(sizes), most_lengths(model)
+        self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        M, C = ends[-1], len(sizes)
+        shapes = (M, self.count), (C, self.count), (most, M, self.count), (most, C, self.count)
+        self.features, self.inverse = Features(*map(np.zeros, shapes)), np.zeros((M, M))
+        self._lengths: np.ndarray | None = None
 
-    def seen(self, free: np.ndarray, X: np.ndarray) -> Iterator[tuple[slice, Seen]]:
-        """Chunks of rows, and what the program says of each."""
-        whole = len(X) <= CHUNK
-        size = size_near(len(X)) if whole else CHUNK
-        for low in range(0, len(X), size):
-            rows = slice(low, min(low + size, len(X)))
-            part = filled(X[rows], size)
-            found = self._called("features", self._features, free.astype(self.sites.dtype), part)
-            yield (
-                rows,
-                found._replace(features=found.features.first(rows.stop - low), inverse=self._blocks(found.inverse)),
-            )
+    def __call__(self, lengths: np.ndarray) -> tuple[Features, np.ndarray]:
+        """Features and ``L^-1 (M, M)`` at lengthscales ``(C, P)``; arrays that the next call writes to."""
+        values, variances, slopes, variance_slopes = self.features
+        before = self._lengths
+        for at, (place, own) in enumerate(zip(self.places, self.slices, strict=True)):
+            if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
+                continue
+            found = place.at(lengths[at], self.jitter)
+            np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
+            np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
+            for slot in range(place.moved):
+                np.take(found.features.slopes[slot], place.rows, axis=1, out=slopes[slot, own], mode="clip")
+                np.take(found.variances.slopes[slot], place.rows, out=variance_slopes[slot, at], mode="clip")
+            self.inverse[own, own] = found.inverse
+        self._lengths = lengths.copy()
+        return self.features, self.inverse
 
-    def _blocks(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the inverse of each component as the blocks of one matrix."""
-        found, ends = np.zeros((len(rows), len(rows))), np.cumsum(self.sizes)
-        for size, end in zip(self.sizes, ends, strict=True):
-            found[end - size : end, end - size : end] = rows[end - size : end, :size]
-        return found
 
-    def expected(
-        self, free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
-    ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """Expected log density of all rows, and its slopes in hyper-parameters, means and variances."""
-        named = isinstance(self.model.family.given, str)  # a likelihood of the user's may have a number for each row
-        size = size_near(len(y)) if named else len(y)
-        rows = [filled(one.astype(self.sites.dtype), size) for one in (y, mean, variance)]
-        mass = np.concatenate([weights, np.zeros(size - len(y))]).astype(self.sites.dtype)
-        value, slopes = self._called("expected", self._expected, free.astype(self.sites.dtype), *rows, mass)
-        of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
-        return float(value), of_free, of_mean[: len(y)], of_variance[: len(y)]
+def chunks_of(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, Places]]:
+    """Rows in chunks."""
+    for low in range(0, len(X), size):
+        rows = slice(low, min(low + size, len(X)))
+        yield rows, Places(model, X[rows])
 
-    def _called(self, name: str, function: Callable[..., Any], *arguments: np.ndarray) -> Any:
-        kind = name, tuple(one.shape for one in arguments)
-        if kind not in self._found:
-            found = traced(function, *arguments)
-            effort = 0 if self.sizes.sum() * arguments[-1].shape[0] <= SMALL else 1
-            run = kept(found.program, ("quickly", effort), lambda: quickly(found.program, effort))
-            self._found[kind] = lambda *own: jax.tree.unflatten(found.structure, run(*found.constants, *own))
-        return jax.tree.map(np.asarray, self._found[kind](*arguments))
 
-    def _features(self, free: Array, X: Array) -> Seen:
-        def numbers(one: Array) -> tuple[Opened, Array]:
-            found, _, start = opened(self.model, self.sites, one)
-            return found, start
+def place_of(model: Model, part: Part, X: np.ndarray) -> Place:
+    """A term at the different rows of the columns that it reads."""
+    own = list(part.columns)
+    Z = np.asarray(model.ground.inducing[part.name], jnp.result_type(float))[:, own].astype(float)
+    read = X[:, own].astype(float)
+    if len(own) == 1:
+        rows, place = np.unique(read[:, 0], return_inverse=True)
+        rows = rows[:, None]
+    else:
+        rows, place = np.unique(read, axis=0, return_inverse=True)
+    return Place(_kernel_of(model, part, Z, rows), count_lengthscales(part), place.reshape(-1))
 
-        found, slopes, start = with_slopes(numbers, free)
-        shape = found.lengths.shape
-        (values, variances), push, inverse = jax.linearize(lambda one: self._at(one, X), found.lengths, has_aux=True)
-        moved = [push(jnp.zeros(shape, X.dtype).at[:, slot].set(1.0)) for slot in range(most_lengths(self.model))]
-        if moved:
-            value_slopes, variance_slopes = (jnp.stack(leaves) for leaves in zip(*moved, strict=True))
-        else:
-            value_slopes, variance_slopes = jnp.zeros((0, *values.shape)), jnp.zeros((0, *variances.shape))
-        return Seen(found, slopes, start, inverse, Features(values, variances, value_slopes, variance_slopes))
 
-    def _at(self, lengths: Array, X: Array) -> tuple[tuple[Array, Array], Array]:
-        """Features and prior variances of components with unit variance, and beside them the rows of each ``L^-1``."""
-        own, one = self.model, jnp.ones((), X.dtype)
-        pairs = zip(own.layout.parts, lengths, strict=False)
-        kernels = {part.name: own.ground.kernel(part, one, values[: len(part.term.columns)]) for part, values in pairs}
-        basis = AdditiveBasis.build(kernels | {CONSTANT: Constant(one)}, own.inducing(X.dtype), own.jitter)
-        inverses = [group.basis.inverse if group.columns else group.basis.inverse[None] for group in basis.groups]
-        most = max(one.shape[-1] for one in inverses)
-        wide = [jnp.pad(one, ((0, 0), (0, 0), (0, most - one.shape[-1]))) for one in inverses]
-        return (basis.features(X), basis.diagonals(X)), basis.stacks.together(wide)
+def _kernel_of(model: Model, part: Part, Z: np.ndarray, X: np.ndarray) -> Any:
+    """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
+    term, given = part.term, model.ground.given(part)
+    count = count_lengthscales(part)
+    if term.kind not in SMOOTH:
+        fixed = _fixed(term.kind, given, Z, X)
+        return lambda _: fixed
+    curves = []
+    for place in range(count):
+        measure, period = given[place] if isinstance(given[place], tuple) else (given[place], None)
+        if not isinstance(measure, Empirical):
+            ZeroMean(term.kernel(1.0, 1.0), measure)  # refuses what has no closed form
+        curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place]))
+    levels = None
+    if term.by:
+        kind = "factor" if is_difference(part, model.layout.parts) else "re"
+        levels = _fixed(kind, given[count:], Z[:, count:], X[:, count:], count)
+    join = Sloped.__mul__ if term.kind == "ti" else lambda a, b: a + b + a * b
 
-    def _expected(self, free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
-        def total(free: Array, mean: Array, variance: Array) -> Array:
-            likelihood = opened(self.model, self.sites, free)[1]
-            found: Array = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
-            return found
+    def kernel(lengths: np.ndarray) -> Matrices:
+        found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
+        if count > 1:
+            found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
+        whole = functools.reduce(lambda a, b: a.merged(join, b), found)
+        return whole if levels is None else whole.merged(Sloped.__mul__, levels)
 
-        return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
+    return kernel
+
+
+def _fixed(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> Matrices:
+    """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
+    if kind == "linear":
+        z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))
+        pairs = (z[:, None] * z, z[:, None] * x, x * x)
+    elif kind == "factor":
+        p = np.asarray(given[0], float)
+        whole = np.eye(len(p)) - np.outer(p, p) / np.sum(p**2)
+        z, x = (one[:, 0].astype(int) for one in (Z, X))
+        pairs = (whole[np.ix_(z, z)], whole[np.ix_(z, x)], whole[x, x])
+    else:
+        alike = [(Z[:, :1] == one[:, 0]).astype(float) for one in (Z, X)]
+        z, x = (one[:, 1] if one.shape[1] > 1 else np.ones(len(one)) for one in (Z, X))
+        pairs = (alike[0] * z[:, None] * z, alike[1] * z[:, None] * x, x * x)
+    return Matrices(*(known(one, count) for one in pairs))

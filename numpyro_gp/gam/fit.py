@@ -1,5 +1,7 @@
 """``ngp.gam``: from a formula and a table to a fit."""
 
+import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -65,11 +67,18 @@ def fit(
     ('svi', [0.5])
     """
     check_choice("engine", engine, ENGINES)
-    own_key = jax.random.key(0) if key is None else check_key("key", key)
+    if key is not None:
+        check_key("key", key)
     for name, value in (("num_steps", num_steps), ("batch", batch)):
         if value is not None:
             check_count(name, value)
     built = model(terms, data, family, response=response, weights=weights, measure=measure)
-    key_run, key_later = jax.random.split(own_key)
-    found = run(key_run, built, engine, num_steps, batch, tables, progress)
-    return Fit.later(found, built, found.result, engine, found.steps, found.notes, key_later)
+    found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
+    found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))
+    return Fit.later(found, built, engine)
+
+
+def key_of(key: Array | None, number: int) -> Array:
+    """The key of a fit (0) or of what comes after it (1): made when it is asked for, by programs that are compiled."""
+    keys: Array = jax.random.split(jax.random.key(0) if key is None else key)
+    return keys[number]

@@ -11,8 +11,12 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.model import CONSTANT, Model
+from numpyro_gp.gam.family import PARAMETERS
+from numpyro_gp.gam.model import CONSTANT, SPREAD, WIDTH, Model
+from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
+from numpyro_gp.programs.keep import kept, quickly
+from numpyro_gp.programs.trace import traced
 
 
 class Opened(NamedTuple):
@@ -48,11 +52,16 @@ class Sites(NamedTuple):
         """Length of the vector."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
-    def by_name(self, free: Array) -> dict[str, Array]:
+    def by_name(self, free: Any) -> dict[str, Any]:
         """A vector as values by name."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])
         pieces = zip(self.shapes.items(), ends, strict=True)
         return {n: free[end - int(np.prod(shape)) : end].reshape(shape) for (n, shape), end in pieces}
+
+    @property
+    def places(self) -> dict[str, np.ndarray]:
+        """Where the values of each name stand in a vector."""
+        return {name: np.ravel(at) for name, at in self.by_name(np.arange(self.size)).items()}
 
     def vector(self, values: dict[str, Array]) -> Array:
         """Values by name as a vector."""
@@ -61,7 +70,26 @@ class Sites(NamedTuple):
 
 def sites_of(model: Model) -> Sites:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
-    dtype, kinds = np.dtype(model.arguments[0].dtype), []
+    dtype = np.dtype(jnp.result_type(float))
+    return _own_sites(model, dtype) if has_plain_priors(model) else _traced_sites(model, dtype)
+
+
+def has_plain_priors(model: Model) -> bool:
+    """Whether all priors are those that a model has by itself."""
+    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.parts)
+    return isinstance(model.family.given, str) and not has_own
+
+
+def _own_sites(model: Model, dtype: np.dtype) -> Sites:
+    parts = model.layout.parts
+    of_terms = {"f_lengthscale": sum(map(count_lengthscales, parts)), "f_scale": len(parts)}
+    shapes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in of_terms.items() if size}
+    shapes |= {name: () for name in PARAMETERS[model.family.given](model.start)}
+    return Sites({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.given == "gaussian")
+
+
+def _traced_sites(model: Model, dtype: np.dtype) -> Sites:
+    kinds = []
 
     def shapes() -> dict[str, Array]:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
@@ -132,6 +160,90 @@ def _middle(prior: Any, transform: Any, like: Array) -> Array:
         return jnp.zeros_like(like)
     mean: Array = transform._inverse(jnp.broadcast_to(prior.mean, prior.shape()))
     return jnp.where(jnp.isfinite(mean), mean, 0.0)
+
+
+class Seen(NamedTuple):
+    """What hyper-parameters ``(d,)`` stand for, laid out as `Opened`, and the slopes ``(K, d)`` of that."""
+
+    opened: Opened
+    slopes: np.ndarray
+
+
+class Plain:
+    """Hyper-parameters whose priors are those that a model has by itself, in closed form: nothing is compiled.
+
+    All are positive, by their logarithms: standard deviations of terms with a half-normal prior, lengthscales and
+    parameters of the likelihood with log-normal ones.
+    """
+
+    def __init__(self, model: Model, sites: Sites) -> None:
+        parts, places, size = model.layout.parts, sites.places, sites.size
+        smooth = [part for part in parts if count_lengthscales(part)]
+        self.constant = 3 * float(model.start.size)
+        self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
+        if parts:
+            self.half[places["f_scale"]] = True
+            self.middle[places["f_scale"]] = np.log(WIDTH * float(model.start.size))
+        if smooth:
+            at = places["f_lengthscale"]
+            self.middle[at], self.spread[at] = np.log(model.medians(smooth)), SPREAD
+        for name, prior in PARAMETERS[model.family.given](model.start).items():
+            self.middle[places[name]], self.spread[places[name]] = np.log(prior.median), prior.spread
+        self.scales = places.get("f_scale", np.zeros(0, int))
+        self.noise = places["noise"] if sites.is_exact else np.zeros(0, int)
+        self.lengths = np.full((len(parts) + 1, most_lengths(model)), size)  # those that are missing: of a one
+        mine = iter(places.get("f_lengthscale", ()))
+        for row, part in zip(self.lengths, parts, strict=False):
+            row[: count_lengthscales(part)] = [next(mine) for _ in range(count_lengthscales(part))]
+        of_half = np.exp(self.middle) * np.sqrt(2 / np.pi)  # the mean of a half-normal prior, by its size
+        self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * self.spread**2)
+
+    def __call__(self, free: np.ndarray) -> Seen:
+        values, size = np.append(np.exp(free), 1.0), len(free)
+        away, squares = (free - self.middle) / self.spread, np.exp(2 * (free - self.middle))
+        normal = -0.5 * away**2 - np.log(self.spread) - 0.5 * np.log(2 * np.pi)
+        half = 0.5 * np.log(2 / np.pi) - 0.5 * squares + free - self.middle
+        density = float(np.where(self.half, half, normal).sum())
+        order = np.concatenate([self.scales, [size], self.lengths.ravel(), self.noise if len(self.noise) else [size]])
+        slopes = np.zeros((len(order) + 1, size))
+        rows = np.flatnonzero(order < size)
+        slopes[rows, order[rows]] = values[order[rows]]
+        slopes[-1] = np.where(self.half, 1 - squares, -away / self.spread)
+        noise = float(values[self.noise[0]]) if len(self.noise) else 0.0
+        return Seen(Opened(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes)
+
+
+class Compiled:
+    """Hyper-parameters with priors of the user's, or a likelihood of theirs, as a compiled program."""
+
+    def __init__(self, model: Model, sites: Sites) -> None:
+        self.dtype = sites.dtype
+
+        def whole(free: Array) -> tuple[Opened, Array, Array]:
+            return with_slopes(lambda one: opened(model, sites, one)[::2], free)
+
+        free = np.zeros(sites.size, self.dtype)
+        found = traced(whole, free)
+        run = kept(found.program, "quickly", lambda: quickly(found.program))
+
+        def call(free: np.ndarray) -> tuple[Opened, Any, Any]:
+            arrays = run(*found.constants, free.astype(self.dtype))
+            whole: tuple[Opened, Any, Any] = jax.tree.unflatten(
+                found.structure, [np.asarray(leaf, float) for leaf in arrays]
+            )
+            return whole
+
+        self._run = call
+        self.start = call(free)[2]
+
+    def __call__(self, free: np.ndarray) -> Seen:
+        found, slopes, _ = self._run(free)
+        return Seen(found, slopes)
+
+
+def meaning_of(model: Model, sites: Sites) -> Plain | Compiled:
+    """What hyper-parameters of a model stand for, as a function of them, and where they start."""
+    return Plain(model, sites) if has_plain_priors(model) else Compiled(model, sites)
 
 
 def with_slopes(function: Callable[[Array], tuple[Opened, Array]], free: Array) -> tuple[Opened, Array, Array]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,9 +16,9 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
-from numpyro_gp.gam.family import Family, Start, as_family, quick_glm
+from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
-from numpyro_gp.gam.layout import Layout, Rows, lay_out
+from numpyro_gp.gam.layout import Layout, Part, Rows, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, Ground, count_lengthscales, ground_of
 from numpyro_gp.gam.terms import Terms, as_terms
 from numpyro_gp.kernels import Constant
@@ -152,6 +153,13 @@ class Model:
             own.append(numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1)))
         return _in_order(own, [*priors, *plain], [part.name for part in parts], dtype)
 
+    def medians(self, parts: Sequence[Part]) -> list[float]:
+        """Prior medians of the lengthscales of curves and surfaces, one for each of their columns."""
+        of_part = [
+            ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns)) for part in parts
+        ]
+        return [one for one, part in zip(of_part, parts, strict=True) for _ in part.term.columns]
+
     def _lengthscales(self, dtype: np.dtype) -> Array:
         """Of the columns of each curve and surface ``(L,)``; none of the other terms."""
         smooth = [part for part in self.layout.parts if part.term.kind in SMOOTH]
@@ -159,12 +167,9 @@ class Model:
         others = [part for part in smooth if part.term.lengthscale is not None]
         own = []
         if plain:
-            medians = [
-                ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns))
-                for part in plain
-                for _ in part.term.columns
-            ]
-            prior = dist.LogNormal(jnp.asarray(np.log(medians), dtype), jnp.asarray(SPREAD, dtype)).to_event(1)
+            prior = dist.LogNormal(
+                jnp.asarray(np.log(self.medians(plain)), dtype), jnp.asarray(SPREAD, dtype)
+            ).to_event(1)
             own.append(numpyro.sample("f_lengthscale", prior))
         for part in others:
             prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
@@ -239,24 +244,24 @@ def model(
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
     start = quick_glm(own, lines, rows.y, offset, mass)
     ground = ground_of(layout, rows.X, rows.weights, measure)
-    return Model(said, layout, ground, own, start, rows, measure, jnp.asarray(start))
+    return Model(
+        said, layout, ground, own, start, rows, measure, jnp.asarray(np.asarray(start, jnp.result_type(float)))
+    )
 
 
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
 
-    def check() -> None:
+    if isinstance(family.given, str):  # what the parameters are does not matter: to draw them compiles little programs
+        one = np.ones((), jnp.result_type(float))
+        likelihood = NAMED[family.given](*(one for _ in PARAMETERS[family.given](Start())))
+    else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())
+    try:
         if hasattr(likelihood, "check_targets"):
             likelihood.check_targets(y)
-
-    try:
-        if isinstance(family.given, str):
-            jax.eval_shape(check)  # what the parameters are does not matter: to draw them compiles little programs
-        else:
-            check()
     except ValueError as error:
         error.args = (f"response {name!r} of family {family.name!r}: {error}",)
         raise

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gau
 LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "logit": "effect on logit of {}"}
 
 # What a fit makes when it is asked for.
-LATE = ("posterior", "guide")
+LATE = ("posterior", "guide", "key")
 # Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
 LOOKS = 40
 # Draws by which the density of left-out rows is found: each computes the features of all of them.
@@ -78,9 +78,10 @@ class Fit:
     key: Array
 
     @classmethod
-    def later(cls, found: Fitted, model: Model, *facts: Any) -> "Fit":
-        """A fit whose posterior and guide are made when they are first asked for."""
-        fit = cls(model, cast("Any", None), None, *facts)
+    def later(cls, found: Fitted, model: Model, engine: str) -> "Fit":
+        """A fit whose posterior, guide and key are made when they are first asked for."""
+        late: Any = None
+        fit = cls(model, late, late, found.result, engine, found.steps, found.notes, late)
         for name in LATE:
             del vars(fit)[name]
         vars(fit)["_found"] = found

@@ -29,7 +29,6 @@ from numpyro_gp.kernels import (
     ZeroMeanLinear,
 )
 from numpyro_gp.kernels.batches import KernelBatches, batch_of, shapes_of, stacked
-from numpyro_gp.kernels.measures import mean_of
 
 SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
@@ -75,7 +74,7 @@ class Ground:
             lengths = jnp.zeros((len(own), 0), dtype)
             if size:
                 lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
-            given = stacked([self._given(parts[at]) for at in own], dtype)
+            given = stacked([self.given(parts[at]) for at in own], dtype)
             make = functools.partial(self._form, first, tuple(range(len(first.columns))))
             names, columns = [parts[at].name for at in own], [parts[at].columns for at in own]
             batches.append(batch_of(names, columns, make, picked(variances, np.asarray(own)), lengths, given))
@@ -83,13 +82,13 @@ class Ground:
 
     def kernel(self, part: Part, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
         """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
-        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self._given(part))
+        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self.given(part))
         return self._form(part, part.columns, variance, lengthscales, given)
 
     def _form(
         self, part: Part, own: Sequence[int], variance: Array, lengthscales: Sequence[Array], given: list[Any]
     ) -> Kernel:
-        """The kernel of a term on columns ``own``, of which it is ``given`` what `_given` says."""
+        """The kernel of a term on columns ``own``, of which it is ``given`` what `given` says."""
         term, one = part.term, jnp.ones((), jnp.result_type(variance))
         if term.kind == "linear":
             base: Kernel = ZeroMeanLinear(one, given[0]).on(own[0])
@@ -110,7 +109,7 @@ class Ground:
                 base = base * levels.on(own[-1])
         return variance * base
 
-    def _given(self, part: Part) -> list[Any]:
+    def given(self, part: Part) -> list[Any]:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
         found = [self.measures[at] for at in part.columns]
         if part.name not in self.periods:
@@ -124,7 +123,7 @@ class Ground:
         """Equal for terms whose kernels are one batch."""
         term, differs = part.term, is_difference(part, self.layout.parts)
         points = len(self.inducing[part.name])
-        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self._given(part)), points
+        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self.given(part)), points
 
 
 def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
@@ -151,6 +150,13 @@ def ground_of(layout: Layout, X: np.ndarray, weights: np.ndarray | None, measure
     bare = Ground(layout, measures, periods, {})
     inducing = {part.name: _inducing(part, bare, X) for part in layout.parts}
     return dataclasses.replace(bare, inducing=inducing)
+
+
+def mean_over(measure: Any) -> float:
+    """The mean of one column, in NumPy."""
+    if isinstance(measure, Empirical):
+        return float(np.asarray(measure.points) @ np.asarray(measure.weights))
+    return float(measure.mean) if isinstance(measure, Gaussian) else 0.5 * float(measure.low + measure.high)
 
 
 def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> Any:
@@ -192,7 +198,7 @@ def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
     term, own, columns = part.term, part.columns, ground.layout.columns
     codes = [np.arange(len(columns[at].levels or ())) for at in own]
     if term.kind == "linear":
-        rows = np.full((1, 1), 1 + float(mean_of(ground.measures[own[0]])))
+        rows = np.full((1, 1), 1 + mean_over(ground.measures[own[0]]))
     elif term.kind == "factor":
         rows = _but_one(codes[0], X[:, own[0]])[:, None]
     elif term.kind == "re":

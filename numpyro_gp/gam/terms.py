@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
 
 FAMILIES = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52)}
 
@@ -123,7 +123,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Options as they are kept; a kernel by its class or the name of that."""
     kernel = given.get("kernel")
     kernel = FAMILIES.get(kernel, kernel) if isinstance(kernel, str) else kernel
-    if kernel is not None and kernel not in (*FAMILIES.values(), RationalQuadratic):
+    if kernel is not None and kernel not in FAMILIES.values():
         cure = "Pass a class, whose lengthscale is learnt: kernel=ngp.kernels.RBF."
         fail("kernel", f"one of {sorted(FAMILIES)}", f"{kernel!r:.60}", cure, TypeError)
     if given.get("num_inducing") is not None:

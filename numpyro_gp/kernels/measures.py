@@ -191,7 +191,8 @@ class Empirical:
             number = np.minimum((most * (np.cumsum(mass) - mass / 2)).astype(int), most - 1)
             total, first = np.bincount(number, mass), np.bincount(number, mass * values)
             values, mass = first[total > 0] / total[total > 0], total[total > 0]
-        return cls(jnp.asarray(values, x.dtype), jnp.asarray(mass / mass.sum(), x.dtype))
+        # In their type before JAX takes them, which would compile a program that converts them.
+        return cls(*(jnp.asarray(np.asarray(one, x.dtype)) for one in (values, mass / mass.sum())))
 
     def column(self, index: int) -> "Empirical":
         """The one-dimensional measure of one input."""

@@ -22,7 +22,7 @@ DATA["n"] = RNG.poisson(2 * np.exp(np.sin(5 * X)))
 
 def bound_of(formula, family="gaussian", **options):
     model = ngp.gam.model(formula, DATA, family, **options)
-    return model, own.Bound(own.Programs(model), own.Data.of(model))
+    return model, own.Bound(own.Setting.of(model), own.Data.of(model))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_gaussian_data_have_the_dense_collapsed_bound(gaussian):
     """``log N(y; level, Q + D) - tr(D^-1 (K - Q)) / 2`` with ``D = noise^2 / weights``, and the priors."""
     model, bound = gaussian
     free = bound.start + 0.1
-    assert list(bound.programs.sites.shapes) == ["f_lengthscale", "f_scale", "noise"]
+    assert list(bound.setting.sites.shapes) == ["f_lengthscale", "f_scale", "noise"]
     length, scale, noise = np.exp(free[:1]), np.exp(free[1:3]), np.exp(free[3])  # sorted by name
     kernels = {
         part.name: model.ground.kernel(part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
+from tests.compiling import counted
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=150), "g": np.array(list("abc") * 50)}
@@ -33,6 +34,16 @@ def test_it_is_a_module_that_can_be_called():
 def test_refusals(options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         ngp.gam("y ~ s(x)", DATA, **options)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_a_fit_compiles_nothing(family):
+    """The steps are NumPy's, and what comes after the fit, keys too, is made when it is asked for."""
+    table = DATA | {"y": np.round(np.exp(DATA["y"])), "z": np.arange(150.0)}
+    with counted() as programs:
+        fit = ngp.gam("y ~ s(x) + te(x, z, num_inducing=9) + factor(g) + re(g, by=z) + linear(z)", table, family)
+        assert programs.count == 0
+    assert not fit.notes
 
 
 @pytest.mark.long

@@ -59,3 +59,19 @@ def test_noise_of_one_size_is_exact(scale):
         "y ~ linear(x)", DATA, lambda: ngp.likelihoods.Gaussian(numpyro.sample("s", dist.Gamma(2)))
     )
     assert own.sites_of(own_prior).shapes == {"f_scale": (1,), "s": ()}
+
+
+@pytest.mark.parametrize("family", ["gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"])
+@pytest.mark.parametrize(
+    "terms", ["te(x, z, num_inducing=5) + s(x, cyclic=True, num_inducing=5) + linear(z)", "z", "1"]
+)
+def test_the_closed_form_is_the_traced_model(family, terms):
+    y = np.clip(np.abs(DATA["y"]), 0.05, 0.95) if family in ("gamma", "beta") else DATA["n"]
+    model = ngp.gam.model(f"y ~ {terms}", DATA | {"y": y}, family)
+    sites = own.sites_of(model)
+    assert sites == own._traced_sites(model, sites.dtype)
+    plain, traced = own.Plain(model, sites), own.Compiled(model, sites)
+    np.testing.assert_allclose(plain.start, traced.start, rtol=1e-6, atol=1e-6)
+    free = RNG.normal(size=sites.size)
+    for one, other in zip((*plain(free).opened, plain(free).slopes), (*traced(free).opened, traced(free).slopes)):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)

@@ -22,10 +22,10 @@ WEIGHTS = RNG.uniform(0.5, 2.0, ROWS)
 
 def bounds_of(formula):
     model = ngp.gam.model(formula, DATA, weights=WEIGHTS)
-    data, programs = collapsed.Data.of(model), collapsed.Programs(model)
+    data, setting = collapsed.Data.of(model), collapsed.Setting.of(model)
     tables = own.tabulated(model, data.X, data.weights, data.pull)
     assert tables is not None
-    return collapsed.Bound(programs, data), collapsed.Bound(programs, data, tables)
+    return collapsed.Bound(setting, data), collapsed.Bound(setting, data, tables)
 
 
 @pytest.mark.parametrize(

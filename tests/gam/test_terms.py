@@ -31,6 +31,7 @@ def test_options_are_kept():
         (lambda: te("a", "a"), "columns must be 2 or 3 different columns"),
         (lambda: s("a", cyclic=(3, 3)), "cyclic must be True or the two ends of a period"),
         (lambda: s("a", kernel="Linear"), "kernel must be one of .*but got 'Linear'"),
+        (lambda: s("a", kernel=ngp.kernels.RationalQuadratic), "kernel must be one of .*but got .*RationalQuadratic"),
         (lambda: s("a", scale=1.0), "scale must be a prior, a NumPyro distribution, but got 1.0"),
         (lambda: s("a", num_inducing=1), "num_inducing must be at least 2"),
         (lambda: re("a", by=2), "by must be names of columns"),

@@ -1,0 +1,213 @@
+"""Kernels of one column with the slope in their lengthscale, in NumPy: the same formulas as `kernels.ZeroMean`.
+
+A fit evaluates some thirty rows by a thousand a few dozen times: less work than compiling a program of it. With
+``kappa`` the correlation, ``d = kappa - 1``, ``a(x)`` its average over a measure and ``b`` the average of that,
+``k(x, y) = d(x - y) - (a(x) + a(y) + a(x) a(y) - b) / (1 + b)`` (mathematics.md section 2.4).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Matern52
+from numpyro_gp.kernels.measures import legendre
+from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
+
+
+@dataclass(frozen=True)
+class Sloped:
+    """Values ``(...)`` and their slopes ``(P, ...)`` in the lengthscales of a term."""
+
+    value: np.ndarray
+    slopes: np.ndarray
+
+    def __add__(self, other: "Sloped") -> "Sloped":
+        return Sloped(self.value + other.value, self.slopes + other.slopes)
+
+    def __mul__(self, other: "Sloped") -> "Sloped":
+        return Sloped(self.value * other.value, self.slopes * other.value + self.value * other.slopes)
+
+    def at(self, place: int, count: int) -> "Sloped":
+        """With its one slope as that in lengthscale ``place`` of ``count``."""
+        slopes = np.zeros((count, *self.value.shape))
+        slopes[place] = self.slopes[0]
+        return Sloped(self.value, slopes)
+
+
+def known(value: np.ndarray, count: int) -> Sloped:
+    """What no lengthscale moves."""
+    return Sloped(value, np.zeros((count, *value.shape)))
+
+
+class Matrices(NamedTuple):
+    """A kernel at inducing inputs ``(M,)`` and rows ``(U,)``: its matrices, and its variances at the rows."""
+
+    gram: Sloped
+    cross: Sloped
+    diagonal: Sloped
+
+    def merged(self, function: Callable[..., Sloped], *others: "Matrices") -> "Matrices":
+        """A function of the entries of several kernels."""
+        return Matrices(*map(function, self, *others))
+
+
+# Lengthscales in units of the decay of the exponential.
+RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
+
+
+def deviation(kind: type, gaps: np.ndarray, lengthscale: float) -> tuple[np.ndarray, np.ndarray]:
+    """``kappa - 1`` at gaps of zero or more, and its slope in the lengthscale."""
+    z = gaps * (RATES[kind] / lengthscale)
+    if kind is RBF:
+        z *= z
+        d = np.expm1(-0.5 * z)
+        return d, (d + 1) * z / lengthscale
+    d = np.expm1(-z)
+    decay = d + 1
+    if kind is Matern12:
+        return d, decay * z / lengthscale
+    if kind is Matern32:
+        decay *= z
+        return d + decay, decay * z / lengthscale
+    decay *= z
+    slope = decay * z
+    d += decay
+    d += slope / 3
+    return d, (slope + slope * z) / (3 * lengthscale)
+
+
+# ``int_0^x kappa`` of unit lengthscale at ``x >= 0``, and its double integral over [0, 1]^2 by that and the moment
+# ``int_0^1 u kappa(u / l) du``.
+INTEGRALS: dict[type, Callable[[np.ndarray], np.ndarray]] = {
+    RBF: lambda x: math.sqrt(math.pi / 2) * np.vectorize(math.erf)(x / math.sqrt(2)),
+    Matern12: lambda x: -np.expm1(-x),
+    Matern32: lambda x: (2 - (2 + math.sqrt(3) * x) * np.exp(-math.sqrt(3) * x)) / math.sqrt(3),
+    Matern52: lambda x: (8 - (8 + 5 * math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),
+}
+
+
+class Average(NamedTuple):
+    """``a`` at points ``(N,)`` and ``b``, each with its slope."""
+
+    a: np.ndarray
+    a_slope: np.ndarray
+    b: float
+    b_slope: float
+
+
+def average(kind: type, measure: Any, lengthscale: float, x: np.ndarray) -> Average:
+    """Of an interval or a normal distribution."""
+    if isinstance(measure, Gaussian):
+        return _over_normal(float(measure.mean), float(measure.sd), lengthscale, x)
+    low, length = float(measure.low), float(measure.high) - float(measure.low)
+    found = _over_unit(kind, lengthscale / length, (x - low) / length)
+    return Average(found.a, found.a_slope / length, found.b, found.b_slope / length)
+
+
+def _over_normal(mean: float, sd: float, lengthscale: float, x: np.ndarray) -> Average:
+    """Of the RBF kernel: ``1 + a = (1 + r)^-1/2 exp(-(x - m)^2 / 2 t)`` with ``r = (sd / l)^2``, ``t = l^2 + sd^2``."""
+    ratio, total, squares = (sd / lengthscale) ** 2, lengthscale**2 + sd**2, (x - mean) ** 2
+    a = np.expm1(-0.5 * math.log1p(ratio) - 0.5 * squares / total)
+    b = math.expm1(-0.5 * math.log1p(2 * ratio))
+    a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
+    return Average(a, a_slope, b, (b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale)
+
+
+def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
+    """Of ``[0, 1]``: in closed form for short lengthscales, else by quadrature of the deviation on both sides of x."""
+    if l >= CLOSED_FORM_BELOW:
+        nodes, weights = legendre(NODES)
+        a, a_slope = np.zeros(x.shape), np.zeros(x.shape)
+        for ends in (x, 1 - x):
+            d, slope = deviation(kind, np.abs(ends)[:, None] * nodes, l)
+            a, a_slope = a + ends * (d @ weights), a_slope + ends * (slope @ weights)
+        d, slope = deviation(kind, nodes, l)
+        double = 2 * weights * (1 - nodes)
+        return Average(a, a_slope, float(double @ d), float(double @ slope))
+    integral = INTEGRALS[kind]
+
+    def part(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
+        u = np.abs(ends) / l
+        value = np.sign(ends) * integral(u)
+        return l * value, value - np.sign(ends) * u * (1 + deviation(kind, u, 1.0)[0])
+
+    (left, left_slope), (right, right_slope), (whole, _) = part(x), part(1 - x), part(np.ones(()))
+    mean = _mean(kind, l)
+    return Average(left + right - 1, left_slope + right_slope, mean - 1, 2 * (mean - float(whole)) / l)
+
+
+def _mean(kind: type, l: float) -> float:
+    """``cbar``: ``kappa`` averaged over both arguments in [0, 1]."""
+    w = RATES[kind] / l
+    if kind is RBF:
+        return float(2 * l * INTEGRALS[RBF](np.asarray(1 / l)) + 2 * l * l * math.expm1(-0.5 / (l * l)))
+    if kind is Matern12:
+        return 2 * l * (1 + l * math.expm1(-1 / l))
+    if kind is Matern32:
+        return 2 * (2 * w - 3 + (3 + w) * math.exp(-w)) / (w * w)
+    return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * math.exp(-w)) / (3 * w * w)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The kernel of a curve at inducing inputs ``(M,)`` and rows ``(U,)``, for any lengthscale.
+
+    Attributes
+    ----------
+    kind : type
+        Of the correlation; `RBF` of chords for a period.
+    measure : Empirical, Uniform or Gaussian
+        Over what curves average to zero.
+    gaps : array (Q + M, Q + M + U)
+        Between the points of an empirical measure (else none), inducing inputs and rows.
+    points : array (M + U,)
+    weights : array (Q,)
+    """
+
+    kind: type
+    measure: Any
+    gaps: np.ndarray
+    points: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, kind: type, measure: Any, period: float | None, Z: np.ndarray, X: np.ndarray) -> "Curve":
+        """Of a kernel without a period, or of that which repeats."""
+        points = weights = np.zeros(0)
+        if isinstance(measure, Empirical):
+            points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
+            points, weights = points[weights > 0], weights[weights > 0]
+        columns = np.concatenate([points, Z, X])
+        gaps = np.abs(columns[: len(points) + len(Z), None] - columns)
+        if period is not None:
+            kind, gaps = RBF, np.abs(2 * np.sin(math.pi * gaps / period))
+        return cls(kind, measure, gaps, np.concatenate([Z, X]), weights)
+
+    def __call__(self, lengthscale: float) -> Matrices:
+        d, slope = deviation(self.kind, self.gaps, lengthscale)
+        count = len(self.weights)
+        size = len(d) - count
+        if count:
+            a, a_slope = self.weights @ d[:count], self.weights @ slope[:count]
+            b, b_slope = float(self.weights @ a[:count]), float(self.weights @ a_slope[:count])
+            own = Average(a[count:], a_slope[count:], b, b_slope)
+        else:
+            own = average(self.kind, self.measure, lengthscale, self.points)
+        first, rest = slice(0, size), slice(size, None)
+        d, slope = d[count:, count:], slope[count:, count:]
+        row, row_slope = own.a[first, None], own.a_slope[first, None]
+        shared = row + own.a + row * own.a - own.b
+        shared_slope = row_slope * (1 + own.a) + own.a_slope * (1 + row) - own.b_slope
+        value = d - shared / (1 + own.b)
+        slopes = slope - (shared_slope - shared * (own.b_slope / (1 + own.b))) / (1 + own.b)
+        a, a_slope = own.a[rest], own.a_slope[rest]
+        shared, shared_slope = 2 * a + a * a - own.b, 2 * a_slope * (1 + a) - own.b_slope
+        diagonal = Sloped(
+            -shared / (1 + own.b), -(shared_slope - shared * (own.b_slope / (1 + own.b)))[None] / (1 + own.b)
+        )
+        both = [Sloped(value[:, at], slopes[None, :, at]) for at in (first, rest)]
+        return Matrices(both[0], both[1], diagonal)

@@ -1,0 +1,161 @@
+"""Expected log densities of all rows with their slopes, which sites of data that are not Gaussian are made of.
+
+Those of some families are a few lines of NumPy, with the rules of their likelihood: closed forms, and 20 Gauss-Hermite
+nodes. All others are compiled.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.gam.hyperparameters import Sites, opened
+from numpyro_gp.gam.model import Model
+from numpyro_gp.likelihoods.expectations import HERMITE_NODES
+from numpyro_gp.likelihoods.rules import gauss_hermite
+from numpyro_gp.programs.keep import kept, quickly
+from numpyro_gp.programs.trace import traced
+
+
+class OfRows(NamedTuple):
+    """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameter."""
+
+    value: np.ndarray
+    of_mean: np.ndarray
+    of_variance: np.ndarray
+    of_parameter: np.ndarray | None = None
+
+
+def _nodes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values of ``f (20, N)`` and their weights."""
+    nodes, weights = gauss_hermite(HERMITE_NODES)
+    return mean + np.sqrt(variance) * nodes[:, None], weights
+
+
+def _softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``log(1 + e^t)`` and its slope."""
+    tail = np.exp(-np.abs(t))
+    return np.maximum(t, 0) + np.log1p(tail), np.where(t > 0, 1.0, tail) / (1 + tail)
+
+
+def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+    """``-E softplus(f)`` for ``y = 0``, that of ``-f`` for one."""
+    f, weights = _nodes(mean, variance)
+    sign = 1 - 2 * y
+    value, p = _softplus(sign * f)
+    return OfRows(-(weights @ value), -sign * (weights @ p), -0.5 * (weights @ (p * (1 - p))))
+
+
+def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> OfRows:
+    """``y (f - log r) - (y + r) softplus(f - log r)``, and what does not depend on f."""
+    from scipy.special import digamma, gammaln  # not at import: only newer versions of NumPyro bring it
+
+    f, weights = _nodes(mean - np.log(r), variance)
+    value, p = _softplus(f)
+    whole, part = weights @ value, weights @ p
+    constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
+    of_r = digamma(y + r) - digamma(r) - y / r - whole + (y + r) * part / r
+    found = constant + y * (mean - np.log(r)) - (y + r) * whole
+    return OfRows(found, y - (y + r) * part, -0.5 * (y + r) * (weights @ (p * (1 - p))), of_r)
+
+
+def poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+    """``y f - e^f - log y!``."""
+    from scipy.special import gammaln
+
+    rate = np.exp(mean + 0.5 * variance)
+    return OfRows(y * mean - rate - gammaln(y + 1), y - rate, -0.5 * rate)
+
+
+def gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) -> OfRows:
+    """``-a f - log Gamma(a) + (a - 1) log y - y e^-f``."""
+    from scipy.special import digamma, gammaln
+
+    rate = y * np.exp(0.5 * variance - mean)
+    value = -shape * mean - gammaln(shape) + (shape - 1) * np.log(y) - rate
+    return OfRows(value, rate - shape, -0.5 * rate, np.log(y) - mean - digamma(shape))
+
+
+def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+    """`gamma` with a shape of one."""
+    return gamma(y, mean, variance, 1.0)._replace(of_parameter=None)
+
+
+KNOWN: dict[str, Callable[..., OfRows]] = {
+    one.__name__: one for one in (bernoulli, negative_binomial, poisson, gamma, exponential)
+}
+
+
+class Total(NamedTuple):
+    """The sum over rows of weight ``w``, its slopes in hyper-parameters ``(d,)``, and those in means and variances."""
+
+    value: float
+    of_free: np.ndarray
+    of_mean: np.ndarray
+    of_variance: np.ndarray
+
+
+# ``(free, y, mean, variance, weights)``.
+Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Total]
+
+
+def density_of(model: Model, sites: Sites) -> Density:
+    """The expected log density of the likelihood of a model."""
+    given = model.family.given
+    return known_density(KNOWN[given], sites) if isinstance(given, str) and given in KNOWN else compiled(model, sites)
+
+
+def known_density(function: Callable[..., OfRows], sites: Sites) -> Density:
+    """Of a family whose parameter, if it has one, is the one that is not of the terms, by its logarithm."""
+    own = [at for name, at in sites.places.items() if not name.startswith("f_")]
+
+    def total(free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> Total:
+        parameters = [float(np.exp(free[at[0]])) for at in own]
+        found, of_free = function(y, mean, variance, *parameters), np.zeros(len(free))
+        if found.of_parameter is not None:
+            of_free[own[0]] = parameters[0] * (weights @ found.of_parameter)
+        return Total(float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance)
+
+    return total
+
+
+def size_near(rows: int) -> int:
+    """The number of rows of a program: the next of ``4, 5, 6, 7`` times a power of two, for data of many lengths."""
+    unit = max(1, 2 ** (int(rows - 1).bit_length() - 3)) if rows > 1 else 1
+    return -(-rows // unit) * unit
+
+
+def filled(values: np.ndarray, size: int) -> np.ndarray:
+    """Rows up to a size, the last one again and again."""
+    return np.concatenate([values, np.repeat(values[-1:], size - len(values), axis=0)])
+
+
+def compiled(model: Model, sites: Sites) -> Density:
+    """Of any likelihood. A program is found again for data of another length; rows that fill it up have no weight."""
+    is_named, found = isinstance(model.family.given, str), {}
+
+    def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
+        def total(free: Array, mean: Array, variance: Array) -> Array:
+            likelihood = opened(model, sites, free)[1]
+            value: Array = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
+            return value
+
+        return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
+
+    def run(free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> Total:
+        size = size_near(len(y)) if is_named else len(y)  # a likelihood of the user's may have a number for each row
+        rows = [filled(one, size) for one in (y, mean, variance)]
+        mass = np.concatenate([weights, np.zeros(size - len(y))])
+        arguments = [one.astype(sites.dtype) for one in (free, *rows, mass)]
+        if size not in found:
+            own = traced(whole, *arguments)
+            program = kept(own.program, "quickly", lambda: quickly(own.program))
+            found[size] = lambda *given: jax.tree.unflatten(own.structure, program(*own.constants, *given))
+        value, slopes = found[size](*arguments)
+        of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
+        return Total(float(value), of_free, of_mean[: len(y)], of_variance[: len(y)])
+
+    return run

@@ -1,0 +1,68 @@
+"""Kernels of one column in NumPy: against those of the library, integrals by SciPy, and differences."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import curves as own
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Matern52, Uniform
+from numpyro_gp.programs.keep import run_quickly
+
+RNG = np.random.default_rng(7)
+Z, X = RNG.uniform(-1, 2, 4), np.append(RNG.uniform(-1, 2, 6), 0.5)
+KINDS = [RBF, Matern12, Matern32, Matern52]
+COUNTED = Empirical(jnp.asarray(RNG.uniform(-1, 2, 9)), jnp.asarray(np.full(9, 1 / 9)))
+CASES = [(kind, measure) for kind in KINDS for measure in (COUNTED, Uniform(-1.0, 2.0))] + [(RBF, Gaussian(0.5, 0.8))]
+
+
+@pytest.mark.parametrize(("kind", "measure"), CASES)
+def test_kernels_are_those_of_the_library(kind, measure):
+    """On both sides of the lengthscale where integrals change their form, 0.2 of the interval."""
+    rows, points = jnp.asarray(X)[:, None], jnp.asarray(Z)[:, None]
+
+    def dense(length):
+        kernel = ngp.kernels.ZeroMean(kind(1.0, length), measure)
+        return kernel.matrix(points), kernel.matrix(points, rows), kernel.diagonal(rows)
+
+    for length in (0.1, 0.59, 0.61, 3.0, 40.0):
+        found = own.Curve.of(kind, measure, None, Z, X)(length)
+        for one, other in zip(found, run_quickly(dense, jnp.asarray(length)), strict=True):
+            np.testing.assert_allclose(one.value, other, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.1, 0.58, 0.62, 3.0])
+@pytest.mark.parametrize(("kind", "measure"), CASES)
+def test_slopes_are_differences(kind, measure, length):
+    curve, step = own.Curve.of(kind, measure, None, Z, X), 1e-5
+    found, more, less = curve(length), curve(length + step), curve(length - step)
+    for one, high, low in zip(found, more, less, strict=True):
+        np.testing.assert_allclose(one.slopes[0], (high.value - low.value) / (2 * step), rtol=1e-5, atol=1e-8)
+
+
+def test_a_period_is_that_of_the_library():
+    found = own.Curve.of(Matern52, COUNTED, 3.0, Z, X)(0.7)
+    kernel = ngp.kernels.ZeroMean(ngp.kernels.Periodic(1.0, 0.7, 3.0), COUNTED)
+    np.testing.assert_allclose(
+        found.cross.value, kernel.matrix(jnp.asarray(Z)[:, None], jnp.asarray(X)[:, None]), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("length", [0.3, 2.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_averages_over_an_interval_are_integrals(kind, length):
+    found = own.average(kind, Uniform(-1.0, 2.0), length, np.array([0.4]))
+
+    def at(x):
+        return quad(lambda t: 1 + own.deviation(kind, np.abs(np.array(x - t)), length)[0], -1, 2, points=[x])[0] / 3
+
+    np.testing.assert_allclose(1 + found.a[0], at(0.4), rtol=1e-10)
+    np.testing.assert_allclose(1 + found.b, quad(at, -1, 2)[0] / 3, rtol=1e-9)
+
+
+def test_products_have_their_slopes():
+    first, second = (own.Sloped(RNG.normal(size=3), RNG.normal(size=(2, 3))) for _ in range(2))
+    np.testing.assert_allclose((first * second).slopes, first.slopes * second.value + first.value * second.slopes)
+    np.testing.assert_allclose((first + second).slopes, first.slopes + second.slopes)
+    np.testing.assert_array_equal(own.Sloped(first.value, first.slopes[:1]).at(1, 2).slopes[0], 0)
