@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -32,7 +33,11 @@ from numpyro_gp.kernels.batches import KernelBatches, batch_of, shapes_of, stack
 
 SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
-CURVE, SURFACE, LEVEL_CURVE = 16, {2: 60, 3: 90}, 10
+CURVE, SURFACE, LEVEL_CURVE = 24, {2: 60, 3: 90}, 10
+# More curves than these have so many each: 24 of all would soon be too many for one belief.
+MANY_CURVES, CURVE_OF_MANY = 16, 16
+# Standard deviations of a column within which inducing inputs let a curve turn.
+TURN = 0.5
 # Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
 CIRCLE = 32
 
@@ -204,7 +209,7 @@ def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
     elif term.kind == "re":
         rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
     elif term.kind == "s":
-        size = term.num_inducing or (LEVEL_CURVE if term.by else CURVE)
+        size = term.num_inducing or (LEVEL_CURVE if term.by else _size_of_curve(ground.layout))
         rows = _line(part, ground, X[:, own[0]], size)[:, None]
         if term.by:
             is_own = not is_difference(part, ground.layout.parts)
@@ -217,6 +222,12 @@ def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
     return points
 
 
+def _size_of_curve(layout: Layout) -> int:
+    """Inducing inputs of a curve for which nobody says how many."""
+    curves = [part for part in layout.parts if part.term.kind == "s" and not part.term.by]
+    return CURVE if len(curves) <= MANY_CURVES else CURVE_OF_MANY
+
+
 def _but_one(codes: np.ndarray, x: np.ndarray) -> np.ndarray:
     """All but the most frequent: a function that averages to zero is determined by the others."""
     counts = np.array([(x == code).sum() for code in codes])
@@ -224,7 +235,7 @@ def _but_one(codes: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
-    """Between the quantiles of a column and an even grid over its range; where its values are few all but one of them.
+    """Values of a column that are spread over it; where there are few all but one of them.
 
     The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
     """
@@ -239,9 +250,28 @@ def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
     if part.name in ground.periods:
         low, high = ground.periods[part.name]
         return low + (high - low) * np.arange(size) / size
-    at = np.linspace(0, 1, size)
-    found: np.ndarray = 0.5 * (np.quantile(x, at) + values[0] + at * (values[-1] - values[0]))
-    return found
+    return _spread(x, size)
+
+
+def _spread(x: np.ndarray, size: int) -> np.ndarray:
+    """Values of a column, each where those before leave open most of a curve, times the root of the number of rows.
+
+    The curve is a Matern 5/2 process with a lengthscale of half a standard deviation: a pivoted Cholesky factorisation.
+    """
+    values, rows = np.unique(x, return_counts=True)
+    some = np.unique(np.linspace(0, len(values) - 1, 1000).astype(int))  # enough to choose from
+    values, weight = values[some], np.sqrt(rows[some])
+    left, columns = np.ones(len(values)), np.zeros((size, len(values)))
+    chosen: list[int] = []
+    for at in range(size):
+        pivot = int(np.argmax(left * weight))
+        r = math.sqrt(5) * np.abs(values - values[pivot]) / TURN
+        column = (1 + r + r**2 / 3) * np.exp(-r) - columns[:at, pivot] @ columns[:at]
+        columns[at] = column / np.sqrt(max(column[pivot], 1e-12))  # of values that are almost one nothing is left
+        left = np.maximum(left - columns[at] ** 2, 0)
+        chosen.append(pivot)
+        left[chosen] = -1
+    return np.sort(values[chosen])
 
 
 def _centres(X: np.ndarray, size: int) -> np.ndarray:

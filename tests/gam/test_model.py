@@ -35,7 +35,7 @@ def test_sites_and_their_shapes():
     assert {name: value.shape for name, value in found.items()} == {
         "f_scale": (3,),
         "f_lengthscale": (1,),
-        "f": (16 + 1 + 2 + 1,),
+        "f": (24 + 1 + 2 + 1,),
         "noise": (),
         "y": (20,),
     }

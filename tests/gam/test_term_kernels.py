@@ -106,10 +106,10 @@ def test_inducing_inputs_determine_their_terms_and_no_more():
     """Levels of a function that averages to zero are one fewer; curves have all but one value, and fill gaps."""
     model, found = built()
     sizes = {name: len(points) for name, points in model.ground.inducing.items()}
-    assert sizes["s(x)"] == 16
+    assert sizes["s(x)"] == 24
     values = np.unique(model.rows.X[:, 0])
     assert np.isin(values, model.ground.inducing["s(x)"][:, 0]).sum() == len(values) - 1 == N - 1
-    assert len(np.unique(model.ground.inducing["s(x)"][:, 0])) == 16
+    assert len(np.unique(model.ground.inducing["s(x)"][:, 0])) == 24
     assert (sizes["factor(g)"], sizes["re(g)"], sizes["linear(z)"]) == (2, 3, 1)
     assert sizes["s(z, by=g)"] == 3 * 10
     assert sizes["s(x, by=g)"] == 2 * 10
@@ -141,5 +141,59 @@ def test_surfaces_of_many_rows_have_centres_and_curves_a_line():
     rng = np.random.default_rng(0)
     data = {name: rng.normal(size=300) for name in "abcy"}
     model = ngp.gam.model("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
-    assert [len(points) for points in model.ground.inducing.values()] == [90, 60, 16, 5]
+    assert [len(points) for points in model.ground.inducing.values()] == [90, 60, 24, 5]
     assert np.isfinite(np.concatenate(list(model.ground.inducing.values()))).all()
+
+
+def left_open(x, z, lengthscale):
+    """Shares of the variance of a Matern curve at ``x`` that its values at ``z`` leave open, by NumPy."""
+    K = matern52(np.concatenate([x, z]), lengthscale)
+    cross, inner = K[: len(x), len(x) :], K[len(x) :, len(x) :]
+    return 1 - np.sum(cross * np.linalg.solve(inner + 1e-12 * np.eye(len(z)), cross.T).T, axis=1)
+
+
+def test_inducing_inputs_of_a_curve_leave_little_open():
+    """Of a skewed column with counts: less than 2 % everywhere, where an even grid with quantiles leaves a third."""
+    x = np.concatenate([np.random.default_rng(0).gamma(2.0, size=300), np.repeat(1.0, 100)])
+    model = ngp.gam.model("y ~ s(x)", {"x": x, "y": x})
+    x, z = standard(x), model.ground.inducing["s(x)"][:, 0]
+    assert left_open(x, z, 0.5).max() < 0.02
+    at = np.linspace(0, 1, 24)
+    assert left_open(x, 0.5 * (np.quantile(x, at) + x.min() + at * np.ptp(x)), 0.5).max() > 0.3
+    first = model_points(x, 3)
+    values, counts = np.unique(x, return_counts=True)
+    assert first[0] == values[counts.argmax()]
+    second = values[np.argmax(left_open(values, first[:1], 0.5) * np.sqrt(counts))]
+    third = values[np.argmax(left_open(values, np.append(first[:1], second), 0.5) * np.sqrt(counts))]
+    assert sorted([first[0], second, third]) == sorted(first)
+
+
+def model_points(x, size):
+    """Inducing inputs of a curve on a standardised column, the most frequent value first."""
+    model = ngp.gam.model(f"y ~ s(x, num_inducing={size})", {"x": x, "y": x})
+    points = model.ground.inducing["s(x)"][:, 0]
+    values, counts = np.unique(standard(x), return_counts=True)
+    return np.array(sorted(points, key=lambda point: point != values[counts.argmax()]))
+
+
+def test_inducing_inputs_where_values_are_almost_one():
+    """A cluster far narrower than any lengthscale beside one far value: no value twice, and no NaN."""
+    x = np.append(1e-9 * np.arange(60.0), 1.0)
+    points = ngp.gam.model("y ~ s(x)", {"x": x, "y": x}).ground.inducing["s(x)"][:, 0]
+    assert len(np.unique(points)) == 24
+    assert np.isfinite(points).all()
+
+
+def test_every_hour_of_a_day_has_an_inducing_input():
+    rng = np.random.default_rng(0)
+    model = ngp.gam.model("y ~ s(h)", {"h": rng.integers(0, 24, 400), "y": rng.normal(size=400)})
+    assert np.isin(model.ground.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
+
+
+def test_many_curves_have_fewer_inducing_inputs_each():
+    rng = np.random.default_rng(0)
+    data = {f"x{at}": rng.normal(size=60) for at in range(17)} | {"y": rng.normal(size=60)}
+    for count, size in ((16, 24), (17, 16)):
+        text = "y ~ s(x0, by=g) + " + " + ".join(f"s(x{at})" for at in range(count))
+        model = ngp.gam.model(text, data | {"g": np.arange(60) % 2})
+        assert [len(points) for points in model.ground.inducing.values()] == [10, *[size] * count]
