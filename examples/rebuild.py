@@ -340,7 +340,8 @@ def figures(folder, data):
     gam_interactions_tables.figure(rows, surface, folder / "gam_interactions.png")
     yield "gam_interactions.png"
     for module in (
-        additive_coverage, decoupled_map, equal_seconds, importance_gradients, importance_weighting
+        additive_coverage, decoupled_convergence, decoupled_map, equal_seconds, importance_gradients,
+        importance_weighting,
     ):  # fmt: skip
         name = module.__name__.split(".")[-1]
         module.figure(tables.read(folder / f"{name}.csv"), folder / f"{name}.png")

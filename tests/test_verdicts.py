@@ -123,6 +123,15 @@ def test_ranks_and_iterations_are_counted_within_a_split():
     assert found == f"{np.mean(gaps):.0f} ± {np.std(gaps, ddof=1) / np.sqrt(3):.0f}"
 
 
+def test_milestones_are_below_the_optimum_of_the_row():
+    """From 1000 nats below, 1 % is 10 nats; without one nat by then the end is shown, 4 nats below after 50."""
+    row = {"optimum": "-100", "final_bound": "-104", "gap_share": "0.004", "steps": "50"}
+    row |= {"iterations_to_1_percent": "5", "iterations_to_10_nats": "5", "iterations_to_1_nat": ""}
+    one, ten, nat = decoupled_convergence.REACHED
+    assert decoupled_convergence.milestones(row) == {one: (6, 10.0), ten: (6, 10.0), "end": (50, 4.0)}
+    assert decoupled_convergence.milestones(row | {nat: "9"}) == {one: (6, 10.0), ten: (6, 10.0), nat: (10, 1.0)}
+
+
 def test_signal_over_noise_falls_within_a_split():
     rows = [
         {"gradient": "plain", "samples": k, "split": split, "ratio": ratio, "size_of_mean": "2", "size_of_noise": "8"}
