@@ -176,7 +176,7 @@ class _Look:
                 facts[f.name] = self.of_process(f, inputs, data)
                 only = len(calls) == len(data) == 1
                 facts[f.name]["gap"] = _gap(f, inputs, next(iter(data.values()))) if only else jnp.nan
-        self.lower |= {name: low for name, site in own.items() if (low := _lower_end(site)) > 0}
+        self.lower |= {name: low for name, site in own.items() if (low := lower_end(site)) > 0}
         return {
             "sites": {name: kept for name, kept in sites.items() if kept is not None},
             "processes": facts,
@@ -262,7 +262,7 @@ def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
     return drawn
 
 
-def _lower_end(site: Any) -> float:
+def lower_end(site: Any) -> float:
     """The lower end of the support of a hyper-parameter, where it is a number."""
     low = getattr(_plain(site["fn"]).support, "lower_bound", None)
     value = None if low is None else known(low)

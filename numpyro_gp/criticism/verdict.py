@@ -12,9 +12,11 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs import Conditional
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism.evidence import ROWS, Evidence, gather
-from numpyro_gp.criticism.weights import POOR, importance_weights
+from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
+from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call, call_of
 
@@ -66,14 +68,20 @@ class Finding(NamedTuple):
         return f"{self.sentence}: {self.cure}."
 
 
-class _Case(NamedTuple):
-    """All that findings are made of."""
+class Case(NamedTuple):
+    """All that findings are made of: evidence, and what else is known of a fit.
 
-    posterior: Posterior
+    ``weights`` are importance weights that there are already; without them those of the posterior at the call. ``cure``
+    is what to try where the fit has a wrong shape, if not what follows from its guide.
+    """
+
     evidence: Evidence
-    call: Call
-    key: Array
-    other: Evidence | None
+    posterior: Posterior | None = None
+    call: Call | None = None
+    key: Array | None = None
+    other: Evidence | None = None
+    weights: Weights | None = None
+    cure: str | None = None
 
 
 def verdict(
@@ -129,9 +137,8 @@ def verdict(
     key = jax.random.key(0) if key is None else check_key("key", key)
     count, call = check_count("num_samples", num_samples), call_of(posterior.model, data, kwargs)
     second = None if other is None else gather(other, key, call_of(other.model, data, kwargs), count)
-    case = _Case(posterior, gather(posterior, key, call, count), call, key, second)
-    each = (list(look(case)) for look in LOOKS)
-    found = tuple(max(same, key=_how_far) for same in each if same)[:MOST]
+    case = Case(gather(posterior, key, call, count), posterior, call, key, second)
+    found = findings(case)
     for number, finding in enumerate(found, 1):
         print(f"{number}. {finding}")
     if not found:
@@ -140,6 +147,12 @@ def verdict(
         else:
             print("No fault was found in the chains, inducing inputs and lengthscales. Such data are not judged.")
     return found
+
+
+def findings(case: Case) -> tuple[Finding, ...]:
+    """At most ten, the gravest first."""
+    each = (list(look(case)) for look in LOOKS)
+    return tuple(max(same, key=_how_far) for same in each if same)[:MOST]
 
 
 def _how_far(finding: Finding) -> float:
@@ -158,17 +171,17 @@ def entries(arrays: Mapping[str, object]) -> Iterator[tuple[str, np.ndarray]]:
             yield f"{name}{list(at) or ''}", draws[(slice(None), *at)]
 
 
-def _chains(case: _Case) -> dict[str, np.ndarray]:
+def _chains(case: Case) -> dict[str, np.ndarray]:
     """Chains ``(chains, draws)`` of all hyper-parameters that vary, or of whitened values where there are none."""
-    stored, count = case.posterior.samples, case.posterior.num_chains
-    if case.posterior.kind != "mcmc" or stored is None:
+    if case.posterior is None or case.posterior.kind != "mcmc" or case.posterior.samples is None:
         return {}
+    stored, count = case.posterior.samples, case.posterior.num_chains
     own = {name: x for name, x in stored.items() if name in case.evidence.parameters}
     found = {label: x.reshape(count, -1) for label, x in entries(own or stored) if np.ptp(x) > 0}
     return {label: x for label, x in found.items() if x.shape[1] >= 8}
 
 
-def _r_hat(case: _Case) -> Iterator[Finding]:
+def _r_hat(case: Case) -> Iterator[Finding]:
     worst = {label: float(split_gelman_rubin(x)) for label, x in _chains(case).items()}
     if worst and (largest := max(worst.values())) > R_HAT:
         where = max(worst, key=worst.__getitem__)
@@ -176,8 +189,9 @@ def _r_hat(case: _Case) -> Iterator[Finding]:
         yield Finding("R-hat", text, largest, R_HAT, "warm up longer, or start where ngp.conditioned puts the chains")
 
 
-def _divergences(case: _Case) -> Iterator[Finding]:
-    diverged = np.asarray(case.posterior.extra_fields.get("diverging", ()), bool).ravel()
+def _divergences(case: Case) -> Iterator[Finding]:
+    known = {} if case.posterior is None else case.posterior.extra_fields
+    diverged = np.asarray(known.get("diverging", ()), bool).ravel()
     if not diverged.any():
         return
     shares = {}
@@ -195,9 +209,9 @@ def _divergences(case: _Case) -> Iterator[Finding]:
     yield Finding("divergences", text, float(diverged.sum()), 0.0, cure)
 
 
-def _effective_draws(case: _Case) -> Iterator[Finding]:
+def _effective_draws(case: Case) -> Iterator[Finding]:
     sizes = {label: float(effective_sample_size(x)) for label, x in _chains(case).items()}
-    wanted = ESS_PER_CHAIN * case.posterior.num_chains
+    wanted = 0.0 if case.posterior is None else ESS_PER_CHAIN * case.posterior.num_chains
     if sizes and (least := min(sizes.values())) < wanted:
         where = min(sizes, key=sizes.__getitem__)
         text = f"The chains hold {least:.0f} independent draws of {where}, and {wanted:.0f} are needed"
@@ -207,7 +221,7 @@ def _effective_draws(case: _Case) -> Iterator[Finding]:
 # -------------------------------------------------------------------------------------------- noise and functions
 
 
-def _noise(case: _Case) -> Iterator[Finding]:
+def _noise(case: Case) -> Iterator[Finding]:
     for name, seen in case.evidence.sites.items():
         if seen.noise is None or not seen.y.size:
             continue
@@ -223,7 +237,7 @@ def _noise(case: _Case) -> Iterator[Finding]:
             yield Finding("noise", text, ratio, AT_END, "let the prior go lower, and see whether the fit changes")
 
 
-def _lower_end(case: _Case, noise: np.ndarray) -> float:
+def _lower_end(case: Case, noise: np.ndarray) -> float:
     """The lower end of the prior of the hyper-parameter that a noise is, as a standard deviation; 0 without one."""
     for name, low in case.evidence.lower.items():
         for power in (1.0, 0.5):
@@ -233,7 +247,7 @@ def _lower_end(case: _Case, noise: np.ndarray) -> float:
     return 0.0
 
 
-def _inducing(case: _Case) -> Iterator[Finding]:
+def _inducing(case: Case) -> Iterator[Finding]:
     noises = [seen.noise.mean() ** 2 for seen in case.evidence.sites.values() if seen.noise is not None]
     for name, fact in case.evidence.processes.items():
         gap, share = float(fact.gap.mean()), float(fact.left.mean() / fact.prior.mean())
@@ -247,7 +261,7 @@ def _inducing(case: _Case) -> Iterator[Finding]:
             yield Finding("inducing inputs", text, share, threshold, cure)
 
 
-def _long_lengthscale(case: _Case) -> Iterator[Finding]:
+def _long_lengthscale(case: Case) -> Iterator[Finding]:
     for name, fact in case.evidence.processes.items():
         if fact.lengthscales is None or fact.extent is None or np.ptp(fact.extent, axis=0).max() > 0:
             continue
@@ -261,7 +275,7 @@ def _long_lengthscale(case: _Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------ the data
 
 
-def _not_normal(case: _Case) -> Iterator[Finding]:
+def _not_normal(case: Case) -> Iterator[Finding]:
     for name, seen in case.evidence.sites.items():
         if not seen.is_normal or (count := seen.z.size) < 20:
             continue
@@ -277,7 +291,7 @@ def _not_normal(case: _Case) -> Iterator[Finding]:
             yield Finding("residuals not normal", text, number, float(limit), cure)
 
 
-def _follow(case: _Case) -> Iterator[Finding]:
+def _follow(case: Case) -> Iterator[Finding]:
     for name, seen in case.evidence.sites.items():
         X = case.evidence.inputs
         if X is None or len(X) != seen.num_rows or not 20 <= seen.z.size <= ROWS:  # rows of outputs are not looked at
@@ -300,7 +314,7 @@ def _from_uniform(pit: np.ndarray) -> float:
     return float(max((steps[1:] - np.sort(pit)).max(), (np.sort(pit) - steps[:-1]).max()))
 
 
-def _calibration(case: _Case) -> Iterator[Finding]:
+def _calibration(case: Case) -> Iterator[Finding]:
     for name, seen in case.evidence.sites.items():
         if seen.pit.size < 20:
             continue
@@ -315,7 +329,7 @@ def _calibration(case: _Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------ the posterior
 
 
-def _function_apart(case: _Case) -> float:
+def _function_apart(case: Case) -> float:
     """How far the predicted means of two fits are apart, in standard deviations of new data."""
     assert case.other is not None
     common = [name for name in case.evidence.sites if name in case.other.sites]
@@ -324,25 +338,45 @@ def _function_apart(case: _Case) -> float:
     return float(max(gaps, default=np.nan))
 
 
-def _fits_differ(case: _Case) -> Iterator[Finding]:
+def _fits_differ(case: Case) -> Iterator[Finding]:
     if case.other is not None and (apart := _function_apart(case)) > SAME_FUNCTION:
         text = f"The two fits predict means that are {apart:.2f} standard deviations of the data apart"
         cure = "train longer with more inducing inputs, and look whether a chain has found another mode"
         yield Finding("fits differ", text, apart, SAME_FUNCTION, cure)
 
 
-def _pareto(case: _Case) -> Iterator[Finding]:
+def _weights_of(case: Case) -> Weights | None:
+    """Importance weights of a variational fit, where it has some."""
+    if case.weights is not None or case.posterior is None or case.call is None or case.key is None:
+        return case.weights
     if case.posterior.guide is None or not case.evidence.is_weighable or not case.posterior.source.is_random:
-        return
+        return None
     call = case.call.at(case.call.arrays)
-    found = importance_weights(case.posterior, case.key, *call.args, **call.kwargs)
-    if found.pareto_k > POOR:
+    return importance_weights(case.posterior, case.key, *call.args, **call.kwargs)
+
+
+def _is_conditional(case: Case) -> bool:
+    """Whether all beliefs of a fit follow the hyper-parameters already."""
+    guide, source = None if case.posterior is None else case.posterior.guide, getattr(case.posterior, "source", None)
+    if not isinstance(guide, AutoGP) or source is None:
+        return False
+    shapes = jax.eval_shape(lambda params: guide.beliefs(params), dict(source.params))
+    return bool(shapes) and all(isinstance(belief, Conditional) for belief in shapes.values())
+
+
+def _pareto(case: Case) -> Iterator[Finding]:
+    found = _weights_of(case)
+    if found is not None and found.pareto_k > POOR:
         text = f"Pareto k of the importance weights is {found.pareto_k:.2f}, above {POOR}, so the fit has a wrong shape"
         cure = "train longer, by natural steps, or take guides.conditional() for uncertain hyper-parameters, or NUTS"
+        if case.cure is not None:
+            cure = case.cure
+        elif _is_conditional(case):
+            cure = "train longer, by natural steps, or sample it by NUTS where ngp.conditioned puts the chains"
         yield Finding("Pareto k", text, found.pareto_k, POOR, cure)
 
 
-def _parameters_differ(case: _Case) -> Iterator[Finding]:
+def _parameters_differ(case: Case) -> Iterator[Finding]:
     if case.other is None or not _function_apart(case) <= SAME_FUNCTION:
         return
     worst = ("", 0.0, np.zeros(1), np.zeros(1))
@@ -356,11 +390,12 @@ def _parameters_differ(case: _Case) -> Iterator[Finding]:
     if score > 1:
         text = f"{label} is {a.mean():.2f} ± {a.std():.2f} here and {b.mean():.2f} ± {b.std():.2f} in the other fit, "
         text += "and the functions agree"
-        cure = "trust the predictions and not this parameter's spread, or fit it by guides.conditional()"
+        cure = "trust the predictions and not this parameter's spread"
+        cure += "" if _is_conditional(case) else ", or fit it by guides.conditional()"
         yield Finding("parameters differ", text, score, 1.0, cure)
 
 
-def _at_prior(case: _Case) -> Iterator[Finding]:
+def _at_prior(case: Case) -> Iterator[Finding]:
     prior = dict(entries(case.evidence.prior))
     scales = [fact.lengthscales for fact in case.evidence.processes.values() if fact.lengthscales is not None]
     for label, draws in entries(case.evidence.parameters):
@@ -377,7 +412,7 @@ def _at_prior(case: _Case) -> Iterator[Finding]:
             yield Finding("lengthscale at its prior", text, float(width), SAME_WIDTH, cure)
 
 
-LOOKS: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
+LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _r_hat,
     _divergences,
     _effective_draws,

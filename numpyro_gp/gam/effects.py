@@ -1,24 +1,19 @@
 """What the terms of a fit are: moments of each at rows of data, and curves, surfaces and levels to draw."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive import sobol
-from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.components import component_marginals
+from numpyro_gp.gam.at_rows import AtRows, Seen
 from numpyro_gp.gam.columns import Column
+from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.layout import Part
 from numpyro_gp.gam.model import CONSTANT, Model
-from numpyro_gp.linalg import einsum
-from numpyro_gp.posterior import Posterior
-from numpyro_gp.primitives import AdditiveGP
+from numpyro_gp.gam.normals import Blocks, Normal
 
 # Draws of each function over which a band is simultaneous, in all.
-DRAWS = 1000
+FUNCTIONS = 1000
 
 
 class Moments(NamedTuple):
@@ -118,73 +113,77 @@ def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> list[t
     return found
 
 
-def moments_at(posterior: Posterior, key: Array, model: Model, X: np.ndarray, num_draws: int | None) -> Moments:
+def components(weights: Normal, seen: Seen, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance ``(C, N)`` of each component at rows: ``A_c^T m_c`` and ``k_c - |A_c|^2 + a_c^T S_cc a_c``."""
+    own, A = weights.own(blocks), blocks.apart(seen.A)
+    means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.apart(weights.mean), A, strict=True)]
+    change = [np.sum(a * (S @ a - a), axis=1) for S, a in zip(own, A, strict=True)]
+    least = 4 * np.finfo(float).eps * seen.prior
+    return blocks.in_order(means), np.maximum(seen.prior + blocks.in_order(change), least)
+
+
+class _Sums:
+    """Moments of each component ``(C, N)`` over draws, as they come."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.count, self.mean, self.squares, self.variance = 0, *np.zeros((3, *shape))
+
+    def add(self, mean: np.ndarray, variance: np.ndarray) -> None:
+        """Those of one more draw."""
+        self.count += 1
+        away = mean - self.mean
+        self.mean += away / self.count
+        self.squares += away * (mean - self.mean)
+        self.variance += variance
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Standard deviations over all."""
+        found: np.ndarray = np.sqrt((self.variance + self.squares) / self.count)
+        return found
+
+
+def moments_at(draws: Draws, at_rows: AtRows, X: np.ndarray) -> Moments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
-    rows = jnp.asarray(X, jnp.result_type(float))
-
-    def each(f: AdditiveGP, key: Array) -> tuple[Array, Array]:  # noqa: ARG001
-        found = component_marginals(f.process, f.basis, rows)
-        return found.mean.T, found.variance.T
-
-    mean, variance = sobol.each_draw(posterior, key, each, rows[:1], num_draws=num_draws)
-    names = (*(part.name for part in model.layout.parts), CONSTANT)
-    total = np.asarray(variance).mean(0) + np.asarray(mean).var(0)
-    return Moments(names, np.asarray(mean).mean(0), np.sqrt(total))
+    names = (*(part.name for part in at_rows.model.layout.parts), CONSTANT)
+    sums = []
+    for at in at_rows.cuts(len(X)):
+        sums.append(_Sums((len(names), at.stop - at.start)))
+        for scales, lengths, weights in draws.each():
+            sums[-1].add(*components(weights, at_rows(scales, lengths, X[at]), at_rows.blocks))
+    mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
+    return Moments(names, mean, scale)
 
 
-def _at_sets(
-    posterior: Posterior, key: Array, sets: list[tuple[Array, list[int]]], zero: Array, num_draws: int | None
-) -> Any:
-    """Mean, variance and draws ``(S, ...)`` of some terms at the rows of each set, and the mean of the constant."""
-    count = posterior.spread(num_draws, posterior.source.is_random).size
-    each_size = -(-DRAWS // count)
-
-    def each(f: AdditiveGP, key: Array) -> Any:
-        process, stacks = f.process, f.basis.stacks
-        if isinstance(process, AbstractBelief):
-            values = process.draw_whitened(key, (each_size,), f.basis)
-        else:
-            values = process.v[None]
-
-        def at(rows: Array, own: list[int]) -> tuple[Array, ...]:
-            found = component_marginals(process, f.basis, rows)
-            pairs = zip(stacks.apart(values.T), stacks.apart(f.basis.features(rows)), strict=True)
-            draws = stacks.in_order([einsum("cms,cmg->csg", one, block) for one, block in pairs])
-            return tuple(value[np.array(own)] for value in (found.mean, found.variance, draws))
-
-        constant = component_marginals(process, f.basis, zero).mean[f.basis.component(CONSTANT), 0]
-        return [at(*one) for one in sets], constant
-
-    return sobol.each_draw(posterior, key, each, zero, num_draws=num_draws)
-
-
-def effects_of(
-    posterior: Posterior, key: Array, model: Model, size: int, num_draws: int | None = None
-) -> tuple[dict[str, Effect], float]:
+def effects_of(draws: Draws, at_rows: AtRows, size: int, rng: np.random.Generator) -> tuple[dict[str, Effect], float]:
     """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
+    model, blocks = at_rows.model, at_rows.blocks
     parts = model.layout.parts
     grids = {part.name: grid_of(model, part, size) for part in parts}
-    places = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
-    number = {part.name: at for at, part in enumerate(parts)}
-    sets = [(jnp.asarray(rows, jnp.result_type(float)), [number[name] for name in own]) for rows, own in places]
-    zero = jnp.zeros((1, model.rows.X.shape[1]), jnp.result_type(float))
-    found, constant = _at_sets(posterior, key, sets, zero, num_draws)
-    own_of = {}
-    for (_, names), values in zip(places, found, strict=True):
-        every = [np.asarray(value) for value in values]
-        for at, name in enumerate(names):
-            own_of[name] = [value[:, at][..., : len(grids[name][1])] for value in every]
+    sets = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
+    places: dict[str, slice] = {}
+    start = 0
+    for rows, names in sets:
+        places |= {name: slice(start, start + len(grids[name][1])) for name in names}
+        start += len(rows)
+    X = np.concatenate([rows for rows, _ in sets]) if sets else np.zeros((1, model.rows.X.shape[1]))
+    each, sums = -(-FUNCTIONS // draws.size), _Sums((len(parts) + 1, len(X)))
+    functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
+    for scales, lengths, weights in draws.each():
+        seen = at_rows.whole(scales, lengths, X)
+        sums.add(*components(weights, seen, blocks))
+        pairs = zip(blocks.apart(weights.drawn(rng, each)), blocks.apart(seen.A), strict=True)
+        drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])
+        for at, part in enumerate(parts):
+            functions[part.name].append(drawn[at][:, places[part.name]])
     result = {}
-    for part in parts:
-        mean, variance, draws = own_of[part.name]
+    for at, part in enumerate(parts):
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
         shape = tuple(len(axis) for axis in axes)
-        total = np.sqrt(variance.mean(0) + mean.var(0))
         raw = tuple(
             axis if column.is_category else column.decode(axis) for axis, column in zip(axes, columns, strict=True)
         )
-        own = draws.reshape(-1, *shape)
-        result[part.name] = Effect(
-            part.name, part.term.kind, columns, raw, mean.mean(0).reshape(shape), total.reshape(shape), own
-        )
-    return result, float(np.mean(constant)) + model.start.constant
+        mean, scale = (values[at][places[part.name]].reshape(shape) for values in (sums.mean, sums.scale))
+        own = np.concatenate(functions[part.name]).reshape(-1, *shape)
+        result[part.name] = Effect(part.name, part.term.kind, columns, raw, mean, scale, own)
+    return result, float(sums.mean[-1, 0]) + model.start.constant

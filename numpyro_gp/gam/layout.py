@@ -137,7 +137,7 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     if weight is not None:
         missing = missing | (weight == 0)
     if missing.all():
-        fail("data", "rows without missing values", f"{len(y)} rows with some each", "Leave a column out.")
+        fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", "Leave a column out.")
     used = ~missing
     mass = np.ones(used.sum()) if weight is None else weight[used]
     columns = {key: _column(key, column[used], mass) for key, column in values.items()}

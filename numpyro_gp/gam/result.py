@@ -1,8 +1,7 @@
 """The result of ``ngp.gam``: predictions, terms, a summary and a figure, with all that made them in reach."""
 
-import contextlib
 import dataclasses
-import io
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,14 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level
-from numpyro_gp.criticism import diagnose
-from numpyro_gp.criticism.arviz import loo
+from numpyro_gp.gam.at_rows import AtRows
+from numpyro_gp.gam.draws import Draws, drawn
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, Fitted
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.summary import Summary, deviance_explained, some_rows, term_rows
+from numpyro_gp.gam.predictions import predicted
+from numpyro_gp.gam.report import checked, facts_of, passed
+from numpyro_gp.gam.summary import Summary
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.training import FitResult
@@ -29,12 +30,8 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "lo
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide", "key")
-# Draws that `diagnose.verdict` looks at: each costs a dense factorisation.
-LOOKS = 40
-# Draws by which the density of left-out rows is found: each computes the features of all of them.
-WEIGHED = 250
-# Numbers in the features of the rows at which fitted and left-out values are found.
-MOST_LOOKED = 10_000_000
+# Draws of the hyper-parameters in a summary of many terms: each computes the features of all of them.
+FEW = 25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,30 +90,52 @@ class Fit:
             return vars(self)[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("at_rows", "_drawn")}
+
     def __repr__(self) -> str:
         return f"Fit({self.model.terms}, family={self.model.family.name}, engine={self.engine}, steps={self.steps})"
 
+    @functools.cached_property
+    def at_rows(self) -> AtRows:
+        """The program of the features of all terms."""
+        return AtRows(self.model)
+
+    def draws(self, num_draws: int | None = None) -> Draws:
+        """Draws of the posterior as numbers: hyper-parameters, and the normal distribution of the terms beside each.
+
+        All that are stored; of a variational fit 100.
+        """
+        known = vars(self).setdefault("_drawn", {})
+        if num_draws not in known:
+            params = self.result.params if self.result is not None and self.engine == "svi" else None
+            known[num_draws] = drawn(self.model, self.at_rows, params, lambda: self.posterior, self.key, num_draws)
+        found: Draws = known[num_draws]
+        return found
+
+    def _rng(self, number: int) -> np.random.Generator:
+        return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
+
     def predict(self, data: Any, *, num_samples: int | None = None) -> Prediction:
-        """Predict the response for the rows of a table; see `Posterior.predict`."""
-        return self.posterior.predict(self.key, self.model.encode(data), num_samples=num_samples)
+        """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers."""
+        return predicted(self.draws(num_samples), self.at_rows, self.model.layout.encode(data), self.key)
 
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit."""
-        X = self.model.rows.X if data is None else np.asarray(self.model.encode(data))
-        return moments_at(self.posterior, self.key, self.model, X, num_draws)
+        X = self.model.rows.X if data is None else self.model.layout.encode(data)
+        return moments_at(self.draws(num_draws), self.at_rows, X)
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
         own = self.model
-        found = moments_at(self.posterior, self.key, own, own.rows.X, num_draws)
-        f = found.mean.sum(axis=1) + own.level(own.rows.X)
+        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + own.level(own.rows.X)
         slope = {"log": np.exp(f), "logit": 1 / (2 + np.exp(f) + np.exp(-f))}.get(own.family.link, np.ones(len(f)))
         mass = np.ones(len(f)) if own.rows.weights is None else own.rows.weights
         return _working_residuals(own.family.link, f, own.rows.y), mass * slope
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
-        return effects_of(self.posterior, self.key, self.model, check_count("grid", grid, 2), num_draws)[0]
+        return effects_of(self.draws(num_draws), self.at_rows, check_count("grid", grid, 2), self._rng(0))[0]
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -130,42 +149,25 @@ class Fit:
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
         check : bool, optional
-            Whether to note what `diagnose.verdict` has to say. By itself it is asked up to 600 inducing inputs, whose
-            covariances it holds as a matrix.
+            Whether to note what `diagnose.verdict` has to say of noise, inducing inputs, residuals, calibration, chains
+            and importance weights. By itself it leaves the last out where it does not look at all rows: with more than
+            5000, or with many terms. True has them, from all rows.
         num_draws : int, optional
-            Draws of the posterior. By itself 250 for the density of left-out rows.
+            Draws of the hyper-parameters: 100, or 25 above 600 inducing inputs. The terms are drawn 1000 times in all.
         """
-        keys = jax.random.split(self.key, 4)
-        own, arguments = self.model, self.model.arguments
-        rows = term_rows(self.posterior, keys[0], own, num_draws, check_level(level)) if own.layout.parts else ()
-        drawn = self.posterior.hyperparameters(keys[1], *arguments, num_samples=num_draws)
-        others = {name: np.asarray(value) for name, value in drawn.items() if not name.startswith("f_")}
-        r = float(others["r"].mean()) if "r" in others else np.nan
-        # All rows, or with many terms some: each takes as many numbers as there are inducing inputs.
-        some = some_rows(own, MOST_LOOKED, most_rows=None)
-        seen = tuple(value[some] for value in arguments[:2])
-        fitted = np.asarray(self.posterior.predict(self.key, seen[0], num_samples=num_draws).mean)
-        facts: dict[str, Any] = {"family": own.family.name}
-        facts["deviance explained"] = float(deviance_explained(own, fitted, r, some)) if fitted.ndim == 1 else np.nan
-        notes = list(self.notes)
-        of_these = "" if len(some) == len(own.rows.y) else f", of {len(some)} of them"
-        if density:
-            found = loo(self.posterior.to_arviz(keys[2], *seen, num_samples=num_draws or WEIGHED))
-            facts["log density, left out"] = f"{found.elpd / len(some):.4f} per row{of_these}"
-            if not found.is_reliable:
-                bad = int((~(found.pareto_k <= found.good_k)).sum())
-                notes.append(f"the log density left out is unreliable for {bad} rows: predict rows of a test set")
-        facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
+        own, rng = self.model, self._rng(1)
+        is_few = num_draws is None and own.size > JOINT and self.engine == "svi"
+        draws = self.draws(FEW if is_few else num_draws)
+        found = passed(draws, self.at_rows, check_level(level), rng)
+        facts, notes = facts_of(draws, self.at_rows, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
-        if check is None and own.size > JOINT:
-            facts["checks of the fit"] = f"left out for {own.size} inducing inputs: pass check=True"
-        elif check is not False:
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints what it returns
-                findings = diagnose.verdict(self.posterior, *arguments[:2], key=keys[3], num_samples=num_draws or LOOKS)
-            notes += [str(finding) for finding in findings]
+        if check is not False:
+            posterior = None if self.engine == "svi" else lambda: self.posterior
+            words, said = checked(draws, self.at_rows, found, posterior, bool(check), rng)
+            facts["checks of the fit"], notes = words, [*notes, *said]
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
-        return Summary(str(own.terms), rows, facts, tuple(notes))
+        return Summary(str(own.terms), found.rows, facts, (*self.notes, *notes))
 
     def plot(
         self,
@@ -194,7 +196,8 @@ class Fit:
             File to write the figure to.
         """
         check_choice("scale", scale, ("link", "response"))
-        effects, constant = effects_of(self.posterior, self.key, self.model, check_count("grid", grid, 2), num_draws)
+        draws = self.draws(num_draws)
+        effects, constant = effects_of(draws, self.at_rows, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
         measure = MEASURE_WORDS[self.model.measure]
@@ -223,7 +226,7 @@ class Fit:
         X = own.rows.X[some]
         left = None
         if residuals:
-            found = moments_at(self.posterior, self.key, own, X, num_draws)
+            found = moments_at(self.draws(num_draws), self.at_rows, X)
             f = found.mean.sum(axis=1) + own.level(X)
             left = found.mean[:, :-1] + _working_residuals(own.family.link, f, own.rows.y[some])[:, None]
         result = {}

@@ -1,0 +1,212 @@
+"""What a fit says of its own rows: log densities with each row left out, importance weights, evidence for a verdict."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.criticism.evidence import Evidence, Fact, chosen, judged, lower_end
+from numpyro_gp.criticism.pareto import smoothed
+from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.gam.at_rows import ROWS, AtRows
+from numpyro_gp.gam.at_rows import Seen as Features
+from numpyro_gp.gam.densities import filled
+from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.normals import Normal
+from numpyro_gp.gam.predictions import of_places, of_rows
+from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.likelihoods.tails import KNOWN, log_tails
+from numpyro_gp.programs.keep import compiled
+
+# Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
+WEIGHED, MOST_EXPECTED = 400, 500_000
+
+
+class AtDraws(NamedTuple):
+    """What densities are found from, at ``N`` rows.
+
+    Attributes
+    ----------
+    mean, variance : array (S, N)
+        Of ``f``, at each draw of the hyper-parameters.
+    points, left : array (S, K, N), (S, N)
+        Mean and variance of ``f`` at draws of the whitened values.
+    f : array (S, K, N)
+        Drawn from these.
+    prior : array (S,)
+        Prior variance, averaged over the rows.
+    log_ratio : array (S, K)
+        Log density of the whitened values under the prior, less that under the fit.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    points: np.ndarray
+    left: np.ndarray
+    f: np.ndarray
+    prior: np.ndarray
+    log_ratio: np.ndarray
+
+
+class Looks:
+    """`AtDraws` from draws that are added one by one."""
+
+    def __init__(self, level: np.ndarray, rng: np.random.Generator) -> None:
+        self.level, self.rng = level, rng
+        self.parts: list[tuple[np.ndarray, ...]] = []
+
+    def add(self, weights: Normal, seen: Features, drawn: np.ndarray) -> None:
+        """One draw of the hyper-parameters, with draws ``(M, K)`` of the whitened values."""
+        prior = seen.prior.sum(axis=0)
+        left = np.maximum(prior - np.sum(seen.A**2, axis=0), 0)
+        points = self.level + drawn.T @ seen.A
+        f = points + np.sqrt(left) * self.rng.normal(size=points.shape)
+        ratio = -0.5 * np.sum(drawn**2, axis=0) - 0.5 * len(drawn) * np.log(2 * np.pi) - weights.log_density(drawn)
+        mean = self.level + weights.mean @ seen.A
+        self.parts.append((mean, left + weights.spread(seen.A), points, left, f, np.mean(prior), ratio))
+
+    def whole(self) -> AtDraws:
+        """All of them."""
+        return AtDraws(*(np.stack(leaves) for leaves in zip(*self.parts, strict=True)))
+
+
+class Densities(NamedTuple):
+    """At rows: the expected response ``(N,)``, log densities ``(S, K, N)`` at ``f``, sums ``(S, K')`` of expected ones.
+
+    The last are those of the first ``K'`` draws of the whitened values, over rows by their weights.
+    """
+
+    fitted: np.ndarray
+    log_density: np.ndarray
+    expected: np.ndarray
+
+
+def densities(draws: Draws, at: AtDraws, y: np.ndarray, weights: np.ndarray | None, dtype: np.dtype) -> Densities:
+    """Those of the response ``y (N,)``, by as many rows at a time as predictions."""
+    S, K, N = at.f.shape
+    weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
+    mass = np.ones(N) if weights is None else weights
+    fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
+    for low in range(0, N, ROWS):
+        rows = slice(low, min(low + ROWS, N))
+        numbers = (at.mean, at.variance, at.f, at.points[:, :weighed], at.left)
+        parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1).astype(dtype) for x in numbers]
+        own, count = filled(y[rows], ROWS).astype(dtype), rows.stop - rows.start
+        found = _densities(of_rows(draws.likelihood, rows, N), own, *parts)
+        means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
+        fitted[rows], density[..., rows] = means.mean(axis=0), logs
+        expected += terms @ mass[rows]
+    return Densities(fitted, density, expected)
+
+
+@compiled
+def _densities(likelihood: Any, y: Any, mean: Any, variance: Any, f: Any, points: Any, left: Any) -> Any:
+    def one(own: Any, mean: Array, variance: Array, f: Array, points: Array, left: Array) -> Any:
+        expected = jax.vmap(lambda point: own.expected_log_prob(y, point, left))(points)
+        return own.predictive_mean(mean, variance), jax.vmap(lambda one: own.log_prob(y, one))(f), expected
+
+    return jax.vmap(one)(likelihood, mean, variance, f, points, left)
+
+
+def weights_of(draws: Draws, log_ratio: np.ndarray, expected: np.ndarray) -> Weights | None:
+    """Importance weights ``p(y, theta, v) / q(theta, v)`` of a variational fit, from what was found at all its rows."""
+    if draws.log_ratio is None:
+        return None
+    logs = (expected + log_ratio[:, : expected.shape[1]] + draws.log_ratio[:, None]).ravel()
+    return Weights(logs, float(smoothed(logs[:, None]).k[0]))
+
+
+def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
+    given, terms = at_rows.model.rows, []
+    drawn = [weights.drawn(rng, 1) for weights in draws.weights]
+    for rows in at_rows.cuts(len(given.y)):
+        looks = Looks(at_rows.model.level(given.X[rows]), rng)
+        for (scales, lengths, weights), values in zip(draws.each(), drawn, strict=True):
+            looks.add(weights, at_rows(scales, lengths, given.X[rows]), values)
+        at, mass = looks.whole(), None if given.weights is None else given.weights[rows]
+        own = draws._replace(likelihood=of_places(draws.likelihood, np.arange(len(given.y))[rows], len(given.y)))
+        terms.append(densities(own, at, given.y[rows], mass, at_rows.dtype).expected)
+    return at.log_ratio, np.sum(terms, axis=0)
+
+
+def evidence_of(
+    draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, y: np.ndarray, places: np.ndarray
+) -> Evidence:
+    """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
+    few, X = chosen(len(y)), at_rows.model.rows.X
+    sites = {}
+    if (own := _seen(draws, at, found, y, few)) is not None:
+        seen = judged(own, len(y), isinstance(draws.likelihood, Gaussian))
+        sites["y"] = seen._replace(rows=places[few][: len(seen.rows)], num_rows=len(X))
+    fact = Fact(at.left.mean(axis=1), at.prior, None, None, np.full(draws.size, np.nan), len(at_rows.repeats), ())
+    return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(at_rows.model), X, draws.log_ratio is not None)
+
+
+def _seen(draws: Draws, at: AtDraws, found: Densities, y: np.ndarray, few: np.ndarray) -> dict[str, Any] | None:
+    """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
+    from scipy.special import ndtr
+
+    likelihood, own = of_places(draws.likelihood, few, len(y)), y[few]
+    term, shape = found.log_density[:, 0, few], (draws.size, len(few))
+    if isinstance(likelihood, Gaussian):
+        scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
+        mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
+        below, noise = ndtr((own - mean) / np.sqrt(variance)), np.sqrt(np.mean(scale**2, axis=1))
+        term = -0.5 * ((own - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+    else:
+        f, dtype = at.f[:, 0, few], np.dtype(jnp.result_type(float))
+        if likelihood.uncensored is not likelihood or not _has_tails(likelihood, draws.size):
+            return None
+        mean, variance, noise = at.mean[:, few], at.variance[:, few], None
+        ties = np.random.default_rng(0).uniform(size=len(few))  # data that tie lie anywhere among their equals
+        below = np.asarray(_below(likelihood, *(x.astype(dtype) for x in (own, f, ties))), float)
+    kept = {"y": own, "seen": np.ones(len(few), bool), "mean": mean, "variance": variance, "below": below, "term": term}
+    return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
+
+
+def _has_tails(likelihood: Any, size: int) -> bool:
+    """Whether the probability of what is below a datum is known, of a likelihood at so many draws."""
+
+    def kind() -> Any:
+        found.append(jax.vmap(lambda own, f: own.conditional(f))(likelihood, jnp.zeros(size)))
+
+    found: list[Any] = []
+    jax.eval_shape(kind)
+    given = found[0]
+    has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or given.support is constraints.boolean
+    return has_rule or type(given).cdf is not dist.Distribution.cdf
+
+
+@compiled
+def _below(likelihood: Any, y: Any, f: Any, ties: Any) -> Any:
+    """``P(Y < y_n | f_n)`` at each draw, and a share of ``P(Y = y_n | f_n)``: ``(S, N)``."""
+
+    def one(own: Any, f: Array) -> Any:
+        conditional = own.conditional(f)
+        if conditional.support is constraints.boolean:
+            none = jnp.exp(conditional.log_prob(jnp.zeros_like(y)))
+            return jnp.where(y > 0, none + ties * (1 - none), ties * none)
+        until = jnp.exp(log_tails(conditional, y)[0])
+        if not conditional.support.is_discrete:
+            return until
+        before = jnp.exp(log_tails(conditional, y - 1)[0])
+        return before + ties * (until - before)
+
+    return jax.vmap(one)(likelihood, f)
+
+
+def lower_ends(model: Model) -> dict[str, float]:
+    """Lower ends above zero of the priors of a likelihood's parameters. Those of families with a name have none."""
+    if isinstance(model.family.given, str):
+        return {}
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
+        model.family.likelihood(model.start)
+    ends = {name: lower_end(site) for name, site in trace.items() if site["type"] == "sample"}
+    return {name: low for name, low in ends.items() if low > 0}

@@ -1,0 +1,67 @@
+"""Predictions of new rows without the library's posterior: the same mixture over the same draws, by NumPy."""
+
+import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.gam.at_rows import ROWS, AtRows
+from numpyro_gp.gam.densities import filled
+from numpyro_gp.gam.draws import Draws
+from numpyro_gp.posterior import Prediction
+from numpyro_gp.sites import Observation
+
+
+def latent(draws: Draws, at_rows: AtRows, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance ``(S, N)`` of ``f`` at no more rows than one call takes, at each draw."""
+    level, means, variances = at_rows.model.level(X), [], []
+    least = 4 * np.finfo(at_rows.dtype).eps
+    for scales, lengths, weights in draws.each():
+        A, prior = at_rows(scales, lengths, X)
+        means.append(level + weights.mean @ A)
+        whole = prior.sum(axis=0)
+        variances.append(np.maximum(whole - np.sum(A**2, axis=0) + weights.spread(A), least * whole))
+    return np.stack(means), np.stack(variances)
+
+
+def of_rows(likelihood: Any, rows: slice, count: int) -> Any:
+    """A likelihood whose parameters are those of some of ``count`` rows, where they have one for each."""
+
+    def cut(leaf: np.ndarray) -> np.ndarray:
+        if leaf.ndim < 2 or leaf.shape[-1] != count:
+            return leaf
+        return np.moveaxis(filled(np.moveaxis(leaf[..., rows], -1, 0), ROWS), 0, -1)
+
+    return jax.tree.map(cut, likelihood)
+
+
+def of_places(likelihood: Any, places: np.ndarray, count: int) -> Any:
+    """The same at rows with these numbers, without filling up."""
+    return jax.tree.map(lambda x: x[..., places] if x.ndim > 1 and x.shape[-1] == count else x, likelihood)
+
+
+def predicted(draws: Draws, at_rows: AtRows, X: np.ndarray, key: Array) -> Prediction:
+    """The mixture over all draws of what each says of new data at encoded rows."""
+    chunks, cuts = [], at_rows.cuts(len(X))
+    for at in cuts:
+        mean, variance = (filled(one.T, ROWS).T for one in latent(draws, at_rows, X[at]))
+        likelihood = of_rows(draws.likelihood, at, len(X))
+        chunks.append(observation(likelihood, *(one.astype(at_rows.dtype) for one in (mean, variance))))
+    return Prediction(chunks, [at.stop - at.start for at in cuts], key)
+
+
+def observation(likelihood: Any, mean: np.ndarray, variance: np.ndarray) -> Observation:
+    """New data at each draw, which all leaves have on their first axis; their shapes are those of one draw."""
+
+    def one(likelihood: Any, mean: Array) -> Observation:
+        return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
+
+    own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
+    found: Observation = copy.copy(jax.eval_shape(one, *own))
+    found.mean_latent, found.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
+    found.likelihood = jax.tree.map(jnp.asarray, likelihood)
+    return found

@@ -1,0 +1,106 @@
+"""The summary of a fit, from one pass over draws of the hyper-parameters and over its rows."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.criticism.pareto import left_out
+from numpyro_gp.criticism.verdict import Case, findings
+from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.gam.at_rows import AtRows
+from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.looks import AtDraws, Densities, Looks, densities, evidence_of, expected_at_all, weights_of
+from numpyro_gp.gam.normals import Point
+from numpyro_gp.gam.shares import Row, Shares
+from numpyro_gp.gam.summary import deviance_explained
+from numpyro_gp.posterior import Posterior
+
+# Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
+MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
+# Draws of the whitened values, in all.
+WHITENED = 1000
+CURE = 'train longer, or sample it by engine="nuts": where few data are not Gaussian the posterior is no normal one'
+
+
+class Pass(NamedTuple):
+    """What one pass found: numbers of the rows, the rows of the table, and densities."""
+
+    places: np.ndarray
+    rows: tuple[Row, ...]
+    at: AtDraws
+    densities: Densities
+
+
+def some_rows(count: int, most: int) -> np.ndarray:
+    """Numbers of rows spread evenly over ``count``, ``most`` of them."""
+    return np.linspace(0, count - 1, max(1, min(count, most))).astype(int)
+
+
+def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator) -> Pass:
+    """Look at the rows of the fit, or at some of them, at every draw."""
+    given = at_rows.model.rows
+    most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(at_rows.repeats)))
+    places = some_rows(len(given.y), most)
+    X, y, mass = given.X[places], given.y[places], None if given.weights is None else given.weights[places]
+    each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
+    shares, looks = Shares(at_rows, len(X)), Looks(at_rows.model.level(X), rng)
+    for scales, lengths, weights in draws.each():
+        seen, drawn = at_rows.whole(scales, lengths, X), weights.drawn(rng, each)
+        shares.add(weights, seen, drawn)
+        looks.add(weights, seen, drawn)
+    at = looks.whole()
+    return Pass(places, shares.rows(level), at, densities(draws, at, y, mass, at_rows.dtype))
+
+
+def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple[dict[str, Any], list[str]]:
+    """Deviance, log density of left-out rows and parameters of the likelihood; and what to look at."""
+    model, count, notes = at_rows.model, len(found.places), []
+    others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
+    r = float(others["r"].mean()) if "r" in others else np.nan
+    facts: dict[str, Any] = {"family": model.family.name}
+    facts["deviance explained"] = float(deviance_explained(model, found.densities.fitted, r, found.places))
+    if density:
+        logs = found.densities.log_density
+        own = left_out(logs.reshape(-1, logs.shape[-1]))
+        of_these = "" if count == len(model.rows.y) else f", of {count} of them"
+        facts["log density, left out"] = f"{own.pointwise.mean():.4f} per row{of_these}"
+        if bad := int((~(own.k <= own.good_k)).sum()):
+            notes.append(f"the log density left out is unreliable for {bad} rows: predict rows of a test set")
+    facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
+    return facts, notes
+
+
+def checked(
+    draws: Draws,
+    at_rows: AtRows,
+    found: Pass,
+    posterior: Callable[[], Posterior] | None,
+    every: bool,
+    rng: np.random.Generator,
+) -> tuple[str, tuple[str, ...]]:
+    """Which checks ran, and what `diagnose.verdict` has to say of what they saw.
+
+    ``posterior`` makes that of an engine which leaves draws. ``every``: importance weights also where not all rows were
+    looked at.
+    """
+    y, count = at_rows.model.rows.y[found.places], len(at_rows.model.rows.y)
+    evidence = evidence_of(draws, at_rows, found.at, found.densities, y, found.places)
+    weights, words = None, "noise, inducing inputs"
+    words += ", residuals, calibration" if evidence.sites else ""
+    words += "" if len(y) == count else f" at {len(y)} rows"
+    if draws.log_ratio is not None and draws.size > 1:
+        if len(y) == count:
+            weights = weights_of(draws, found.at.log_ratio, found.densities.expected)
+        elif every:
+            weights = weights_of(draws, *expected_at_all(draws, at_rows, rng))
+        words += _said(weights)
+    own = None if posterior is None else posterior()
+    words += "" if own is None or own.kind != "mcmc" else ", chains"
+    return words, tuple(map(str, findings(Case(evidence, own, weights=weights, cure=CURE))))
+
+
+def _said(weights: Weights | None) -> str:
+    if weights is None:
+        return "; no importance weights at so many rows: pass check=True"
+    return f", importance weights (Pareto k {weights.pareto_k:.2f} of {len(weights.log_weights)})"

@@ -1,0 +1,128 @@
+"""Shares of the variance over rows, degrees of freedom and concurvity of terms: sums over draws of a posterior."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_gp.gam.at_rows import AtRows, Seen
+from numpyro_gp.gam.normals import Normal
+
+# A term is negligible below this share of the variance over the data.
+NEGLIGIBLE = 0.01
+# Rows over which covariances between terms are averaged, and numbers in their sums.
+MOST_ROWS, MOST_NUMBERS = 1000, 4_000_000
+
+
+class Row(NamedTuple):
+    """One term: share of the variance over the rows with its interval, edf, and what else the table has.
+
+    Attributes
+    ----------
+    term : str
+    share, low, high : float
+        Expected share ``Var_n f_c(x_n) / sum_e Var_n f_e(x_n)``, and its central 90 % interval.
+    edf : float
+        ``tr(I - S_cc)`` of the whitened values: how many numbers the data determined.
+    negligible : float
+        Probability that the share is below 0.01.
+    correlation : float
+        Largest posterior correlation, in size, with another term, of covariances averaged over the rows.
+    partner : str
+        That other term.
+    """
+
+    term: str
+    share: float
+    low: float
+    high: float
+    edf: float
+    negligible: float
+    correlation: float
+    partner: str
+
+
+class Shares:
+    """What the table says of terms, from draws that are added one by one, all at the same ``count`` rows."""
+
+    def __init__(self, at_rows: AtRows, count: int) -> None:
+        self.at_rows, self.blocks = at_rows, at_rows.blocks
+        size, parts = len(at_rows.repeats), len(at_rows.sizes)
+        few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
+        self.few = np.linspace(0, count - 1, few).astype(int)
+        self.expected: list[np.ndarray] = []
+        self.shares: list[np.ndarray] = []
+        self.means: list[np.ndarray] = []
+        self.known: list[np.ndarray] = []
+        self.at_few: list[np.ndarray] = []
+        self.within = np.zeros((parts, parts))
+
+    def add(self, weights: Normal, seen: Seen, drawn: np.ndarray) -> None:
+        """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
+
+        ``drawn (M, K)`` are draws of the whitened values.
+        """
+        blocks, own = self.blocks, weights.own(self.blocks)
+        stacks = blocks.apart(seen.A)
+        middle = [block.mean(axis=-1, keepdims=True) for block in stacks]
+        away = [block - one for block, one in zip(stacks, middle, strict=True)]
+        gram = [one @ one.transpose(0, 2, 1) / seen.A.shape[1] for one in away]
+        squares = blocks.in_order([np.sum(one[..., 0] ** 2, axis=1) for one in middle])
+        left = seen.prior.mean(axis=1) - squares - self._traces(gram)
+
+        def varying(values: np.ndarray) -> np.ndarray:
+            pairs = zip(gram, blocks.apart(values), strict=True)
+            return blocks.in_order([np.sum(one * (G @ one), axis=1) for G, one in pairs])
+
+        spread = blocks.in_order([np.sum(S * G, axis=(1, 2)) for S, G in zip(own, gram, strict=True)])
+        self.expected.append(varying(weights.mean[:, None])[:, 0] + left + spread)
+        variances = (varying(drawn) + np.maximum(left, 0)[:, None])[:-1]
+        total = variances.sum(axis=0)
+        self.shares.append(variances / np.where(total > 0, total, 1))
+        self.known.append(self._traces(own))
+        self.means.append(weights.mean)
+        self._between(weights, seen)
+
+    def _traces(self, stacks: list[np.ndarray]) -> np.ndarray:
+        return self.blocks.in_order([np.trace(one, axis1=1, axis2=2) for one in stacks])
+
+    def _between(self, weights: Normal, seen: Seen) -> None:
+        """Covariances between components averaged over a few rows, and the means there."""
+        A = seen.A[:, self.few]
+        stacks = self.blocks.apart(A)
+        explained = self.blocks.in_order([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
+        self.within += np.diag(seen.prior[:, self.few].mean(axis=1) - explained) + weights.between(A, self.blocks)
+        pairs = zip(self.blocks.apart(weights.mean), stacks, strict=True)
+        self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
+
+    def correlation(self) -> np.ndarray:
+        """Posterior correlation ``(C, C)`` of the components, over all draws and the few rows."""
+        means = np.stack(self.at_few)
+        away = (means - means.mean(axis=0)).transpose(1, 0, 2).reshape(means.shape[1], -1)
+        covariance = self.within / len(means) + away @ away.T / away.shape[1]
+        scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
+        found: np.ndarray = covariance / scale[:, None] / scale
+        return found
+
+    def rows(self, level: float) -> tuple[Row, ...]:
+        """The rows of the table, with intervals that hold so much."""
+        names = [part.name for part in self.at_rows.model.layout.parts]
+        if not names:
+            return ()
+        # The constant goes with every level of a random effect: it is no other term.
+        others = self.correlation()[:-1, :-1] * (1 - np.eye(len(names)))
+        variances = np.mean(self.expected, axis=0)[:-1]
+        total = float(variances.sum())
+        shares, known = np.concatenate(self.shares, axis=1), np.mean(self.known, axis=0)
+        # Where draws are points the spread of the whitened values is that between them.
+        between = np.zeros(len(self.at_rows.repeats)) if known.any() else np.var(self.means, axis=0)
+        edf = np.asarray(self.at_rows.sizes) - known - np.add.reduceat(between, self.blocks.first)
+        low, high = np.quantile(shares, [0.5 - level / 2, 0.5 + level / 2], axis=1)
+        result = []
+        for at, name in enumerate(names):
+            other = np.abs(others[at]).argmax()
+            share = float(variances[at]) / total if total > 0 else 0.0
+            negligible = float(np.mean(shares[at] < NEGLIGIBLE))
+            partner = names[other] if len(names) > 1 else ""
+            ends = float(low[at]), float(high[at])
+            result.append(Row(name, share, *ends, float(edf[at]), negligible, float(others[at, other]), partner))
+        return tuple(result)

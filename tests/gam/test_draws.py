@@ -1,0 +1,57 @@
+"""What draws of a fit mean: their densities, and which distribution of the terms stands beside them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.draws import Free, free_draws, free_of, meaning
+
+RNG = np.random.default_rng(0)
+DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}
+
+
+@pytest.mark.long
+def test_values_and_densities_of_hyperparameters():
+    """A half-normal scale and log-normal noise, on the logarithm: their densities gain its slope."""
+    model = ngp.gam.model("y ~ s(x) + linear(z)", DATA)
+    free = {"f_scale": np.array([-0.3, 0.2]), "f_lengthscale": np.array([0.4]), "noise": np.array(-0.5)}
+    found = jax.jit(lambda: meaning(model, {name: jnp.asarray(x) for name, x in free.items()}, True))()
+    np.testing.assert_allclose(found.scales, [*np.exp(free["f_scale"]), 3 * model.start.size], rtol=1e-6)
+    np.testing.assert_allclose(found.lengths, np.exp(free["f_lengthscale"]), rtol=1e-12)
+    np.testing.assert_allclose(found.likelihood.scale, np.exp(-0.5), rtol=1e-12)
+    wanted = np.sum(stats.halfnorm(0, model.start.size).logpdf(np.exp(free["f_scale"])) + free["f_scale"])
+    for name, median, spread in (("f_lengthscale", 2.0, 0.8), ("noise", model.start.noise, 1.0)):
+        wanted += np.sum(stats.norm(np.log(median), spread).logpdf(free[name]))
+    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-6)
+
+
+@pytest.mark.long
+def test_draws_have_the_distribution_of_the_fit_and_its_density():
+    """By mean and deviation over 4000 draws; the ratio is that of densities by SciPy."""
+    model = ngp.gam.model("y ~ linear(x)", DATA)
+    root = np.array([[0.3, 0.0], [0.2, 0.1]])
+    for by_site in (False, True):
+        own = np.diag(np.diag(root)) if by_site else root
+        free = Free(np.array([0.1, -0.2]), own, by_site)
+        found = free_draws(model, jax.random.key(0), free, 4000)
+        logs = np.log(np.column_stack([found.values["f_scale"][:, 0], found.values["noise"]]))
+        np.testing.assert_allclose(logs.mean(axis=0), free.loc, atol=5 * 0.3 / np.sqrt(4000))
+        np.testing.assert_allclose(np.cov(logs.T), own @ own.T, atol=0.01)
+        prior = stats.halfnorm(0, model.start.size).logpdf(np.exp(logs[:, 0])) + logs[:, 0]
+        prior = prior + stats.norm(np.log(model.start.noise), 1.0).logpdf(logs[:, 1])
+        fit = stats.multivariate_normal(free.loc, own @ own.T).logpdf(logs)
+        np.testing.assert_allclose(found.log_density, prior - fit, rtol=1e-5, atol=1e-5)
+
+
+def test_parameters_of_other_guides_are_no_normal_distribution():
+    model = ngp.gam.model("y ~ linear(x)", DATA)
+    joint = {"auto_loc": np.zeros(2), "auto_scale_tril": np.eye(2)}
+    assert not free_of(model, joint).by_site
+    names = ("f_scale", "noise")
+    shapes = {"f_scale": (1,), "noise": ()}
+    own = {f"{name}_auto_{kind}": np.ones(shapes[name]) for name in names for kind in ("loc", "scale")}
+    assert free_of(model, own).by_site
+    assert free_of(model, {"noise_auto_loc": np.zeros(())}) is None

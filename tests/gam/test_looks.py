@@ -1,0 +1,98 @@
+"""Importance weights against the evidence of a Gaussian model, and how probable is what lies below a datum."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.at_rows import AtRows
+from numpyro_gp.gam.draws import Free, free_draws
+from numpyro_gp.gam.draws import _conditionals as conditionals
+from numpyro_gp.gam.draws import _draws as as_draws
+from numpyro_gp.gam.looks import _below, expected_at_all, lower_ends, weights_of
+from numpyro_gp.gam.report import facts_of, passed
+
+RNG = np.random.default_rng(0)
+N, NOISE = 12, 0.4
+DATA = {"x": RNG.lognormal(size=N), "g": np.array(list("abcabcabcaab")), "y": RNG.normal(size=N)}
+
+
+@pytest.mark.long
+def test_weights_of_an_exact_belief_are_the_evidence():
+    """``p(y, theta, v) / q(theta, v) = p(y | theta) p(theta) / q(theta)`` at every ``v``; also of rows with weights."""
+    likelihood = ngp.likelihoods.Gaussian(NOISE)
+    for mass in (None, np.arange(1.0, N + 1)):
+        model = dataclasses.replace(ngp.gam.model("y ~ s(x) + re(g)", DATA, likelihood, weights=mass), jitter=0.0)
+        at_rows, X, y = AtRows(model), model.rows.X, model.rows.y
+        found = free_draws(model, jax.random.key(0), Free(np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), False), 30)
+        # f(X) = B u does not depend on hyper-parameters: all rows but one determine a curve of mean zero.
+        seen = at_rows(np.ones(3), np.ones(1), X)
+        B = np.linalg.solve(at_rows.factor(np.ones(3), np.ones(1)).T, seen.A).T
+        rate = (np.ones(N) if mass is None else mass) / NOISE**2
+        weights = conditionals(at_rows, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
+        draws = as_draws(found, weights, found.log_density)
+        looked = passed(draws, at_rows, 0.9, np.random.default_rng(0))
+        logs = weights_of(draws, looked.at.log_ratio, looked.densities.expected).log_weights.reshape(30, -1)
+        wanted = []
+        for scales, lengths in zip(draws.scales, draws.lengths, strict=True):
+            A = at_rows(scales, lengths, X).A
+            covariance = A.T @ A + np.diag(1 / rate)
+            # A row of weight w has the density of noise^2 to the power w, and not that of noise^2 / w.
+            power = 0.5 * np.sum(np.log(2 * np.pi / rate)) - 0.5 * np.sum(rate) * NOISE**2 * np.log(
+                2 * np.pi * NOISE**2
+            )
+            exact = stats.multivariate_normal(np.full(N, model.start.constant), covariance, allow_singular=True)
+            wanted.append(exact.logpdf(y) + power)
+        np.testing.assert_allclose(logs - draws.log_ratio[:, None], np.array(wanted)[:, None] + 0 * logs, atol=1e-5)
+        again = weights_of(draws, *expected_at_all(draws, at_rows, np.random.default_rng(1)))
+        np.testing.assert_allclose(again.log_weights - draws.log_ratio, wanted, atol=1e-5)
+
+
+@pytest.mark.long
+def test_rows_left_out_have_the_density_of_all_others():
+    """``y_n`` given all others at known hyper-parameters; with itself among them it would be 0.15 nats higher."""
+    model = dataclasses.replace(ngp.gam.model("y ~ linear(x) + re(g)", DATA, ngp.likelihoods.Gaussian(1.2)), jitter=0.0)
+    at_rows, X, left = AtRows(model), model.rows.X, model.rows.y - model.start.constant
+    found = free_draws(model, jax.random.key(0), Free(np.array([0.1, -0.2]), 1e-6 * np.eye(2), False), 4)
+    seen = at_rows(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))), X)
+    B = np.linalg.solve(at_rows.factor(np.asarray(found.scales)[0], np.zeros(0)).T, seen.A).T
+    weights = conditionals(at_rows, found, B.T @ left / 1.44, B.T @ B / 1.44)
+    draws = as_draws(found, weights, found.log_density)
+    looked = passed(draws, at_rows, 0.9, np.random.default_rng(0))
+    K = seen.A.T @ seen.A
+    inverse = np.linalg.inv(K + 1.44 * np.eye(N))
+    exact = stats.norm(left - inverse @ left / np.diag(inverse), np.diag(inverse) ** -0.5).logpdf(left).mean()
+    inside = stats.norm(K @ inverse @ left, np.sqrt(np.diag(K - K @ inverse @ K) + 1.44)).logpdf(left).mean()
+    facts, notes = facts_of(draws, at_rows, looked, True)
+    said = float(facts["log density, left out"].split(" ")[0])
+    assert abs(said - exact) < 0.03 < 0.3 * abs(inside - exact), (said, exact, inside)
+    assert not notes
+    np.testing.assert_allclose(looked.densities.fitted, model.start.constant + K @ inverse @ left, atol=1e-5)
+
+
+@pytest.mark.long
+def test_what_is_below_a_datum_has_the_probability_of_scipy():
+    y, f, ties = np.array([0.0, 1.0, 4.0]), np.array([[0.3, -0.5, 1.0]]), np.array([0.2, 0.9, 0.5])
+    rate = np.exp(f)
+    own = lambda law, y: law.cdf(y - 1) + ties * law.pmf(y)  # noqa: E731
+    cases = [
+        (ngp.likelihoods.Poisson(), y, own(stats.poisson(rate), y)),
+        (ngp.likelihoods.NegativeBinomial(jnp.full(1, 3.0)), y, own(stats.nbinom(3.0, 3 / (3 + rate)), y)),
+        (ngp.likelihoods.Bernoulli(), np.minimum(y, 1), own(stats.bernoulli(1 / (1 + np.exp(-f))), np.minimum(y, 1))),
+        (ngp.likelihoods.Gamma(jnp.full(1, 2.0)), y + 1, stats.gamma(2.0, scale=rate).cdf(y + 1)),
+    ]
+    for likelihood, values, wanted in cases:
+        np.testing.assert_allclose(_below(likelihood, values, f, ties), wanted, rtol=1e-6, err_msg=repr(likelihood))
+
+
+def test_the_lower_end_of_a_prior_of_the_noise_is_known():
+    import numpyro
+    import numpyro.distributions as dist
+
+    own = lambda: ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.Uniform(0.25, 1.0)))  # noqa: E731
+    assert lower_ends(ngp.gam.model("y ~ linear(x)", DATA, own)) == {"noise": 0.25}
+    assert lower_ends(ngp.gam.model("y ~ linear(x)", DATA)) == {}

@@ -1,0 +1,100 @@
+"""Predictions by NumPy are those of the library's own posterior, to rounding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.engines import guide_of, set_up
+from numpyro_gp.gam.predictions import of_places, of_rows
+from numpyro_gp.guides.natural import NATURAL_MARK
+from tests.compiling import counted
+
+RNG = np.random.default_rng(0)
+N = 45
+DATA = {name: RNG.normal(size=N) for name in "xzy"} | {"g": np.array(list("abc") * 15), "h": np.arange(N) % 24}
+DATA |= {"n": RNG.poisson(2.0, N), "b": RNG.integers(2, size=N), "e": RNG.uniform(1, 2, N), "w": RNG.uniform(1, 3, N)}
+NEW = {name: RNG.normal(size=7) for name in "xz"} | {"g": np.array(list("abcabca")), "h": np.arange(7) * 3}
+NEW |= {"e": RNG.uniform(1, 2, 7)}
+CASES = {
+    "curves, levels, surfaces": ("y ~ s(x) + s(h, cyclic=True) + te(x, z) + factor(g) + re(g, by=z)", "gaussian", {}),
+    "counts with an offset": ("n ~ s(x, by=g) + linear(z) + offset(log(e))", "negative_binomial", {}),
+    "labels with weights": ("b ~ s(x) + re(g)", "bernoulli", {"weights": "w"}),
+}
+
+
+def like(model, seed=0):
+    """A fit whose parameters are made up: a normal distribution of hyper-parameters, and pseudo-data."""
+    guide, rng = set_up(guide_of(model), model), np.random.default_rng(seed)
+    size = model.size
+    shapes = {"auto_loc": guide.rest.latent_dim, f"f{NATURAL_MARK}shift": size}
+    params = {name: jnp.asarray(0.3 * rng.normal(size=count)) for name, count in shapes.items()}
+    half = rng.normal(size=(size, size))
+    params[f"f{NATURAL_MARK}precision"] = jnp.asarray(half @ half.T / size)
+    params["auto_scale_tril"] = jnp.asarray(0.2 * np.tril(rng.uniform(0.2, 1.0, 2 * (guide.rest.latent_dim,))))
+    result = ngp.FitResult(params, jnp.zeros(3), None)
+    posterior = ngp.Posterior.from_svi(model, guide, params)
+    return ngp.gam.Fit(model, posterior, guide, result, "svi", 3, (), jax.random.key(3))
+
+
+def agree(fit, new, y):
+    """All moments, densities and quantiles, to 1e-8."""
+    found, wanted = fit.predict(new), fit.posterior.predict(fit.key, fit.model.encode(new))
+    for name in ("mean", "variance", "function_mean", "function_variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-8, atol=1e-8, err_msg=name)
+    np.testing.assert_allclose(found.log_density(y), wanted.log_density(y), rtol=1e-8, atol=1e-8)
+    return found, wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_predictions_are_those_of_the_posterior(name):
+    text, family, options = CASES[name]
+    fit = like(ngp.gam.model(text, DATA, family, **options))
+    y = np.ones(7) if family != "gaussian" else RNG.normal(size=7)
+    found, wanted = agree(fit, NEW | {"g": np.array(list("abcabcz"))} if "re(g)" in text else NEW, y)
+    if family == "gaussian":
+        np.testing.assert_allclose(found.quantiles([0.1, 0.9]), wanted.quantiles([0.1, 0.9]), atol=1e-8)
+    else:
+        assert found.quantiles([0.1, 0.9]).shape == (2, 7)
+    assert found.sample(5).shape == (5, 7)
+    with counted() as programs:
+        fit.predict({name: values[:4] for name, values in NEW.items()})
+    assert programs.count == 0  # of rows of another number
+
+
+@pytest.mark.long
+def test_predictions_of_blocks_of_low_rank_are_those_of_the_posterior():
+    model = ngp.gam.model("y ~ s(x) + s(z) + factor(g)", DATA)
+    guide = ngp.AutoGP(model, {"f": ngp.guides.block_low_rank(3, natural=True)}, AutoNormal)
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.05), 0.1), Trace_ELBO())
+    result = ngp.fit(jax.random.key(0), svi, 3, *model.arguments, progress=False)
+    posterior = ngp.Posterior.from_svi(model, guide, result.params)
+    fit = ngp.gam.Fit(model, posterior, guide, result, "svi", 3, (), jax.random.key(3))
+    agree(fit, NEW, RNG.normal(size=7))
+    draws = fit.draws()
+    assert draws.size == 100
+    assert np.isfinite(draws.log_ratio).all()
+
+
+@pytest.mark.long
+def test_predictions_of_draws_are_those_of_the_posterior():
+    """Of a chain: points, with a noise of each draw."""
+    model = ngp.gam.model("y ~ linear(x) + re(g)", DATA)
+    draws = {"f_scale": jnp.asarray(RNG.uniform(0.5, 1, (6, 2))), "noise": jnp.asarray(RNG.uniform(0.1, 1, 6))}
+    posterior = ngp.Posterior.from_mcmc(model, draws | {"f": jnp.asarray(RNG.normal(size=(6, 5)))})
+    fit = ngp.gam.Fit(model, posterior, None, None, "nuts", 6, (), jax.random.key(0))
+    agree(fit, NEW, RNG.normal(size=7))
+
+
+def test_a_likelihood_with_a_number_for_each_row_is_cut_with_them():
+    given = ngp.likelihoods.Gaussian(1 + np.arange(12.0).reshape(2, 6))
+    cut = of_rows(given, slice(2, 5), 6)
+    np.testing.assert_array_equal(cut.scale[:, :4], [[3, 4, 5, 5], [9, 10, 11, 11]])
+    np.testing.assert_array_equal(of_places(given, np.array([5, 0]), 6).scale, [[6, 1], [12, 7]])
+    whole = ngp.likelihoods.Gaussian(1 + np.arange(6.0))
+    np.testing.assert_array_equal(of_rows(whole, slice(2, 5), 6).scale, 1 + np.arange(6.0))

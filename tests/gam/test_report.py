@@ -1,0 +1,50 @@
+"""Which rows a summary looks at, and what it says of its checks; its numbers are in test_shares and test_looks."""
+
+import jax
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import report
+from numpyro_gp.gam.report import some_rows
+from tests.gam.test_predictions import like
+
+RNG = np.random.default_rng(0)
+DATA = {"x": RNG.uniform(size=60), "n": RNG.poisson(3.0, 60)}
+
+
+def test_rows_are_spread_over_all():
+    np.testing.assert_array_equal(some_rows(10, 4), [0, 3, 6, 9])
+    np.testing.assert_array_equal(some_rows(3, 100), [0, 1, 2])
+    np.testing.assert_array_equal(some_rows(3, 0), [0])
+
+
+@pytest.mark.long
+def test_a_summary_says_which_checks_ran(monkeypatch):
+    fit = like(ngp.gam.model("n ~ s(x)", DATA, "poisson"))
+    words = fit.summary().facts["checks of the fit"]
+    assert words.startswith("noise, inducing inputs, residuals, calibration, importance weights (Pareto k ")
+    assert "checks of the fit" not in fit.summary(check=False).facts
+    # Pseudo-data were made up: the weights say so, and what to do about it, which is not the guide that it has.
+    (note,) = [note for note in fit.summary().notes if "Pareto k" in note]
+    assert 'engine="nuts"' in note
+    assert "conditional" not in note
+    monkeypatch.setattr(report, "MOST_ROWS", 20)
+    found = fit.summary()
+    assert found.facts["checks of the fit"].endswith(
+        " at 20 rows; no importance weights at so many rows: pass check=True"
+    )
+    assert found.facts["log density, left out"].endswith("per row, of 20 of them")
+    assert "(Pareto k " in fit.summary(check=True).facts["checks of the fit"]
+
+
+@pytest.mark.long
+def test_a_summary_of_a_chain_looks_at_its_chains():
+    """Two halves of one chain in different places: R-hat is far from one."""
+    model = ngp.gam.model("n ~ linear(x)", DATA, "poisson")
+    scales = np.concatenate([np.full(50, 0.5), np.full(50, 2.0)])[:, None] + 0.01 * RNG.normal(size=(100, 1))
+    posterior = ngp.Posterior.from_mcmc(model, {"f_scale": scales, "f": 0.1 * RNG.normal(size=(100, 2))})
+    fit = ngp.gam.Fit(model, posterior, None, None, "nuts", 100, (), jax.random.key(0))
+    found = fit.summary()
+    assert found.facts["checks of the fit"] == "noise, inducing inputs, residuals, calibration, chains"
+    assert any("R-hat of f_scale" in note for note in found.notes)
