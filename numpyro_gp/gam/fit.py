@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_choice, check_count, check_key
+from numpyro_gp.checks import check_choice, check_count, check_key, fail
 from numpyro_gp.gam.engines import run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
@@ -72,6 +72,9 @@ def fit(
     for name, value in (("num_steps", num_steps), ("batch", batch)):
         if value is not None:
             check_count(name, value)
+    if not isinstance(tables, bool):
+        cure = "Pass tables=False for steps that see the rows themselves."
+        fail("tables", "True or False", f"{tables!r:.60}", cure, TypeError)
     built = model(terms, data, family, response=response, weights=weights, measure=measure)
     found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
     found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))

@@ -27,6 +27,7 @@ def test_it_is_a_module_that_can_be_called():
         (dict(engine="mcmc"), "engine must be one of 'svi', 'nuts', 'svgd', but got 'mcmc'"),
         (dict(num_steps=0), "num_steps must be at least 1"),
         (dict(batch=1.5), "batch must be a whole number"),
+        (dict(tables="yes"), "tables must be True or False, but got 'yes'. Pass tables=False"),
         (dict(key=3), "key must be one JAX random key"),
         (dict(weights=[-1.0] * 150), "weights must be finite, and zero or positive"),
     ],

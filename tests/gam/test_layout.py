@@ -70,7 +70,7 @@ def test_new_levels_have_a_code_or_are_refused_by_name():
             lambda: laid("y ~ e", DATA | {"y": list("abcde")}),
             "response 'y' must be numbers or two levels, but got 5 levels",
         ),
-        (lambda: laid("y ~ e", DATA | {"e": [None] * 5}), "data must be rows without missing values"),
+        (lambda: laid("y ~ e", DATA | {"e": [None] * 5}), "but got 5 rows, none of which is complete"),
         (lambda: laid("y ~ s(x)")[0].encode({"x": [np.nan]}), "column 'x' must be known in the rows to predict"),
     ],
 )
