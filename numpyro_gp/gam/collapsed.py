@@ -183,7 +183,8 @@ class Bound:
         from scipy.optimize import minimize
 
         scale, before = np.eye(len(free)) if root is None else root, np.inf
-        slope = 1e-2 if root is None else np.sqrt(2 * FLAT / len(free))  # of whitened values: a rise of FLAT is left
+        whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
+        slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
 
             def white(z: np.ndarray, origin: np.ndarray = free) -> tuple[float, np.ndarray]:
@@ -200,6 +201,8 @@ class Bound:
             before = found.fun
             self(free)
             self.sites = self.new_sites
+            scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
+            slope = whitened
         return free, False
 
     def spread(self, free: np.ndarray) -> np.ndarray:
