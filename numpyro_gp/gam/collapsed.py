@@ -23,6 +23,10 @@ from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 STEPS_OF_A_ROUND = 8
 # Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 4
+# Most site steps at hyper-parameters that stay.
+MOST_STEPS = 20
+# Families with a parameter that moves the level of f: sites follow at each evaluation.
+LEVELS = ("gamma",)
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
@@ -174,6 +178,16 @@ class Bound:
             self(free, FIRST_VARIANCE if step < FIRST_STEPS - 1 else np.inf)
             self.sites = self.new_sites
 
+    def followed(self, free: np.ndarray, tolerance: float = 0.1 * FLAT) -> tuple[float, np.ndarray]:
+        """At sites that follow the hyper-parameters, until neither the bound nor a slope moves by more."""
+        loss, gradient = self(free)
+        for _ in range(0 if self.is_exact else MOST_STEPS):
+            self.sites, before, slopes = self.new_sites, loss, gradient
+            loss, gradient = self(free)
+            if max(abs(loss - before), np.abs(gradient - slopes).max(initial=0)) < tolerance:
+                break
+        return loss, gradient
+
     def settle(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
         """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more.
 
@@ -182,21 +196,23 @@ class Bound:
         """
         from scipy.optimize import minimize
 
+        follows = self.setting.model.family.given in LEVELS
+        at, is_whole = (self.followed, True) if follows else (self, self.is_exact)
         scale, before = np.eye(len(free)) if root is None else root, np.inf
         whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
         slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
 
-            def white(z: np.ndarray, origin: np.ndarray = free) -> tuple[float, np.ndarray]:
-                loss, gradient = self(origin + scale @ z)
-                return loss, scale.T @ gradient
+            def white(z: np.ndarray, origin: np.ndarray = free, root: np.ndarray = scale) -> tuple[float, np.ndarray]:
+                loss, gradient = at(origin + root @ z)
+                return loss, root.T @ gradient
 
             size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)
-            options = {"maxiter": left if self.is_exact else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
+            options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
             free = free + scale @ found.x
-            if (self.is_exact and found.success) or before - found.fun < FLAT:
+            if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun
             self(free)
@@ -206,7 +222,11 @@ class Bound:
         return free, False
 
     def spread(self, free: np.ndarray) -> np.ndarray:
-        """Lower root of the inverse curvature, by differences of gradients."""
+        """Lower root of the inverse curvature, by differences of gradients.
+
+        Sites stay where a term moves, by which the curvature changes by less than a percent; where a parameter of the
+        likelihood moves they follow, as the level of ``f`` may follow it: with the shape of a gamma it does.
+        """
         is_double = self.setting.is_double
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
@@ -215,7 +235,14 @@ class Bound:
             other, width = (here, step) if here is not None else (self(free - move)[1], 2 * step)
             rows.append((self(free + move)[1] - other) / width)
         curvature = np.stack(rows)
-        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        curvature = 0.5 * (curvature + curvature.T)
+        there = self.sites
+        for place in [] if self.is_exact else self.setting.sites.of_likelihood:
+            move = 3e-2 * np.eye(len(free))[place]
+            more, less = (self.followed(free + sign * move, 1e-3)[1] for sign in (1, -1))
+            curvature[place] = curvature[:, place] = (more - less) / 6e-2
+        self.sites = there
+        values, vectors = np.linalg.eigh(curvature)
         return np.linalg.cholesky((vectors / np.maximum(values, WIDEST**-2)) @ vectors.T)
 
 
@@ -244,7 +271,7 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
             free, is_flat = bound.settle(free, most_steps, root)
         losses = losses + bound.losses
-        bound(free)
+    bound(free)
     found, inverse = bound.found, bound.inverse
     precision = inverse.T @ found.precision @ inverse
     shift = inverse.T @ found.pulled

@@ -110,13 +110,13 @@ def density_of(model: Model, sites: Sites) -> Density:
 
 def known_density(function: Callable[..., OfRows], sites: Sites) -> Density:
     """Of a family whose parameter, if it has one, is the one that is not of the terms, by its logarithm."""
-    own = [at for name, at in sites.places.items() if not name.startswith("f_")]
+    own = sites.of_likelihood
 
     def total(free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> Total:
-        parameters = [float(np.exp(free[at[0]])) for at in own]
+        parameters = [float(np.exp(free[at])) for at in own]
         found, of_free = function(y, mean, variance, *parameters), np.zeros(len(free))
         if found.of_parameter is not None:
-            of_free[own[0]] = parameters[0] * (weights @ found.of_parameter)
+            of_free[own] = parameters[0] * (weights @ found.of_parameter)
         return Total(float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance)
 
     return total

@@ -63,6 +63,12 @@ class Sites(NamedTuple):
         """Where the values of each name stand in a vector."""
         return {name: np.ravel(at) for name, at in self.by_name(np.arange(self.size)).items()}
 
+    @property
+    def of_likelihood(self) -> list[int]:
+        """Where the parameters of the likelihood stand, which are not those of the terms."""
+        own = [at for name, at in self.places.items() if name.split(" ")[0] not in ("f_scale", "f_lengthscale")]
+        return [int(one) for at in own for one in at]
+
     def vector(self, values: dict[str, Array]) -> Array:
         """Values by name as a vector."""
         return jnp.concatenate([jnp.zeros(0, self.dtype), *[jnp.ravel(values[name]) for name in self.shapes]])
