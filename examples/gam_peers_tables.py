@@ -78,26 +78,15 @@ def rmse(rows):
 
 
 def seconds(rows):
-    """Seconds of the processor on the first split; of ours the mean of later splits, too, whose program is there."""
+    """Seconds of the processor on the first split."""
     found, ended = of_sets(rows, "seconds"), late(rows)
     lines = []
     for name in dict.fromkeys([*found, *(fit for fit, _ in ended)]):
         own = found.get(name, {})
         cells = {s: f"{own[s][0]:.1f}" for s in own if 0 in own[s]}
         cells |= {s: f"> {note.split()[-2]}" for (fit, s), note in ended.items() if fit == name and "not end" in note}
-        lines.append([NAMES[name] + ", first fit" * (name == "ngp.gam"), *(cells.get(s, "") for s in SETS)])
-        if name == "ngp.gam":
-            lines.append(["here, later fits", *(f"{later(own[s]):.1f}" if has_later(own, s) else "" for s in SETS)])
+        lines.append([NAMES[name], *(cells.get(s, "") for s in SETS)])
     return markdown(["", *SETS], lines)
-
-
-def has_later(own, name):
-    return any(split > 0 for split in own.get(name, {}))
-
-
-def later(own):
-    """Mean over the splits that are not the first."""
-    return float(np.mean([value for split, value in own.items() if split > 0]))
 
 
 def paired(rows, other, metric="log_density"):
@@ -140,10 +129,10 @@ def beside_ebm(rows):
 
 
 def times_mgcv(rows):
-    """Seconds of our later fits over mgcv's on the same splits, by set."""
-    found = of_sets(rows, "seconds")
-    both = [s for s in SETS if all(has_later(found[name], s) for name in ("ngp.gam", "mgcv"))]
-    ratios = {s: later(found["ngp.gam"][s]) / later(found["mgcv"][s]) for s in both}
+    """Our seconds over mgcv's, both summed over the splits that both have, by set."""
+    ours, theirs = (of_sets(rows, "seconds")[name] for name in ("ngp.gam", "mgcv"))
+    both = {s: [k for k in ours[s] if k in theirs[s]] for s in SETS if s in ours and s in theirs}
+    ratios = {s: sum(ours[s][k] for k in own) / sum(theirs[s][k] for k in own) for s, own in both.items()}
     return ", ".join(f"{ratio:.1f} on {s}" for s, ratio in ratios.items())
 
 
@@ -151,7 +140,9 @@ def times_mgcv(rows):
 
 
 def waves_of(rows, noise, fit, task="waves"):
-    return [row for row in rows if (row["task"], row["noise"], row["fit"]) == (task, noise, fit)]
+    """Rows of fits that ended."""
+    own = [row for row in rows if (row["task"], row["noise"], row["fit"]) == (task, noise, fit)]
+    return [row for row in own if not row["note"].startswith("stopped")]
 
 
 def mean(rows, key, digits=2):
