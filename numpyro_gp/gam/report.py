@@ -66,7 +66,8 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         facts["log density, left out"] = f"{own.pointwise.mean():.4f} per row{of_these}"
         if bad := int((~(own.k <= own.good_k)).sum()):
-            notes.append(f"the log density left out is unreliable for {bad} rows: predict rows of a test set")
+            of_them = "1 row" if bad == 1 else f"{bad} rows"
+            notes.append(f"The log density left out is unreliable for {of_them}. Predict rows of a test set instead.")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes
 
