@@ -30,7 +30,7 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "lo
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide", "key")
-# Draws of the hyper-parameters in a summary of many terms: each computes the features of all of them.
+# Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
 
 
@@ -113,6 +113,11 @@ class Fit:
         found: Draws = known[num_draws]
         return found
 
+    def _some(self, num_draws: int | None) -> Draws:
+        """Draws for what is averaged over them: fewer by themselves where terms are many."""
+        is_few = num_draws is None and self.model.size > JOINT and self.engine == "svi"
+        return self.draws(FEW if is_few else num_draws)
+
     def _rng(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
@@ -123,7 +128,7 @@ class Fit:
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit."""
         X = self.model.rows.X if data is None else self.model.layout.encode(data)
-        return moments_at(self.draws(num_draws), self.at_rows, X)
+        return moments_at(self._some(num_draws), self.at_rows, X)
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
@@ -135,7 +140,7 @@ class Fit:
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
-        return effects_of(self.draws(num_draws), self.at_rows, check_count("grid", grid, 2), self._rng(0))[0]
+        return effects_of(self._some(num_draws), self.at_rows, check_count("grid", grid, 2), self._rng(0))[0]
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -156,8 +161,7 @@ class Fit:
             Draws of the hyper-parameters: 100, or 25 above 600 inducing inputs. The terms are drawn 1000 times in all.
         """
         own, rng = self.model, self._rng(1)
-        is_few = num_draws is None and own.size > JOINT and self.engine == "svi"
-        draws = self.draws(FEW if is_few else num_draws)
+        draws = self._some(num_draws)
         found = passed(draws, self.at_rows, check_level(level), rng)
         facts, notes = facts_of(draws, self.at_rows, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
@@ -196,7 +200,7 @@ class Fit:
             File to write the figure to.
         """
         check_choice("scale", scale, ("link", "response"))
-        draws = self.draws(num_draws)
+        draws = self._some(num_draws)
         effects, constant = effects_of(draws, self.at_rows, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
@@ -226,7 +230,7 @@ class Fit:
         X = own.rows.X[some]
         left = None
         if residuals:
-            found = moments_at(self.draws(num_draws), self.at_rows, X)
+            found = moments_at(self._some(num_draws), self.at_rows, X)
             f = found.mean.sum(axis=1) + own.level(X)
             left = found.mean[:, :-1] + _working_residuals(own.family.link, f, own.rows.y[some])[:, None]
         result = {}

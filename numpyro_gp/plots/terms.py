@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 4
+# Panels whose place is found from their labels, in a time that grows with their square; more have fixed margins.
+MOST = 24
+# Inches around and between those: left, right, bottom, top, across, down.
+MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
 BEYOND = 1.5
 INVERSE = {"identity": lambda f: f, "log": np.exp, "logit": lambda f: 1 / (1 + np.exp(-f)), "none": lambda f: f}
@@ -42,7 +46,11 @@ def draw_terms(
     count = max(len(effects), 1)
     width = min(WIDTH, count)
     height = math.ceil(count / width)
-    figure, axes = plt.subplots(height, width, figsize=(3.4 * width, 2.9 * height), squeeze=False, layout="constrained")
+    size = 3.4 * width, 2.9 * height
+    layout = "constrained" if count <= MOST else None
+    figure, axes = plt.subplots(height, width, figsize=size, squeeze=False, layout=layout)
+    if layout is None:
+        figure.subplots_adjust(**_margins(size, width, height))
     places = list(axes.ravel())
     for axis, (name, effect) in zip(places, effects.items(), strict=False):
         numbers = [
@@ -63,8 +71,18 @@ def draw_terms(
         axis.set_axis_off()
     gap = " " if width > 1 else "\n"
     both = f";{gap}light: for the whole curve at once" if simultaneous else ""
-    figure.suptitle(f"{100 * level:g} % bands: dark, for each value{both}", fontsize="small")
+    place = {} if layout else {"y": 1 - 0.2 / size[1]}
+    figure.suptitle(f"{100 * level:g} % bands: dark, for each value{both}", fontsize="small", **place)
     return figure
+
+
+def _margins(size: tuple[float, float], width: int, height: int) -> dict[str, float]:
+    """`MARGINS` as matplotlib takes them: shares of the figure, and of a panel."""
+    left, right, bottom, top, across, down = MARGINS
+    panel = (size[0] - left - right - (width - 1) * across) / width
+    tall = (size[1] - bottom - top - (height - 1) * down) / height
+    edges = {"left": left / size[0], "right": 1 - right / size[0], "bottom": bottom / size[1], "top": 1 - top / size[1]}
+    return edges | {"wspace": across / panel, "hspace": down / tall}
 
 
 def _undone(inverse: Any, constant: float, f: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.gam import Column, Effect
+from numpyro_gp.plots import terms
 from numpyro_gp.plots.terms import Points, draw_terms
 
 X, CODES = np.linspace(0, 1, 5), np.arange(2.0)
@@ -83,3 +84,23 @@ def test_far_residuals_do_not_flatten_a_curve():
     assert np.max(bands) <= high < 100
     assert [text.get_text() for text in made.axes[0].texts] == ["residuals beyond: 1"]
     plt.close(made)
+
+
+def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypatch):
+    """Thirteen panels are four rows, the last of them with one."""
+    monkeypatch.setattr(terms, "MOST", 12)
+    x, rng = np.linspace(0.0, 1.0, 20), np.random.default_rng(0)
+    drawn = rng.normal(size=(30, 20))
+    names = [f"s(x{at})" for at in range(13)]
+    effects = {n: Effect(n, "s", (Column(n[2:-1]),), (x,), np.sin(6 * x), np.full(20, 0.1), drawn) for n in names}
+    points = {name: Points((x,), None) for name in names}
+    labels = dict.fromkeys(names, "effect on log mean of y\n(mean 0 over the data)")
+    figure = draw_terms(effects, points, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
+    assert figure.get_layout_engine() is None
+    renderer = figure.canvas.get_renderer()
+    boxes = [axis.get_tightbbox(renderer) for axis in figure.axes if axis.axison]
+    boxes.append(figure._suptitle.get_window_extent(renderer))
+    whole = figure.bbox
+    assert all(whole.x0 <= one.x0 and one.x1 <= whole.x1 and whole.y0 <= one.y0 and one.y1 <= whole.y1 for one in boxes)
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+    plt.close(figure)
