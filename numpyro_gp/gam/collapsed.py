@@ -31,6 +31,8 @@ LEVELS = ("gamma",)
 MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
+# The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor.
+WALL = 1e6
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0
 
@@ -212,7 +214,10 @@ class Bound:
         while (left := most_steps - len(self.losses)) > 0:
 
             def white(z: np.ndarray, origin: np.ndarray = free, root: np.ndarray = scale) -> tuple[float, np.ndarray]:
-                loss, gradient = at(origin + root @ z)
+                try:
+                    loss, gradient = at(origin + root @ z)
+                except np.linalg.LinAlgError:  # a step far too long: the line search comes back from a steep wall
+                    return self.losses[-1] + WALL, WALL * z / (z @ z)
                 return loss, root.T @ gradient
 
             size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)

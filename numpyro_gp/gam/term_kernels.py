@@ -36,6 +36,8 @@ MEASURES = ("empirical", "uniform", "gaussian")
 CURVE, SURFACE, LEVEL_CURVE = 24, {2: 60, 3: 90}, 10
 # More curves than these have so many each: 24 of all would soon be too many for one belief.
 MANY_CURVES, CURVE_OF_MANY = 16, 16
+# Levels up to which each has as many as a curve.
+FEW_LEVELS = 4
 # Standard deviations of a column within which inducing inputs let a curve turn.
 TURN = 0.5
 # Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
@@ -209,7 +211,8 @@ def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
     elif term.kind == "re":
         rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
     elif term.kind == "s":
-        size = term.num_inducing or (LEVEL_CURVE if term.by else _size_of_curve(ground.layout))
+        has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
+        size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(ground.layout))
         rows = _line(part, ground, X[:, own[0]], size)[:, None]
         if term.by:
             is_own = not is_difference(part, ground.layout.parts)

@@ -208,3 +208,23 @@ def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
     state = svi.init(jax.random.key(0), *model.arguments, init_params=found.result.params)
     started = float(svi.evaluate(state, *model.arguments))
     assert abs(started - found.result.losses[-1]) < 6
+
+
+def test_a_step_that_goes_too_far_is_taken_back(monkeypatch):
+    """The third evaluation has no Cholesky factor, as matrices of huge scales have none: the mode is the same."""
+    _, plain = bound_of("y ~ s(x, num_inducing=6)")
+    mode, _ = plain.settle(plain.start, 200)
+    _, bound = bound_of("y ~ s(x, num_inducing=6)")
+    evaluate, points = own.Bound.__call__, []
+
+    def refuse_one(self, free, *options):
+        points.append(free)
+        if len(points) == 3:
+            raise np.linalg.LinAlgError
+        return evaluate(self, free, *options)
+
+    monkeypatch.setattr(own.Bound, "__call__", refuse_one)
+    found, is_flat = bound.settle(bound.start, 200)
+    assert len(points) > 3
+    assert is_flat
+    np.testing.assert_allclose(found, mode, atol=0.05)

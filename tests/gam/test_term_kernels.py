@@ -111,8 +111,8 @@ def test_inducing_inputs_determine_their_terms_and_no_more():
     assert np.isin(values, model.ground.inducing["s(x)"][:, 0]).sum() == len(values) - 1 == N - 1
     assert len(np.unique(model.ground.inducing["s(x)"][:, 0])) == 24
     assert (sizes["factor(g)"], sizes["re(g)"], sizes["linear(z)"]) == (2, 3, 1)
-    assert sizes["s(z, by=g)"] == 3 * 10
-    assert sizes["s(x, by=g)"] == 2 * 10
+    assert sizes["s(z, by=g)"] == 3 * 24
+    assert sizes["s(x, by=g)"] == 2 * 24
     for name, matrix in found.items():
         assert np.linalg.matrix_rank(np.asarray(matrix), tol=1e-10) <= sizes[name], name
 
@@ -196,4 +196,11 @@ def test_many_curves_have_fewer_inducing_inputs_each():
     for count, size in ((16, 24), (17, 16)):
         text = "y ~ s(x0, by=g) + " + " + ".join(f"s(x{at})" for at in range(count))
         model = ngp.gam.model(text, data | {"g": np.arange(60) % 2})
-        assert [len(points) for points in model.ground.inducing.values()] == [10, *[size] * count]
+        assert [len(points) for points in model.ground.inducing.values()] == [size, *[size] * count]
+
+
+def test_curves_of_many_levels_have_fewer_inducing_inputs_each():
+    x, y = np.random.default_rng(0).normal(size=(2, 60))
+    for levels, size in ((4, 24), (5, 10)):
+        model = ngp.gam.model("y ~ s(x, by=g)", {"x": x, "y": y, "g": np.arange(60) % levels})
+        assert [len(points) for points in model.ground.inducing.values()] == [size * levels]
