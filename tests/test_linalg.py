@@ -28,6 +28,7 @@ from numpyro_gp.linalg import (
     outer_square,
     product,
     running_rows,
+    scaled,
     small_cholesky,
     solve_lower,
 )
@@ -250,11 +251,12 @@ def test_products_in_their_fast_form_have_the_derivatives_of_plain_ones(rng, nam
     np.testing.assert_allclose(mapped, jnp.stack(each), rtol=1e-11, atol=1e-11)
 
 
-def test_no_large_product_sums_over_the_first_axes_of_both_operands():
-    """XLA's CPU takes three times as long for it in float64: a whole step of a sparse model has none."""
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_large_product_sums_over_the_first_axes_of_both_operands(dtype):
+    """XLA's CPU takes up to three times as long for it, and forty for few columns: a step of a sparse model has none."""
     rng = np.random.default_rng(0)
-    X, Z = (jnp.asarray(rng.normal(size=(rows, 2))) for rows in (150, 70))
-    factor = 0.1 * jnp.eye(70)
+    X, Z = (jnp.asarray(rng.normal(size=(rows, 2)), dtype) for rows in (150, 70))
+    factor = 0.1 * jnp.eye(70, dtype=dtype)
 
     def loss(lengthscale, Z, mean, factor):
         basis = Basis.build(RBF(1.0, lengthscale), Z)
@@ -262,13 +264,27 @@ def test_no_large_product_sums_over_the_first_axes_of_both_operands():
         return jnp.sum(marginals.mean**2 + marginals.variance)
 
     step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))
-    program = step.lower(jnp.ones(()), Z, jnp.ones(70), factor).compile().as_text()
+    program = step.lower(jnp.ones((), dtype), Z, jnp.ones(70, dtype), factor).compile().as_text()
     products = re.findall(
-        r"f64\[(\d+),(\d+)\]\S* dot\(.*lhs_contracting_dims=\{(\d)\}, rhs_contracting_dims=\{(\d)\}", program
+        r"f\d\d\[(\d+),(\d+)\]\S* dot\(.*lhs_contracting_dims=\{(\d)\}, rhs_contracting_dims=\{(\d)\}", program
     )
-    large = [(dims, sums) for *dims, a, b in products if min(map(int, dims)) >= 70 for sums in [(a, b)]]
-    assert len(large) >= 6
+    large = [(dims, sums) for *dims, a, b in products if max(map(int, dims)) >= 70 for sums in [(a, b)]]
+    assert len(large) >= 10
     assert not [dims for dims, sums in large if sums == ("0", "0")]
+
+
+def test_a_scalar_times_a_matrix_has_the_derivatives_of_a_plain_product(rng):
+    """Values, first and second derivatives, of one and mapped over scalars; its sum over all numbers is a product."""
+    factor, matrix = jnp.asarray(1.3), jnp.asarray(rng.normal(size=(3, 80)))
+    losses = [lambda c, A, f=f: jnp.sum(jnp.sin(f(c, A))) for f in (scaled, lambda c, A: c * A)]
+    for derivative in (lambda f, **_: f, jax.grad, jax.hessian):
+        found, wanted = (derivative(loss, argnums=(0, 1))(factor, matrix) for loss in losses)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12), found, wanted)
+    several = [jax.vmap(jax.grad(loss), in_axes=(0, None))(jnp.array([1.3, 0.2]), matrix) for loss in losses]
+    np.testing.assert_allclose(*several, rtol=1e-12)
+    program, plain = (jax.jit(jax.grad(loss)).lower(factor, matrix).compile().as_text() for loss in losses)
+    assert " dot(" in program
+    assert " dot(" not in plain
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])

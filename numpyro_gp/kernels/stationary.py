@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
+from numpyro_gp.linalg import moved_columns, scaled
 
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
@@ -37,16 +38,14 @@ def _products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, 
 @_products.defjvp
 def _products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (A, B), (change_A, change_B) = primals, tangents
-    return _products(A, B), _one_sided(A, change_A, B) + _one_sided(B, change_B, A).T
-
-
-def _one_sided(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``2 (a_i - b_j) . da_i``: one product with a column of ones: its transpose takes sums and products in one."""
-    return 2 * inner_products(*_pair(A, change, B))
+    return _products(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
 
 
 def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
-    """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``."""
+    """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``.
+
+    The column of ones lets one product take sums as well, in its transpose too.
+    """
     left = jnp.concatenate([jnp.sum(A * change, axis=1, keepdims=True), change], axis=1)
     return left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1)
 
@@ -68,7 +67,7 @@ def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -
     else:
         # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
         left, right = _pair(primals[0], tangents[0], primals[0])
-        change = 2 * (inner_products(left, right) + inner_products(right, left))
+        change = 2 * (inner_products(left, right) + moved_columns(left, right))
     return squared_distances_gram(*primals), _off_diagonal(change)
 
 
@@ -163,10 +162,11 @@ class _Stationary(_OfLengthscale):
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         centre = _centre(X2)
-        return self.variance * self.correlation(squared_distances(self._scaled(X1, centre), self._scaled(X2, centre)))
+        squares = squared_distances(self._scaled(X1, centre), self._scaled(X2, centre))
+        return scaled(self.variance, self.correlation(squares))
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
+        return scaled(self.variance, self.correlation(squared_distances_gram(self._scaled(X, _centre(X)))))
 
 
 def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:
