@@ -32,6 +32,19 @@ def matmul(left: ArrayLike, right: ArrayLike) -> Array:
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
+def row_times(rows: Float[Array, "*batch M"], matrix: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
+    """``a B`` for few rows and a large matrix that is made for them; a single row gets one of zeros beneath it.
+
+    By itself it would be multiplied inside of what makes ``B``, once more and down its columns. On a CPU, for a kernel
+    of 1000 x 1024 numbers in float32, that takes 4.3 ms in place of 1.0, and with its gradient 14 in place of 2.
+    """
+    if math.prod(rows.shape[:-1]) != 1:
+        return matmul(rows, matrix)
+    row = rows.reshape(1, -1)
+    found = matmul(jnp.concatenate([row, jnp.zeros_like(row)]), matrix)
+    return found[0].reshape(*rows.shape[:-1], matrix.shape[-1])
+
+
 def einsum(subscripts: str, *operands: ArrayLike) -> Array:
     """``jnp.einsum`` in the precision of its operands, as `matmul`."""
     return jnp.einsum(subscripts, *operands, precision=lax.Precision.HIGHEST)

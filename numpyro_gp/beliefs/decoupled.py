@@ -32,7 +32,7 @@ from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.probe import Probe, largest_eigenvalue, prior_curvature, residual_features, watched, whiten
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle, fail
-from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul
+from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, row_times
 
 
 class InverseCovariance(NamedTuple):
@@ -130,7 +130,7 @@ class Decoupled(AbstractBelief):
         site = single(self, basis)
         kernel, inducing = site.kernel, site.inducing
         projection = self._covariance(site).projection
-        return matmul(self.a, kernel.matrix(self.Z_alpha, X)), matmul(projection, kernel.matrix(inducing, X))
+        return row_times(self.a, kernel.matrix(self.Z_alpha, X)), matmul(projection, kernel.matrix(inducing, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
@@ -182,13 +182,13 @@ class WithMeanBasis(AbstractBelief):
         """``K_X,gamma a + A^T remaining`` and the variance of `Coupled`."""
         site = single(self, basis)
         mean, variance = whitened_marginals(site, X, self.remaining(site), self.scale_tril)
-        return Marginals(matmul(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
+        return Marginals(row_times(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
         features = site.features(X)
-        own = matmul(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X))
+        own = row_times(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X))
         mean = own + matmul(self.remaining(site), features)
         return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
 

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.mean_basis import check_coefficients, check_columns, mea
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
-from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
+from numpyro_gp.linalg import add_to_diagonal, factorise, matmul, row_times
 
 
 class Shared(NamedTuple):
@@ -124,7 +124,7 @@ class DecoupledLayer(AbstractBelief):
         return self._parts(basis).coefficients
 
     def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return matmul(self.coefficients(site), site.kernel.matrix(self.Z_mean, X))
+        return row_times(self.coefficients(site), site.kernel.matrix(self.Z_mean, X))
 
     def _reduction(self, basis: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
         own = self._parts(basis).covariance

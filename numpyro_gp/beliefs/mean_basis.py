@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.linalg import matmul
+from numpyro_gp.linalg import matmul, row_times
 
 # Indices of the rows of a mean basis that stand for all of them.
 Rows = Int[Array, " J"] | None
@@ -29,14 +29,14 @@ def mean_norm(
     full form and not the sampled one.
     """
     if columns is None:
-        return jnp.sum(a * matmul(a, kernel.matrix(points)))
-    rows = matmul(a, kernel.matrix(points, points[columns]))
+        return jnp.sum(a * row_times(a, kernel.matrix(points)))
+    rows = row_times(a, kernel.matrix(points, points[columns]))
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 
 def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"]) -> Float[Array, "*batch M"]:
     """``t = R a = L^-1 (K_beta,gamma a)``, never forming ``R`` (mathematics.md section 4.4)."""
-    return matmul(matmul(a, basis.kernel.matrix(points, basis.inducing)), basis.inverse.T)
+    return matmul(row_times(a, basis.kernel.matrix(points, basis.inducing)), basis.inverse.T)
 
 
 def residual_norm(
@@ -50,8 +50,8 @@ def residual_norm(
     if columns is None:
         return mean_norm(basis.kernel, points, a) - jnp.sum(t**2)
     sampled = points[columns]
-    rows = matmul(a, basis.kernel.matrix(points, sampled))
-    rows = rows - matmul(matmul(t, basis.inverse), basis.kernel.matrix(basis.inducing, sampled))
+    rows = row_times(a, basis.kernel.matrix(points, sampled))
+    rows = rows - row_times(matmul(t, basis.inverse), basis.kernel.matrix(basis.inducing, sampled))
     return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
 
 
