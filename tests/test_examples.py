@@ -26,7 +26,8 @@ SHARED = {
     "run_queue",
     "run_tables",
 }
-SHARED |= {"beyond_tables", "eight_inputs", "gam_fits", "gam_interactions_tables", "gam_peers_tables", "printed_tables"}
+SHARED |= {"beyond_tables", "eight_inputs", "gam_fits", "gam_interactions_tables", "gam_peers_tables", "peers_tables"}
+SHARED |= {"printed_tables"}
 # `rebuild` makes tables of rows, `guide_figures` runs the guide: `test_rebuild.py` and `test_guide.py` run them.
 OTHERS = {"rebuild", "guide_figures"}
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED | OTHERS)

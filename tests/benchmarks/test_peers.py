@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import csv
 import json
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from examples import peers_tables
 from tests.benchmarks.peers import __main__ as driver
 from tests.benchmarks.peers import in_one_process
 from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
+from tests.benchmarks.peers.keep import keep
 from tests.benchmarks.peers.problem import log_density, parts, problem_of
 from tests.benchmarks.peers.programs import counts, instructions, largest, lowered, sizes
 from tests.benchmarks.peers.report import report
@@ -50,6 +53,30 @@ def test_ratio_is_that_of_medians_to_the_fastest_way_of_the_fastest_peer(tmp_pat
     assert "mean nothing" not in found
     assert "| 60 | GPyTorch (large batch) 80, GPflow 120 | 0.75 |" in told(tmp_path, [*ours, *peers], cpu=True)
     assert "| ours | 5.0 | 3.0 |" in found
+
+
+def test_kept_rows_take_the_place_of_those_of_their_jobs(tmp_path):
+    """30 of 40, and 60 behind; the job that was not run again stays, the one without a peer is not there."""
+    path, old = tmp_path / "peers.csv", Job("deep")
+    timed = lambda value: dict(seconds=value, cpu=value, others=0.0)  # noqa: E731
+    lines = [line("ours", old, **timed(0.1)), line("GPflux", old, **timed(0.2)), dict(step("ours", 80), memory=500.0)]
+    assert keep([*lines, dict(step("GPflow", 90), memory=700.0)], path, "older") == 2
+    again = [
+        dict(step("ours", 30), memory=500.0),
+        dict(step("GPJax", 60), memory=1.0),
+        dict(step("GPflow", 40), memory=700.0),
+    ]
+    assert keep([*again, line("ours", Job("latency"), **timed(1.0))], path, "new") == 1
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert peers_tables.table(rows).splitlines()[2:] == [
+        "| step of two layers, width 5, M = 512, float64 | 100 | GPflux 200 | 0.50 | older |",
+        "| Adam step, batch 1024, M = 512, float64 | 30 | GPflow 40, GPJax 60 | 0.75 | new |",
+    ]
+    assert peers_tables.memory(rows).splitlines()[2:] == [
+        "| Adam step, batch 1024, M = 512, float64 | 500 | 700 | 100 | 300 | GPflow |"
+    ]
+    assert keep(again, path, "new", "cpu") == 1
+    assert "| 60 | GPflow 80, GPJax 120 |" in peers_tables.table(list(csv.DictReader(path.read_text().splitlines())))
 
 
 def test_what_is_missing_is_said(tmp_path):

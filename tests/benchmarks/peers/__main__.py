@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.benchmarks.clock import THREADS
 from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, jobs, python_of, quick
-from tests.benchmarks.peers.report import report, who
+from tests.benchmarks.peers.keep import keep
+from tests.benchmarks.peers.report import lines_in, report, who
 
 ROOT = Path(__file__).resolve().parents[3]
 IN_DATA, IN_REPOSITORY = ("kin40k", "protein", "bike"), ("bikehours", "concrete", "energy")
@@ -66,7 +67,9 @@ def run(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers")
     commands = parser.add_subparsers(dest="command", required=True)
-    installing, running, reporting = (commands.add_parser(name) for name in ("install", "run", "report"))
+    installing, running, reporting, keeping = (
+        commands.add_parser(name) for name in ("install", "run", "report", "keep")
+    )
     installing.add_argument("folder", type=Path, help="where the environments of the peers are made")
     home = os.environ.get("PEERS_ENVIRONMENTS")
     running.add_argument(
@@ -86,11 +89,18 @@ def main() -> None:
     running.add_argument("--quick", action="store_true", help="small sizes, to see that all of it runs")
     reporting.add_argument("rows", type=Path, nargs="+")
     reporting.add_argument("--cpu", action="store_true", help="seconds of the processor in place of those of the clock")
+    keeping.add_argument("rows", type=Path, nargs="+")
+    keeping.add_argument("--results", type=Path, default=ROOT / "examples" / "results" / "peers.csv")
+    keeping.add_argument("--cpu", action="store_true", help="seconds of the processor, where the machine was busy")
+    keeping.add_argument("--machine", default="today's", help="what the table says about where these rows are from")
     options = parser.parse_args()
     if options.command == "install":
         install(options.folder)
     elif options.command == "run":
         run(options)
+    elif options.command == "keep":
+        field = "cpu" if options.cpu else "seconds"
+        print(keep(lines_in(options.rows), options.results, options.machine, field), "rows of", options.results)
     else:
         print(report(options.rows, options.cpu))
 

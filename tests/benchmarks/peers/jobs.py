@@ -12,7 +12,10 @@ ENVIRONMENTS = {
         *("tensorflow-cpu==2.21.0", "gpflow==2.11.2", "gpflux==0.4.5", "tensorflow-probability==0.25.0"),
         *("tf-keras==2.21.0", "numpy==1.26.4", "scikit-learn==1.9.1"),
     ),
-    "jax": ("jax==0.10.2", "jaxlib==0.10.2", "numpyro==0.22.0", "gpjax==1.0.0", "equinox==0.13.8", "optax==0.2.8"),
+    "jax": (
+        *("jax==0.10.2", "jaxlib==0.10.2", "numpyro==0.22.0", "gpjax==1.0.0", "tinygp==0.3.1"),
+        *("equinox==0.13.8", "optax==0.2.8"),
+    ),
 }
 
 
@@ -29,7 +32,7 @@ PLACES = {
     "GPflux": Place("by_gpflux", "tensorflow"),
     "GPJax": Place("by_gpjax", "jax"),
     "GPyTorch": Place("by_gpytorch", "torch"),
-    "in one process": Place("in_one_process"),
+    "tinygp": Place("in_one_process", "jax"),  # and NumPyro by hand, and ours: with one JAX
     "our programs": Place("programs"),
 }
 SPARSE = (("ours", ""), ("GPflow", ""), ("GPJax", ""), ("GPyTorch", ""), ("GPyTorch", "large batch"))
@@ -69,12 +72,14 @@ def jobs(tables: tuple[str, ...], density_steps: int) -> Iterator[tuple[Job, Par
     for mean_points, size in ((300, 128), (1000, 300)):
         job = Job("orthogonal", size, steps=60, blocks=10, mean_points=mean_points)
         yield job, (("ours", ""), ("GPyTorch", ""))
+    one_process = (("tinygp", ""),)
+    yield Job("leapfrog, latent", 0, "float32", repeats=41), one_process
     for task in ("leapfrog, latent", "leapfrog, marginal", "SVGD, latent", "SVGD, marginal", "rows of a batch"):
-        yield Job(task, 0, repeats=41, batch=1024), (("in one process", ""),)
-    yield Job("predict by hand", 512, rows=20_000), (("in one process", ""),)
+        yield Job(task, 0, repeats=41, batch=1024), one_process
+    yield Job("predict by hand", 512, rows=20_000), one_process
     for size in (300, 512):
-        yield Job("floor", size, rows=0, repeats=41), (("in one process", ""),)
-    yield Job("floor", 512, rows=20_000, repeats=21), (("in one process", ""),)
+        yield Job("floor", size, rows=0, repeats=41), one_process
+    yield Job("floor", 512, rows=20_000, repeats=21), one_process
     for dtype in ("float64", "float32"):
         for size in (128, 512, 2048):
             yield Job("programs", size, dtype), (("our programs", ""),)

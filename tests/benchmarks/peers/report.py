@@ -171,8 +171,12 @@ def told(lines: list[Line]) -> list[str]:
     return found
 
 
+def lines_in(files: list[Path]) -> list[Line]:
+    return [json.loads(text) for file in files for text in file.read_text().splitlines()]
+
+
 def report(files: list[Path], cpu: bool = False) -> str:
-    lines = [json.loads(text) for file in files for text in file.read_text().splitlines()]
+    lines = lines_in(files)
     field = "cpu" if cpu else "seconds"
     tables = [
         times(lines, field),
