@@ -27,7 +27,7 @@ from numpyro_gp.gam.normals import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.posterior.tracing import check_source, draws_of
+from numpyro_gp.posterior.tracing import Values, check_source, draws_of, run_model
 from numpyro_gp.programs.keep import run, run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
@@ -213,16 +213,22 @@ def _of_posterior(
     call = call_of(posterior.model, (model.arguments[0][:1],), {})
     check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
 
-    def value(own: Posterior, draw: Any, arrays: list[Array]) -> Any:
-        return own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))["f"]
+    def values_at(own: Posterior, draw: Any, arrays: list[Array]) -> dict[str, Any]:
+        key_draw, key_model = jax.random.split(draw[0])
+        found = own.source.values(key_draw, draw[1], call.at(arrays))
+        if "f" in found:
+            return found
+        # Particles in the coordinates of a fit: the model says which values they stand for.
+        trace = run_model(own.fitted_model, Values(found, frozenset({"data"})), key_model, call.at(arrays))
+        return found | {"f": trace["f"]["value"]}
 
     first = jax.tree.map(lambda leaf: leaf[0], draws_of(key, index))
-    at = lambda source, draw, arrays: value(posterior.at(source), draw, arrays)  # noqa: E731
+    at = lambda source, draw, arrays: values_at(posterior.at(source), draw, arrays)["f"]  # noqa: E731
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
     def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[Meaning, Any]:
-        values = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))
+        values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
         found = None if is_one else (f.whitened() if isinstance(f, AbstractBelief) else f)

@@ -91,6 +91,17 @@ def test_predictions_of_draws_are_those_of_the_posterior():
     agree(fit, NEW, RNG.normal(size=7))
 
 
+def test_predictions_of_particles_in_the_coordinates_of_a_fit_are_those_of_the_posterior():
+    """Particles hold ``e`` of ``v = m + C e``, and the model says ``v``: a chain would hold both."""
+    fit = like(ngp.gam.model("y ~ linear(x) + factor(g)", DATA))
+    target = ngp.conditioned(fit.model, fit.guide, fit.result.params, *fit.model.arguments)
+    draws = {"f_scale": jnp.asarray(RNG.uniform(0.5, 1, (4, 2))), "noise": jnp.asarray(RNG.uniform(0.1, 1, 4))}
+    posterior = ngp.Posterior.from_mcmc(
+        target, draws | {"f_conditioned": jnp.asarray(RNG.normal(size=(4, fit.model.size)))}
+    )
+    agree(ngp.gam.Fit(fit.model, posterior, None, None, "svgd", 4, (), jax.random.key(0)), NEW, RNG.normal(size=7))
+
+
 def test_a_likelihood_with_a_number_for_each_row_is_cut_with_them():
     given = ngp.likelihoods.Gaussian(1 + np.arange(12.0).reshape(2, 6))
     cut = of_rows(given, slice(2, 5), 6)
