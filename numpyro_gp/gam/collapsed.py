@@ -31,8 +31,9 @@ LEVELS = ("gamma",)
 MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
-# The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor.
-WALL = 1e6
+# The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
+# from where a round began the logarithm of a hyper-parameter may go: along a flat direction it went where exp overflows.
+WALL, FAR = 1e6, 30.0
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0
 
@@ -214,11 +215,15 @@ class Bound:
         while (left := most_steps - len(self.losses)) > 0:
 
             def white(z: np.ndarray, origin: np.ndarray = free, root: np.ndarray = scale) -> tuple[float, np.ndarray]:
-                try:
-                    loss, gradient = at(origin + root @ z)
-                except np.linalg.LinAlgError:  # a step far too long: the line search comes back from a steep wall
-                    return self.losses[-1] + WALL, WALL * z / (z @ z)
-                return loss, root.T @ gradient
+                away = root @ z
+                if np.abs(away).max(initial=0) < FAR:
+                    try:
+                        loss, gradient = at(origin + away)
+                        return loss, root.T @ gradient
+                    except np.linalg.LinAlgError:
+                        pass
+                # A step far too long: the line search comes back from a steep wall.
+                return self.losses[-1] + WALL, WALL * z / (z @ z)
 
             size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}

@@ -228,3 +228,12 @@ def test_a_step_that_goes_too_far_is_taken_back(monkeypatch):
     assert len(points) > 3
     assert is_flat
     np.testing.assert_allclose(found, mode, atol=0.05)
+
+
+def test_a_flat_direction_is_not_followed_to_where_numbers_overflow():
+    """A root of a thousand: the first step goes so far that scales would be infinite."""
+    _, bound = bound_of("y ~ s(x, num_inducing=6)")
+    mode, _ = bound.settle(bound.start, 200)
+    found, is_flat = bound.settle(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
+    assert np.isfinite(bound.losses).all()
+    np.testing.assert_allclose(found, mode, atol=0.05)
