@@ -83,7 +83,7 @@ def seconds(rows):
     lines = []
     for name in dict.fromkeys([*found, *(fit for fit, _ in ended)]):
         own = found.get(name, {})
-        cells = {s: f"{own[s][0]:.1f}" for s in own if 0 in own[s]}
+        cells = {s: f"{own[s][0]:.2g}" for s in own if 0 in own[s]}
         cells |= {s: f"> {note.split()[-2]}" for (fit, s), note in ended.items() if fit == name and "not end" in note}
         lines.append([NAMES[name], *(cells.get(s, "") for s in SETS)])
     return markdown(["", *SETS], lines)
