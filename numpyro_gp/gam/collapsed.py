@@ -32,7 +32,7 @@ MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
 # The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
-# from where a round began the logarithm of a hyper-parameter may go: along a flat direction it went where exp overflows.
+# from where a round began the logarithm of a hyper-parameter may go: a flat direction leads to where exp overflows.
 WALL, FAR = 1e6, 30.0
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0

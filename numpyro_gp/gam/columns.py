@@ -92,6 +92,12 @@ def names_of(data: Any) -> list[str]:
     fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
 
 
+def count_rows(data: Any) -> int:
+    """Rows of a table, by its first column."""
+    names = names_of(data)
+    return len(column_values(data, names[0])) if names else 0
+
+
 def column_values(data: Any, expression: str) -> np.ndarray:
     """A column by its name, or a function of one: ``log(age)``."""
     names = names_of(data)

@@ -11,6 +11,7 @@ from numpyro_gp.gam.columns import (
     as_numbers,
     category_column,
     column_values,
+    count_rows,
     is_missing,
     is_numeric,
     number_column,
@@ -65,7 +66,9 @@ class Layout:
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        encoded = self.encoded(read)
+        encoded = self.encoded(read) if read else np.zeros((count_rows(data), 1))
+        if not len(encoded):
+            fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for part in self.parts:
             for at in part.columns if part.term.kind == "factor" or is_difference(part, self.parts) else ():
                 levels = self.columns[at].levels

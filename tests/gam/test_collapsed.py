@@ -234,6 +234,6 @@ def test_a_flat_direction_is_not_followed_to_where_numbers_overflow():
     """A root of a thousand: the first step goes so far that scales would be infinite."""
     _, bound = bound_of("y ~ s(x, num_inducing=6)")
     mode, _ = bound.settle(bound.start, 200)
-    found, is_flat = bound.settle(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
+    found, _ = bound.settle(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
     assert np.isfinite(bound.losses).all()
     np.testing.assert_allclose(found, mode, atol=0.05)

@@ -77,3 +77,14 @@ def test_new_levels_have_a_code_or_are_refused_by_name():
 def test_refusals(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_new_rows_of_a_model_without_terms_are_counted_by_any_column():
+    layout, _ = laid("y ~ 1")
+    assert layout.encode({"other": np.zeros(3)}).shape == (3, 1)
+
+
+def test_a_table_without_rows_is_refused():
+    layout, _ = laid("y ~ s(x)")
+    with pytest.raises(ValueError, match="table of new rows must be of one row or more, but got none"):
+        layout.encode({"x": np.zeros(0)})
