@@ -16,7 +16,7 @@ __all__ = [
     "seconds",
     "smaller_error",
 ]
-__all__ += ["many", "terms", "times_mgcv", "waves"]
+__all__ += ["many", "many_terms", "terms", "times_mgcv", "waves"]
 
 NAMES = {
     "ngp.gam": "here",
@@ -217,6 +217,17 @@ def many(rows):
     shown = {"ngp.gam": "here, first fit", "ngp.gam, second fit": "here, second fit"}
     lines = [[shown.get(row["fit"], f"mgcv, `{row['fit']}`"), row["seconds"], row["log_density"]] for row in own]
     return markdown(["100 000 rows", "seconds", "log density"], lines)
+
+
+def many_terms(rows):
+    """A step, a whole fit and what comes after it, for three numbers of curves on 50 000 rows."""
+    lines = []
+    for row in rows:
+        fit = f"{row['fit_seconds']} ({row['steps']})"
+        looks = f"{row['summary_seconds']}; {row['figure_seconds']}"
+        lines.append([row["terms"], row["step_ms"], fit, looks, row["prediction_seconds"], row["peak_mb"]])
+    heads = ["curves", "a step, ms", "fit, s (steps)", "summary; figure, s", "1000 predictions, s", "most memory, MB"]
+    return markdown(heads, lines)
 
 
 def programs(rows):

@@ -268,6 +268,7 @@ TABLES = {
     "gam_peers, terms": gam_peers_tables.terms,
     "gam_peers, pairs": gam_peers_tables.pairs,
     "gam_peers, many": gam_peers_tables.many,
+    "gam_many_terms": gam_peers_tables.many_terms,
     "gam_programs": gam_peers_tables.programs,
     "importance_gradients": importance_gradients.table,
     "importance_weighting": importance_weighting.table,

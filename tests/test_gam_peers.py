@@ -151,3 +151,9 @@ def test_tables_of_simulations():
     assert tables.many([row]).splitlines()[2] == "| mgcv, `bam` | 19.8 | -2.1 |"
     pair = EMPTY | {"task": "pairs", "noise": "2", "fit": "ebm", "pair_first": "1", "seconds": "3"}
     assert tables.pairs([pair]).splitlines()[2] == "| EBM | 1 | 1.00 |  |  | 3.0 |"
+
+
+def test_the_table_of_many_terms():
+    row = {"terms": "20", "step_ms": "13", "steps": "322", "fit_seconds": "13.1", "summary_seconds": "8.3"}
+    row |= {"figure_seconds": "3.2", "prediction_seconds": "2.0", "peak_mb": "1087"}
+    assert tables.many_terms([row]).splitlines()[2] == "| 20 | 13 | 13.1 (322) | 8.3; 3.2 | 2.0 | 1087 |"
