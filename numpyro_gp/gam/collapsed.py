@@ -131,9 +131,8 @@ class Bound:
         self.answer = Answer(data.weights.sum(), float(np.sum(data.pull * (data.y - data.level))))
         self.sites = self.new_sites = SitesOfRows(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
-        self._last: tuple[SitesOfRows, np.ndarray, tuple[float, np.ndarray]] | None = (
-            None  # where it was asked for last
-        )
+        # Where it was asked for last, and what it said.
+        self._last: tuple[SitesOfRows, np.ndarray, tuple[float, np.ndarray]] | None = None
         self._X = data.X if tables is None else tables.grid
         is_held = len(self._X) <= CHUNK or not self.is_exact
         self._places = Places(setting.model, self._X) if is_held else None

@@ -27,7 +27,7 @@ from numpyro_gp.gam.normals import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.posterior.tracing import Values, check_source, draws_of, run_model
+from numpyro_gp.posterior.tracing import check_source, draws_of, trace_at
 from numpyro_gp.programs.keep import run, run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
@@ -214,13 +214,10 @@ def _of_posterior(
     check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
 
     def values_at(own: Posterior, draw: Any, arrays: list[Array]) -> dict[str, Any]:
-        key_draw, key_model = jax.random.split(draw[0])
-        found = own.source.values(key_draw, draw[1], call.at(arrays))
-        if "f" in found:
-            return found
-        # Particles in the coordinates of a fit: the model says which values they stand for.
-        trace = run_model(own.fitted_model, Values(found, frozenset({"data"})), key_model, call.at(arrays))
-        return found | {"f": trace["f"]["value"]}
+        found = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))
+        if "f" not in found:  # particles in the coordinates of a fit: the model says which values they stand for
+            found = found | {"f": trace_at(own, draw, call.at(arrays), frozenset({"data"}))["f"]["value"]}
+        return found
 
     first = jax.tree.map(lambda leaf: leaf[0], draws_of(key, index))
     at = lambda source, draw, arrays: values_at(posterior.at(source), draw, arrays)["f"]  # noqa: E731

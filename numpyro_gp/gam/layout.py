@@ -66,7 +66,7 @@ class Layout:
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        encoded = self.encoded(read) if read else np.zeros((count_rows(data), 1))
+        encoded = self.encoded(read, len(read[0][1]) if read else count_rows(data))
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for part in self.parts:
@@ -80,14 +80,14 @@ class Layout:
                     )
         return encoded
 
-    def encoded(self, read: list[tuple[Column, np.ndarray]]) -> np.ndarray:
-        """Values of all columns as numbers."""
+    def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
+        """Values of all columns as numbers, for so many rows; one column of zeros where no term reads any."""
         rows = {len(values) for _, values in read}
         if len(rows) > 1:
             lengths = {column.name: len(values) for column, values in read}
             fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
         if not read:
-            return np.zeros((0, 1))
+            return np.zeros((count, 1))
         encoded = np.stack([column.encode(values) for column, values in read], axis=1)
         for at in self.offsets:
             if not np.isfinite(encoded[:, at]).all():
@@ -149,8 +149,7 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
     answer = _response(response, y[used])
     layout = Layout(tuple(columns.values()), parts, offsets, answer)
-    X = layout.encoded([(columns[key], values[key][used]) for key in wanted])
-    X = X if wanted else np.zeros((int(used.sum()), 1))
+    X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
     return layout, Rows(X, answer.encode(y[used]), None if weight is None else mass, int(missing.sum()))
 
 
