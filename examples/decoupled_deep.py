@@ -29,13 +29,17 @@ KINDS = ("coupled", "decoupled")
 
 
 def build(kind, X, depth, sizes):
-    """Model and guide: every layer RBF; hidden layers as wide as the inputs or ``sizes["width"]``, identity means."""
+    """Model and guide: every layer RBF; hidden layers as wide as the inputs or ``sizes["width"]``, identity means.
+
+    ``kind`` is "coupled" or "decoupled", as in the paper, or "orthogonal" (Salimbeni et al. 2018).
+    """
     key = jax.random.key(0)
     count = sizes["coupled"] if kind == "coupled" else sizes["covariance"]
     Z = ngp.inducing.random_subset(key, X, min(count, len(X)))
     of_mean = ngp.inducing.random_subset(jax.random.fold_in(key, 1), X, min(sizes["mean"], len(X)))
-    Z_mean = of_mean if kind == "decoupled" else None
-    layers = ngp.deep.stack(X, [sizes.get("width", X.shape[1])] * depth, Z, mean_inducing=Z_mean)
+    Z_mean = None if kind == "coupled" else of_mean
+    mean = "orthogonal" if kind == "orthogonal" else "gpcent"
+    layers = ngp.deep.stack(X, [sizes.get("width", X.shape[1])] * depth, Z, mean_inducing=Z_mean, mean=mean)
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(0.3), 1.0))
@@ -44,7 +48,7 @@ def build(kind, X, depth, sizes):
             ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
     # Both kinds train by plain Adam, as in the paper: of a stack, the last coupled layer has natural parameters.
-    last = {} if kind == "decoupled" else {f"f_{depth}": ngp.guides.coupled()}
+    last = {f"f_{depth}": ngp.guides.coupled()} if kind == "coupled" else {}
     return model, ngp.AutoGP(model, layers.recipes | last)
 
 
@@ -55,6 +59,7 @@ def problem(kind, depth, data, split, args):
     X, unit, center = standardise(inputs), y[~test].std(), y[~test].mean()
     target = (y - center) / unit
     sizes = {"coupled": args.coupled, "mean": args.mean, "covariance": args.covariance}
+    sizes |= {"width": args.width} if getattr(args, "width", None) else {}
     model, guide = build(kind, jnp.asarray(X[~test]), depth, sizes)
     svi = SVI(model, guide, optax.adam(args.rate), Trace_ELBO())
     arrays, batch = (jnp.asarray(X[~test]), jnp.asarray(target[~test])), min(args.batch, int(np.sum(~test)))

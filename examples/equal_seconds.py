@@ -29,18 +29,13 @@ MARKS = 5
 class Fit:
     """One fit that is continued in pieces: its state, what its steps took, and how often it was scored."""
 
-    def __init__(self, method, data, options, seed):
-        name, beta = METHODS[method]
-        sizes = {"beta": max(4, beta // options.shrink), "gamma": max(8, 700 // options.shrink), "columns": 64}
-        rates = {name: DECOUPLED[name] for name in ("learning_rate", "natural_step")}
-        settings = sizes | rates | {"batch": options.batch, "single": True, "many": "robustmax"}
+    def __init__(self, method, own, length):
         self.method, self.seconds, self.steps, self.marks = method, 0.0, 0, 0
-        own = decoupled_comparison.problem(name, data, argparse.Namespace(**settings), seed)
-        self.svi, self.score, self.losses = own.svi, own.score, []
+        self.svi, self.score, self.losses, self.rows = own.svi, own.score, [], len(own.arguments[0])
         advance = lambda state, _: own.svi.update(state, *own.arguments, **own.keywords)  # noqa: E731
-        piece = jax.jit(lambda state: jax.lax.scan(advance, state, None, length=options.piece))
+        piece = jax.jit(lambda state: jax.lax.scan(advance, state, None, length=length))
         self.state = jax.jit(lambda key: own.svi.init(key, *own.arguments, **own.keywords))(own.key)
-        self.piece, self.length = piece.lower(self.state).compile(), options.piece
+        self.piece, self.length = piece.lower(self.state).compile(), length
 
     def go_on(self):
         start = time.process_time()
@@ -50,20 +45,28 @@ class Fit:
         self.losses = np.asarray(losses)
 
 
-def race(data, name, split, options, code):
-    """Rows of one split: every fit at each share of its seconds, at the first piece that ends beyond it."""
-    fits = [Fit(method, data, options, split) for method in METHODS]
+def problem(method, data, options, seed):
+    """What a fit of either basis is."""
+    name, beta = METHODS[method]
+    sizes = {"beta": max(4, beta // options.shrink), "gamma": max(8, 700 // options.shrink), "columns": 64}
+    rates = {name: DECOUPLED[name] for name in ("learning_rate", "natural_step")}
+    settings = sizes | rates | {"batch": options.batch, "single": True, "many": "robustmax"}
+    return decoupled_comparison.problem(name, data, argparse.Namespace(**settings), seed)
+
+
+def race(fits, seconds, name, split, code):
+    """Rows of one split: every fit at each share of the seconds, at the first piece that ends beyond it."""
     rows = []
     while open_ones := [fit for fit in fits if fit.marks < MARKS]:
         for fit in open_ones:
             fit.go_on()
-            while fit.marks < MARKS and fit.seconds >= (fit.marks + 1) * options.seconds / MARKS:
+            while fit.marks < MARKS and fit.seconds >= (fit.marks + 1) * seconds / MARKS:
                 fit.marks += 1
                 scores = fit.score(fit.svi.get_params(fit.state))
                 row = {"set": name, "split": split, "method": fit.method, "mark": fit.marks}
                 row |= {"seconds": f"{fit.seconds:.1f}", "steps": fit.steps}
                 row |= {"log_density": f"{scores['log_density']:.4f}", "rmse": f"{scores['rmse']:.4f}"}
-                rows.append(row | {"loss": f"{fit.losses.mean() / np.sum(~data[2]):.4f}", "version": code})
+                rows.append(row | {"loss": f"{fit.losses.mean() / fit.rows:.4f}", "version": code})
                 print(*rows[-1].values(), flush=True)
     return rows
 
@@ -74,32 +77,32 @@ def at_the_end(rows):
     return [row | {name: float(row[name]) for name in keep} for row in rows if int(row["mark"]) == MARKS]
 
 
-def table(rows):
-    """Markdown: sets and methods against steps, test log density and what the orthogonal basis is ahead, by split."""
+def table(rows, first=FIRST, what="basis"):
+    """Markdown: sets and methods against steps, test log density and what the first is ahead of others, by split."""
     rows = at_the_end(rows)
     found, lines = mean_and_error(rows, ("set", "method"), ("seconds", "steps", "log_density")), []
     for (name, method), own in found.items():
-        gaps = ahead(rows, name, method)
+        gaps = ahead(rows, name, method, first)
         cells = [f"{own['seconds'][0]:.0f}", f"{own['steps'][0]:.0f}", with_error(*own["log_density"])]
-        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != FIRST else ""])
-    return markdown(["set", "basis", "seconds", "steps", "test log density", "orthogonal is ahead by"], lines)
+        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != first else ""])
+    return markdown(["set", what, "seconds", "steps", "test log density", f"{first} is ahead by"], lines)
 
 
-def ahead(rows, name, method):
-    """By how much the orthogonal basis is above a method, for each split of a set, at the end."""
+def ahead(rows, name, method, first=FIRST):
+    """By how much the first method is above another, for each split of a set, at the end."""
     known = {(row["method"], row["split"]): float(row["log_density"]) for row in rows if row["set"] == name}
     splits = sorted({split for _, split in known})
-    return [known[FIRST, split] - known[method, split] for split in splits]
+    return [known[first, split] - known[method, split] for split in splits]
 
 
 def figure(rows, path):
     """Test log density against seconds, each split a line."""
     import matplotlib.pyplot as plt
 
-    sets = list(dict.fromkeys(row["set"] for row in rows))
+    sets, methods = (list(dict.fromkeys(row[of] for row in rows)) for of in ("set", "method"))
     drawn, axes = plt.subplots(1, len(sets), figsize=(4.2 * len(sets), 3.2), layout="constrained", squeeze=False)
     for axis, name in zip(axes[0], sets, strict=True):
-        for number, method in enumerate(METHODS):
+        for number, method in enumerate(methods):
             for split in dict.fromkeys(row["split"] for row in rows if row["set"] == name):
                 own = [row for row in rows if (row["set"], row["method"], row["split"]) == (name, method, split)]
                 at, values = [float(row["seconds"]) for row in own], [float(row["log_density"]) for row in own]
@@ -138,7 +141,9 @@ def main():
         for split in range(options.splits):
             if any((row["set"], row["split"]) == (name, split) for row in rows):
                 continue
-            rows += race((X, y, split_mask(splits, split), classes), name, split, options, code)
+            data = (X, y, split_mask(splits, split), classes)
+            fits = [Fit(method, problem(method, data, options, split), options.piece) for method in METHODS]
+            rows += race(fits, options.seconds, name, split, code)
             save(path, rows)
     if not options.smoke:
         print(table(rows))
