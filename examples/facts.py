@@ -4,10 +4,7 @@ In a page ``<!--=NAME-->WORDS<!--.-->`` is shown as WORDS, which ``python -m exa
 says of NAME; a test compares them, so neither the words nor the rows change alone.
 """
 
-import csv
 import functools
-import io
-import math
 import re
 
 import numpy as np
@@ -15,138 +12,21 @@ import numpy as np
 from examples import (
     decoupled_map,
     equal_seconds,
+    facts_stein,
     gam_interactions_tables,
     gam_peers_tables,
     importance_gradients,
     importance_weighting,
     run_tables,
-    stein_regression,
 )
-from examples.tables import mean_and_error, of_mean, with_error
+from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
 
 FACT = re.compile(r"(<!--=([\w(), ]+)-->)(.*?)(<!--\.-->)", re.S)
-COUNTS = ("none", "one", "two", "three", "four", "five", "six")
-PARTICLES = "stein, 20 particles"
-
-
-def read(folder, name):
-    """Rows of the first table of a file, as text."""
-    text = re.split(r"\n(?=component,)", (folder / f"{name}.csv").read_text())[0]
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def means(folder, name, line, column, metric):
-    """Means of a metric, ``{column: {line: mean}}``."""
-    found: dict[str, dict[str, float]] = {}
-    for (one, other), own in mean_and_error(read(folder, name), (line, column), [metric]).items():
-        found.setdefault(other, {})[one] = own[metric][0]
-    return found
-
-
-def apart(one, other):
-    """Differences of two methods, on the sets that both have."""
-    return {name: one[name] - other[name] for name in one if name in other}
-
-
-# Stein: 20 particles less another method, paired by split, ``{set: (difference, error)}``.
-
-
-def gaps(folder, other):
-    """Of sets with three splits or more: fewer have no verdict."""
-    rows = stein_regression.with_enough(read(folder, "stein_regression"))
-    return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
-
-
-def above_and_below(folder):
-    found = [gap for gap, _ in gaps(folder, "maximum likelihood").values()]
-    return f"Above on {sum(g > 0 for g in found)} of {len(found)} sets and below on {sum(g < 0 for g in found)}"
-
-
-def over_sets(folder, other):
-    return with_error(*of_mean([gap for gap, _ in gaps(folder, other).values()]))
-
-
-def beyond(folder, other):
-    found = [(gap, error) for gap, error in gaps(folder, other).values() if error > 0]
-    better, worse = (sum(sign * gap > 2 * error for gap, error in found) for sign in (1, -1))
-    return f"Beyond two errors on {better} sets and on {COUNTS[worse]} worse"
-
-
-def price(folder):
-    """Core hours that bring every set of the regression to three splits."""
-    rows, hours = read(folder, "stein_regression"), 0.0
-    for name in {row["dataset"] for row in rows}:
-        own = [row for row in rows if row["dataset"] == name]
-        count = len({row["split"] for row in own})
-        hours += max(0, stein_regression.ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
-    return f"{hours:.1f} core hours"
-
-
-def days(folder):
-    """Core hours of three held-out days of air quality, with 300 inducing inputs."""
-    seconds = sum(float(row["seconds"]) for row in read(folder, "stein_air_quality"))
-    return f"{stein_regression.ENOUGH * seconds / 3600:.1f} core hours"
-
-
-def masses(folder, method):
-    """Least and greatest distance of a method's mass of a mode from that of a grid, over seeds."""
-    rows = read(folder, "two_modes")
-    grid = next(float(row["mass"]) for row in rows if row["method"] == "grid")
-    found = [abs(float(row["mass"]) - grid) for row in rows if row["method"] == method]
-    return f"{min(found):.3f} to {max(found):.3f}"
-
-
-def spreads(folder):
-    found = [float(row["sd_over_nuts"]) for row in read(folder, "conditioned_particles")]
-    return f"{min(found):.2f} to {max(found):.2f}"
-
-
-def near_nuts(folder):
-    found = gaps(folder, "NUTS")
-    return f"Within 0.01 nats on {sum(abs(gap) <= 0.01 for gap, _ in found.values())} of {len(found)} sets"
-
-
-def behind_nuts(folder):
-    found = {name: gap for name, (gap, error) in gaps(folder, "NUTS").items() if error > 0 and gap < -2 * error}
-    return "Behind beyond two errors on " + ", ".join(f"{name} ({-gap:.3f})" for name, gap in found.items())
-
-
-def few_particles(folder):
-    found = gaps(folder, "stein, 2 particles")
-    gained = [f"{name} ({gap:.3f})" for name, (gap, error) in found.items() if gap > 2 * error > 0]
-    said = f": {', '.join(gained)}" if gained else ""
-    return f"Gains from 2 to 20 particles are beyond two errors on {len(gained)} of {len(found)} sets{said}"
-
-
-def seconds(folder, name, column, other):
-    """Time of 20 particles over that of another method, the least and the most over sets."""
-    found = means(folder, name, "dataset", column, "seconds")
-    ratios = [found[PARTICLES][one] / found[other][one] for one in found[PARTICLES] if one in found[other]]
-    return f"from {min(ratios):.2g} to {max(ratios):.2g} times"
-
-
-def labels_and_nuts(folder):
-    """The largest mean difference from NUTS over sets, and the largest of its errors over splits."""
-    scores: dict[str, dict[str, list[float]]] = {}
-    for row in read(folder, "stein_classification"):
-        scores.setdefault(row["dataset"], {}).setdefault(row["engine"], []).append(float(row["log_density"]))
-    found = [of_mean(np.subtract(own[PARTICLES], own["NUTS"])) for own in scores.values()]
-    gap, error = (math.ceil(1000 * max(abs(one[k]) for one in found)) / 1000 for k in (0, 1))
-    return f"Within {gap:.3f} nats of NUTS on {len(found)} sets, with errors of at most {error:.3f}"
-
-
-def calibration(folder):
-    found = means(folder, "stein_classification", "dataset", "engine", "calibration_error")
-    own = apart(found[PARTICLES], found["variational"])
-    return f"{with_error(*of_mean(list(own.values())))} over {len(own)} sets"
-
-
-# The other papers.
 
 
 def coverage(folder, belief, metric):
     """Of a belief over simulated data sets: share in bands, error of effects, or nats below a full covariance."""
-    rows = read(folder, "additive_coverage")
+    rows = rows_of(folder, "additive_coverage")
     full = {row["simulation"]: float(row["bound"]) for row in rows if row["belief"] == "full"}
     own = [row | {"below": full[row["simulation"]] - float(row["bound"])} for row in rows]
     own = [row for row in own if row["belief"].startswith(belief)]
@@ -155,23 +35,23 @@ def coverage(folder, belief, metric):
 
 def below_optimum(folder, belief, inputs):
     """Nats that the trained bound of a belief is below the optimum of a full covariance, over seeds."""
-    rows = [row for row in read(folder, "additive_numbers") if (row["belief"], row["inputs"]) == (belief, inputs)]
+    rows = [row for row in rows_of(folder, "additive_numbers") if (row["belief"], row["inputs"]) == (belief, inputs)]
     return with_error(*of_mean([float(row["below"]) for row in rows]))
 
 
 def dead_input(folder):
-    rows = read(folder, "gam_peers")
+    rows = rows_of(folder, "gam_peers")
     found = [float(row["dead_term"]) for row in rows if row["dead_term"] and row["fit"] == "ngp.gam"]
     return f"{len(found)} data sets the Sobol index of the dead input is at most {max(found):.4f}"
 
 
 def peers(folder, number):
     """A number of ``ngp.gam`` beside its peers."""
-    return number(read(folder, "gam_peers"))
+    return number(rows_of(folder, "gam_peers"))
 
 
 def ahead(folder, name, model):
-    return with_error(*of_mean([float(row["ahead"]) for row in read(folder, name) if row["model"] == model]))
+    return with_error(*of_mean([float(row["ahead"]) for row in rows_of(folder, name) if row["model"] == model]))
 
 
 def airfoil(folder, model, other):
@@ -185,7 +65,7 @@ def airfoil(folder, model, other):
 
 def on_concrete(folder, method, key):
     """Values of a method over seeds, None where it was not reached."""
-    rows = [row for row in read(folder, "decoupled_convergence") if row["task"].startswith("concrete")]
+    rows = [row for row in rows_of(folder, "decoupled_convergence") if row["task"].startswith("concrete")]
     return [float(row[key]) if row[key] else None for row in rows if row["method"] == method]
 
 
@@ -227,7 +107,7 @@ def mean_ranks(folder, methods):
 
 
 def equal_seconds_ahead(folder, name):
-    rows = [row for row in equal_seconds.at_the_end(read(folder, "equal_seconds")) if row["set"] == name]
+    rows = [row for row in equal_seconds.at_the_end(rows_of(folder, "equal_seconds")) if row["set"] == name]
     return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
 
 
@@ -239,33 +119,33 @@ def samples_apart(folder, name, first, second):
 
 def letters_apart(folder, first, second):
     """Paired difference of test log density on letters, over splits."""
-    return with_error(*importance_weighting.differences(read(folder, "importance_weighting"))[first, second])
+    return with_error(*importance_weighting.differences(rows_of(folder, "importance_weighting"))[first, second])
 
 
 def signal(folder, gradient):
-    rows = [row for row in read(folder, "importance_gradients") if row["gradient"] == gradient]
+    rows = [row for row in rows_of(folder, "importance_gradients") if row["gradient"] == gradient]
     by = {k: [float(row["ratio"]) for row in rows if row["samples"] == k] for k in ("1", "5", "50")}
     return ", ".join(with_error(*of_mean(own)) for own in by.values())
 
 
 def signal_falls(folder, by):
-    return with_error(*importance_gradients.fall(read(folder, "importance_gradients"), "plain", by))
+    return with_error(*importance_gradients.fall(rows_of(folder, "importance_gradients"), "plain", by))
 
 
 def stations(folder):
-    found = means(folder, "stations", "station", "pooling", "log_density")
+    found = means(rows_of(folder, "stations"), "station", "pooling", "log_density")
     return f"{np.mean([gap > 0 for gap in apart(found['partial'], found['none']).values()]):.0%}".replace("%", " %")
 
 
 def rates(folder):
-    found = means(folder, "decoupled_rates", "depth", "method", "ms_per_step")
+    found = means(rows_of(folder, "decoupled_rates"), "depth", "method", "ms_per_step")
     ratios = [found["decoupled"][depth] / found["coupled"][depth] for depth in found["coupled"]]
     return f"{min(ratios):.1f} to {max(ratios):.1f} times the time"
 
 
 def on_the_map(folder, batch):
     """Time of a decoupled step over that of a coupled one, at the paper's points and width, by hidden layers."""
-    rows = [row for row in decoupled_map.at_paper(read(folder, "decoupled_map")) if row["batch"] == batch]
+    rows = [row for row in decoupled_map.at_paper(rows_of(folder, "decoupled_map")) if row["batch"] == batch]
     rows = [row for row in rows if row["width"] == "10" or row["hidden"] == "0"]
     found = {int(row["hidden"]): decoupled_map.ratio_and_error(row) for row in rows}
     return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
@@ -273,7 +153,7 @@ def on_the_map(folder, batch):
 
 def ways_apart(folder, first, second, metric):
     """By how much one way to hold a decoupled layer is above another, "mean, covariance", paired by seed."""
-    rows, digits = read(folder, "decoupled_means"), 2
+    rows, digits = rows_of(folder, "decoupled_means"), 2
     found = {
         way: {row["seed"]: float(row[metric]) for row in rows if f"{row['mean']}, {row['covariance']}" == way}
         for way in (first, second)
@@ -286,25 +166,25 @@ def ways_apart(folder, first, second, metric):
 
 def of_way(folder, name, way, column, digits=2):
     """The mean of a column over the rows of one way."""
-    rows = [float(row[column]) for row in read(folder, name) if row["way"] == way]
+    rows = [float(row[column]) for row in rows_of(folder, name) if row["way"] == way]
     return f"{np.mean(rows):.{digits}f}"
 
 
 def beside_nuts(folder, way):
     """By how much bands of a way cover less than those of NUTS on the same patterns."""
-    rows = read(folder, "functionals_cox")
+    rows = rows_of(folder, "functionals_cox")
     own, other = ({row["seed"]: float(row["covered"]) for row in rows if row["way"] == one} for one in (way, "NUTS"))
     return with_error(*of_mean([other[seed] - own[seed] for seed in own]))
 
 
 def nodes_and_bins(folder):
     """The farthest that coverage of a pattern by nodes is from that by bins, of the same belief."""
-    rows = read(folder, "functionals_cox")
+    rows = rows_of(folder, "functionals_cox")
     own, other = ({r["seed"]: float(r["covered"]) for r in rows if r["way"] == way} for way in ("SVI", "SVI, bins"))
     return f"{max(abs(own[seed] - other[seed]) for seed in own):.2f}"
 
 
-FACTS = {
+FACTS = facts_stein.FACTS | {
     "Cox, from anywhere": functools.partial(
         of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
     ),
@@ -324,25 +204,6 @@ FACTS = {
         column="cpu_seconds",
         digits=0,
     ),
-    "above and below": above_and_below,
-    "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
-    "over sets, variational": functools.partial(over_sets, other="variational"),
-    "beyond, variational": functools.partial(beyond, other="variational"),
-    "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
-    "near NUTS": near_nuts,
-    "price, Stein": price,
-    "price, air quality": days,
-    "masses, weights": functools.partial(masses, method="weights of particles"),
-    "masses, shares": functools.partial(masses, method="share of particles"),
-    "spreads": spreads,
-    "behind NUTS": behind_nuts,
-    "few particles": few_particles,
-    "longer than maximum likelihood": functools.partial(
-        seconds, name="stein_regression", column="method", other="maximum likelihood"
-    ),
-    "longer than NUTS, labels": functools.partial(seconds, name="stein_classification", column="engine", other="NUTS"),
-    "labels and NUTS": labels_and_nuts,
-    "calibration": calibration,
     "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
     "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
     "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),

@@ -6,6 +6,7 @@
 One model for the three engines: a GP at inducing inputs (at the training inputs where there are at most ``--inducing``
 of them) with a Bernoulli likelihood. The hyper-parameters have a Stein kernel, in which the many whitened values would
 drown them, and each whitened value one of its own, as twenty particles would collapse in their common distance.
+"stein.auto" is `ngp.stein.auto`, which chooses all that itself. Rows that are there are not made again.
 """
 
 import argparse
@@ -24,7 +25,9 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples import datasets
-from examples.tables import mean_and_error, of_mean, save
+from examples.run_queue import version
+from examples.stein_regression import leading
+from examples.tables import mean_and_error, of_mean, read, save
 
 matplotlib.use("Agg")
 PAPER_SETS = "blood breast-cancer fertility hepatitis mammographic spectf"
@@ -46,6 +49,11 @@ def stein(key, particles, steps, X, y, Z):
     return ngp.Posterior.from_stein(model, svgd, ngp.fit(key, svgd, steps, X, y, Z, progress=False).params)
 
 
+def stein_auto(key, particles, X, y, Z):
+    svgd, result = ngp.stein.auto(key, model, X, y, Z, num_particles=particles)
+    return ngp.Posterior.from_stein(model, svgd, result.params)
+
+
 def variational(key, steps, X, y, Z):
     guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
     svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.05), 0.5), Trace_ELBO())
@@ -58,8 +66,8 @@ def nuts(key, warmup, X, y, Z):
     return ngp.Posterior.from_mcmc(model, mcmc)
 
 
-def one_split(name, split, options):
-    """Rows of results: one for each engine."""
+def one_split(name, split, options, known):
+    """Rows of results, one for each engine that has none among ``known``, as they come."""
     folder = Path(options.data) / "classification"  # fertility is also a regression set
     X, y, masks = datasets.load(name, folder if folder.is_dir() else options.data)
     X, test = datasets.standardise(X), datasets.split_mask(masks, split)
@@ -68,22 +76,24 @@ def one_split(name, split, options):
     key, labels = jax.random.key(split), y_test.astype(int)
     Z = X if X.shape[0] <= options.inducing else ngp.inducing.kmeans(key, X, options.inducing)
     engines = {f"stein, {n} particles": (lambda n=n: stein(key, n, options.steps, X, y, Z)) for n in options.particles}
+    count = max(options.particles)
+    engines[f"stein.auto, {count} particles"] = lambda: stein_auto(key, count, X, y, Z)
     engines["variational"] = lambda: variational(key, options.steps, X, y, Z)
     engines["NUTS"] = lambda: nuts(key, options.warmup, X, y, Z)
-    rows = []
     for engine, run in engines.items():
+        if (name, split, engine) in known:
+            continue
         start = time.perf_counter()
         posterior = run()
         prediction = posterior.predict(key, X_test, Z=Z)
         seconds = time.perf_counter() - start
-        rows.append({
+        yield {
             "dataset": name, "rows": len(test), "split": split, "engine": engine,
             "accuracy": float(ngp.metrics.accuracy(prediction.mean, labels).value),
             "log_density": float(prediction.log_density(y_test).mean()),
             "calibration_error": float(ngp.metrics.expected_calibration_error(prediction.mean, labels)),
-            "seconds": round(seconds, 2),
-        })  # fmt: skip
-    return rows
+            "seconds": round(seconds, 2), "version": version(),
+        }  # fmt: skip
 
 
 METRICS = ("accuracy", "log_density", "calibration_error", "seconds")
@@ -130,13 +140,16 @@ def main():
         options.particles = [5]
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = []
+    path = options.out / "stein_classification.csv"
+    rows = read(path, METRICS)
+    known = {(row["dataset"], row["split"], row["engine"]) for row in rows}
     for name in options.sets:
         for split in range(options.splits):
-            rows += one_split(name, split, options)
-            save(options.out / "stein_classification.csv", rows)
+            for row in one_split(name, split, options, known):
+                rows.append(row)
+                save(path, rows)
             print(f"{name}, split {split + 1} of {options.splits} done", flush=True)
-    table, most = mean_and_error(rows, ("dataset", "engine"), METRICS), f"stein, {max(options.particles)} particles"
+    table, most = mean_and_error(rows, ("dataset", "engine"), METRICS), leading(rows, "engine")
     print(f"{'data set':14s} {'engine':20s}" + "".join(f"{metric:>24s}" for metric in METRICS))
     for (name, engine), cells in table.items():
         print(f"{name:14s} {engine:20s}" + "".join(f"{m:14.3f} +- {e:6.3f}" for m, e in cells.values()))

@@ -1,10 +1,14 @@
 """Tidy tables of results, for the examples: a list of rows, written whole after each new one, so that none is lost."""
 
 import csv
+import io
+import re
 
 import numpy as np
 
-__all__ = ["markdown", "mean_and_error", "of_mean", "read", "save", "with_error"]
+__all__ = ["COUNTS", "apart", "markdown", "mean_and_error", "means", "of_mean", "read", "rows_of", "save", "with_error"]
+
+COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def read(path, floats=()):
@@ -48,3 +52,22 @@ def with_error(mean, error, digits=3):
 def markdown(head, lines):
     """A table of markdown: the texts of its head, and of the lines below it."""
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
+
+
+def rows_of(folder, name):
+    """Rows of the first table of a file in a folder, as text."""
+    text = re.split(r"\n(?=component,)", (folder / f"{name}.csv").read_text())[0]
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def means(rows, line, column, metric):
+    """Means of a metric, ``{column: {line: mean}}``."""
+    found: dict[str, dict[str, float]] = {}
+    for (one, other), own in mean_and_error(rows, (line, column), [metric]).items():
+        found.setdefault(other, {})[one] = own[metric][0]
+    return found
+
+
+def apart(one, other):
+    """Differences of two methods, on the sets that both have."""
+    return {name: one[name] - other[name] for name in one if name in other}

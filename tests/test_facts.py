@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from examples import facts, rebuild
-from examples.tables import save
+from examples import facts, facts_stein, rebuild
+from examples.tables import rows_of, save
 
+PARTICLES = "stein.auto, 20 particles"
 PAGES = {page: page.read_text() for page in rebuild.pages()}
 
 
@@ -26,8 +27,8 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     assert facts.restated(text.replace("Above on 6 of 7", "Above on 6 of 8"), rebuild.RESULTS) == text
     for name in ("stein_regression", "stein_classification", "stein_air_quality", "two_modes", "conditioned_particles"):
         shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
-    rows = facts.read(tmp_path, "stein_regression")
-    rows = [row | {"log_density": "9.0"} if row["method"] == facts.PARTICLES else row for row in rows]
+    rows = rows_of(tmp_path, "stein_regression")
+    rows = [row | {"log_density": "9.0"} if row["method"] == PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
     found = facts.restated(text, tmp_path)
     assert "Above on 7 of 7 sets and below on 0" in found
@@ -41,33 +42,40 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
     for name, own in gaps.items():
         for split, gap in enumerate(own):
             common = {"dataset": name, "split": split, "seconds": 2.0}
-            rows.append(common | {"method": facts.PARTICLES, "log_density": gap, "seconds": 3.0})
+            rows.append(common | {"method": PARTICLES, "log_density": gap, "seconds": 3.0})
             rows.append(common | {"method": "NUTS", "log_density": 0.0})
     save(tmp_path / "stein_regression.csv", rows)
-    assert facts.beyond(tmp_path, "NUTS") == "Beyond two errors on 1 sets and on one worse"
-    assert facts.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
-    assert facts.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
-    assert facts.price(tmp_path) == f"{5.0 / 3600:.1f} core hours"
-    assert facts.seconds(tmp_path, "stein_regression", "method", "NUTS") == "from 1.5 to 1.5 times"
+    assert facts_stein.beyond(tmp_path, "NUTS") == "Beyond two errors on 1 sets and on one worse"
+    assert facts_stein.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
+    assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
+    assert facts_stein.price(tmp_path) == f"{5.0 / 3600:.1f} core hours"
     save(
         tmp_path / "stein_regression.csv",
-        [row | {"method": row["method"].replace("NUTS", "stein, 2 particles")} for row in rows],
+        [row | {"method": row["method"].replace("NUTS", "stein.auto, 2 particles")} for row in rows],
     )
     assert (
-        facts.few_particles(tmp_path) == "Gains from 2 to 20 particles are beyond two errors on 1 of 3 sets: a (1.100)"
+        facts_stein.few_particles(tmp_path)
+        == "Gains from 2 to 20 particles are beyond two errors on 1 of 3 sets: a (1.100)"
     )
 
 
 def test_labels_are_compared_within_splits(tmp_path):
     """Gaps of 0.001 and 0.002 on one set, -0.0035 twice on the other: at most 0.004, with an error of 0.0005."""
     rows = [
-        {"dataset": name, "split": split, "engine": engine, "log_density": level + gap}
+        {
+            "dataset": name,
+            "split": split,
+            "engine": engine,
+            "log_density": level + gap,
+            "seconds": 2 - (engine == "NUTS"),
+        }
         for name, gaps in {"a": (0.001, 0.002), "b": (-0.0035, -0.0035)}.items()
         for split, (gap, level) in enumerate(zip(gaps, (-0.5, -0.25), strict=True))
-        for engine, gap in ((facts.PARTICLES, gap), ("NUTS", 0.0))
+        for engine, gap in ((PARTICLES, gap), ("NUTS", 0.0))
     ]
     save(tmp_path / "stein_classification.csv", rows)
-    assert facts.labels_and_nuts(tmp_path) == "Within 0.004 nats of NUTS on 2 sets, with errors of at most 0.001"
+    assert facts_stein.labels_and_nuts(tmp_path) == "Within 0.004 nats of NUTS on 2 sets, with errors of at most 0.001"
+    assert facts_stein.times_nuts(tmp_path) == "from 2 to 2 times"
 
 
 def test_a_mark_without_a_fact_is_an_error():

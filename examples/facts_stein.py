@@ -1,0 +1,133 @@
+"""Numbers in the words of the guide's page on Stein particles, from the rows: a part of `facts`."""
+
+import functools
+import math
+
+import numpy as np
+
+from examples import stein_regression
+from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
+
+
+def gaps(folder, other):
+    """The leading particles less another method, paired by split, ``{set: (difference, error)}``.
+
+    Of sets with three splits or more: fewer have no verdict.
+    """
+    rows = stein_regression.with_enough(rows_of(folder, "stein_regression"))
+    return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
+
+
+def above_and_below(folder):
+    found = [gap for gap, _ in gaps(folder, "maximum likelihood").values()]
+    return f"Above on {sum(g > 0 for g in found)} of {len(found)} sets and below on {sum(g < 0 for g in found)}"
+
+
+def over_sets(folder, other):
+    return with_error(*of_mean([gap for gap, _ in gaps(folder, other).values()]))
+
+
+def beyond(folder, other):
+    found = [(gap, error) for gap, error in gaps(folder, other).values() if error > 0]
+    better, worse = (sum(sign * gap > 2 * error for gap, error in found) for sign in (1, -1))
+    return f"Beyond two errors on {better} sets and on {COUNTS[worse]} worse"
+
+
+def price(folder):
+    """Core hours that bring every set of the regression to three splits."""
+    rows, hours = rows_of(folder, "stein_regression"), 0.0
+    for name in {row["dataset"] for row in rows}:
+        own = [row for row in rows if row["dataset"] == name]
+        count = len({row["split"] for row in own})
+        hours += max(0, stein_regression.ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
+    return f"{hours:.1f} core hours"
+
+
+def days(folder):
+    """Core hours of three held-out days of air quality, with 300 inducing inputs."""
+    seconds = sum(float(row["seconds"]) for row in rows_of(folder, "stein_air_quality"))
+    return f"{stein_regression.ENOUGH * seconds / 3600:.1f} core hours"
+
+
+def masses(folder, method):
+    """Least and greatest distance of a method's mass of a mode from that of a grid, over seeds."""
+    rows = rows_of(folder, "two_modes")
+    grid = next(float(row["mass"]) for row in rows if row["method"] == "grid")
+    found = [abs(float(row["mass"]) - grid) for row in rows if row["method"] == method]
+    return f"{min(found):.3f} to {max(found):.3f}"
+
+
+def spreads(folder):
+    found = [float(row["sd_over_nuts"]) for row in rows_of(folder, "conditioned_particles")]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def near_nuts(folder):
+    found = gaps(folder, "NUTS")
+    return f"Within 0.01 nats on {sum(abs(gap) <= 0.01 for gap, _ in found.values())} of {len(found)} sets"
+
+
+def behind_nuts(folder):
+    found = {name: gap for name, (gap, error) in gaps(folder, "NUTS").items() if error > 0 and gap < -2 * error}
+    return "Behind beyond two errors on " + ", ".join(f"{name} ({-gap:.3f})" for name, gap in found.items())
+
+
+def few_particles(folder):
+    kind = stein_regression.leading(rows_of(folder, "stein_regression")).split(",")[0]
+    found = gaps(folder, f"{kind}, 2 particles")
+    gained = [f"{name} ({gap:.3f})" for name, (gap, error) in found.items() if gap > 2 * error > 0]
+    said = f": {', '.join(gained)}" if gained else ""
+    return f"Gains from 2 to 20 particles are beyond two errors on {len(gained)} of {len(found)} sets{said}"
+
+
+def on_labels(folder):
+    """Rows of the labels, and the leading particles among their engines."""
+    rows = rows_of(folder, "stein_classification")
+    return rows, stein_regression.leading(rows, "engine")
+
+
+def times_nuts(folder):
+    """Time of 20 particles over that of NUTS on labels, the least and the most over sets."""
+    rows, most = on_labels(folder)
+    found = means(rows, "dataset", "engine", "seconds")
+    ratios = [found[most][one] / found["NUTS"][one] for one in found[most]]
+    return f"from {min(ratios):.2g} to {max(ratios):.2g} times"
+
+
+def labels_and_nuts(folder):
+    """The largest mean difference from NUTS over sets, and the largest of its errors over splits."""
+    rows, most = on_labels(folder)
+    scores: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        scores.setdefault(row["dataset"], {}).setdefault(row["engine"], []).append(float(row["log_density"]))
+    found = [of_mean(np.subtract(own[most], own["NUTS"])) for own in scores.values()]
+    gap, error = (math.ceil(1000 * max(abs(one[k]) for one in found)) / 1000 for k in (0, 1))
+    return f"Within {gap:.3f} nats of NUTS on {len(found)} sets, with errors of at most {error:.3f}"
+
+
+def calibration(folder):
+    """Of particles less that of variational inference, over sets."""
+    rows, most = on_labels(folder)
+    found = means(rows, "dataset", "engine", "calibration_error")
+    own = apart(found[most], found["variational"])
+    return f"{with_error(*of_mean(list(own.values())))} over {len(own)} sets"
+
+
+FACTS = {
+    "above and below": above_and_below,
+    "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
+    "over sets, variational": functools.partial(over_sets, other="variational"),
+    "beyond, variational": functools.partial(beyond, other="variational"),
+    "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
+    "near NUTS": near_nuts,
+    "price, Stein": price,
+    "price, air quality": days,
+    "masses, weights": functools.partial(masses, method="weights of particles"),
+    "masses, shares": functools.partial(masses, method="share of particles"),
+    "spreads": spreads,
+    "behind NUTS": behind_nuts,
+    "few particles": few_particles,
+    "longer than NUTS, labels": times_nuts,
+    "labels and NUTS": labels_and_nuts,
+    "calibration": calibration,
+}
