@@ -47,7 +47,7 @@ def build(kind, X, depth, sizes):
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as idx:
             ngp.observe("y", f(X[idx]), ngp.likelihoods.Gaussian(scale), obs=None if y is None else y[idx])
 
-    # Both kinds train by plain Adam, as in the paper: of a stack, the last coupled layer has natural parameters.
+    # Both kinds of the paper train by plain Adam: of a stack, the last coupled layer has natural parameters.
     last = {f"f_{depth}": ngp.guides.coupled()} if kind == "coupled" else {}
     return model, ngp.AutoGP(model, layers.recipes | last)
 
@@ -61,7 +61,10 @@ def problem(kind, depth, data, split, args):
     sizes = {"coupled": args.coupled, "mean": args.mean, "covariance": args.covariance}
     sizes |= {"width": args.width} if getattr(args, "width", None) else {}
     model, guide = build(kind, jnp.asarray(X[~test]), depth, sizes)
-    svi = SVI(model, guide, optax.adam(args.rate), Trace_ELBO())
+    optimiser = optax.adam(args.rate)
+    if kind == "orthogonal":  # the last layer has natural parameters
+        optimiser = ngp.optim.natural_gradient(optimiser, ngp.optim.ramp(1e-3, 0.1, 100))
+    svi = SVI(model, guide, optimiser, Trace_ELBO())
     arrays, batch = (jnp.asarray(X[~test]), jnp.asarray(target[~test])), min(args.batch, int(np.sum(~test)))
 
     def score(params):

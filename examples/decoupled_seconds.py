@@ -4,9 +4,10 @@
 
 The paper's sizes: hidden layers of width 10, all training rows in a step (10 000 at most), Adam at 0.01, a fifth of the
 rows for testing, 200 points beside 500 for the mean and 100 for the covariance. "orthogonal" has the same points as
-"decoupled", in the basis of Salimbeni et al. 2018. In single precision. Programs are compiled first, then steps of all
-fits alternate in one process until each has had its seconds of the processor, so that a busy machine slows them alike.
-Test log densities, in raw units, at a fifth, two fifths ... of the time. Rows that are there are not made again.
+"decoupled", in the basis of Salimbeni et al. 2018, and natural steps in the last layer. All in single precision.
+Programs are compiled first, then steps of all fits alternate in one process until each has had its seconds of the
+processor, so that a busy machine slows them alike. Test log densities, in raw units, at a fifth, two fifths ... of the
+time. Rows that are there are not made again.
 """
 
 import argparse
