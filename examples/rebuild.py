@@ -24,6 +24,7 @@ from examples import (
     decoupled_convergence,
     decoupled_map,
     decoupled_means,
+    decoupled_seconds,
     deep_defaults,
     deep_starts,
     defaults,
@@ -34,6 +35,7 @@ from examples import (
     guide_figures,
     importance_gradients,
     importance_weighting,
+    latent_scores,
     long_runs,
     peers_tables,
     printed_tables,
@@ -279,7 +281,11 @@ TABLES = {
     "long_runs, labels pairs": functools.partial(run_tables.by_pair, experiment="classes"),
     "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
+    "long_runs, latent": functools.partial(run_tables.by_method, experiment="latent"),
+    "long_runs, latent pairs": functools.partial(run_tables.by_pair, experiment="latent", over=False),
+    "latent_scores": latent_scores.table,
     "long_runs, depth": run_tables.by_depth,
+    "decoupled_seconds": decoupled_seconds.table,
     "long_runs, K": run_tables.by_samples,
     "noisy_coverage": covered,
     "peers": peers_tables.table,
@@ -304,6 +310,7 @@ PRINTED = {
     "long_runs, decoupled printed": functools.partial(printed_tables.by_pair, experiment="decoupled"),
     "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
     "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
+    "long_runs, latent printed": functools.partial(printed_tables.by_pair, experiment="latent"),
     "long_runs, depth printed": printed_tables.by_depth,
 }
 
@@ -344,8 +351,8 @@ def figures(folder, data):
     gam_interactions_tables.figure(rows, surface, folder / "gam_interactions.png")
     yield "gam_interactions.png"
     for module in (
-        additive_coverage, decoupled_convergence, decoupled_map, equal_seconds, importance_gradients,
-        importance_weighting,
+        additive_coverage, decoupled_convergence, decoupled_map, decoupled_seconds, equal_seconds,
+        importance_gradients, importance_weighting,
     ):  # fmt: skip
         name = module.__name__.split(".")[-1]
         module.figure(tables.read(folder / f"{name}.csv"), folder / f"{name}.png")

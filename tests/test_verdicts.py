@@ -11,12 +11,15 @@ from examples import (
     decoupled_convergence,
     decoupled_map,
     decoupled_means,
+    decoupled_seconds,
     equal_seconds,
     facts,
     importance_gradients,
     importance_weighting,
+    latent_scores,
     rebuild,
 )
+from examples.tables import rows_of
 
 
 def test_a_ratio_is_of_the_least_times_and_its_error_of_neighbouring_steps():
@@ -35,6 +38,43 @@ def test_gaps_in_equal_seconds_are_paired_by_split_at_the_last_mark():
     found = equal_seconds.at_the_end(rows)
     assert equal_seconds.ahead(found, "a", equal_seconds.SECOND) == [2.5, -2.5]
     assert equal_seconds.table(rows).splitlines()[-1] == "| a | coupled | 4 | 8 | 7.500 ± 5.000 | 0.000 ± 2.500 |"
+
+
+def test_a_race_makes_a_row_for_each_share_of_the_seconds(monkeypatch):
+    """Pieces of 1 and 3 seconds: at 2, 4 ... 10 seconds the first has run 2, 4 ... pieces, the second 1, 2, 2, 3, 4."""
+
+    class Fit:
+        def __init__(self, method, seconds):
+            self.method, self.each, self.seconds, self.steps, self.marks, self.rows = method, seconds, 0, 0, 0, 10
+            self.state, self.losses, self.svi = 0, np.full(3, 20.0), self
+
+        def go_on(self):
+            self.seconds, self.steps = self.seconds + self.each, self.steps + 1
+
+        def get_params(self, state):
+            return self.steps
+
+        def score(self, steps):
+            return {"log_density": steps, "rmse": 1.0}
+
+    rows = equal_seconds.race([Fit("a", 1), Fit("b", 3)], 10.0, "set", 0, "v")
+    steps = {name: [row["steps"] for row in rows if row["method"] == name] for name in "ab"}
+    assert steps == {"a": [2, 4, 6, 8, 10], "b": [1, 2, 2, 3, 4]}
+    assert {row["loss"] for row in rows} == {"2.0000"}
+
+
+def test_a_fifth_of_the_rows_is_held_out_anew_for_each_split():
+    masks = decoupled_seconds.fifths(100, 3)
+    assert masks.sum(0).tolist() == [20, 20, 20]
+    assert 0 < (masks[:, 0] & masks[:, 1]).sum() < 12
+
+
+def test_an_estimate_of_draws_bounds_the_loss_where_a_mixture_does_not(rng):
+    """Of draws at 0 and 1 alone a row at 0.5 has 1 / sqrt(2 pi) h exp(-1 / 8 h^2), h from Scott's rule."""
+    draws = np.repeat([0.0, 1.0], 50)[:, None]
+    width = draws.std(ddof=1) * 100**-0.2
+    found = latent_scores.estimated(draws, np.array([0.5]))
+    np.testing.assert_allclose(found, -0.5 * np.log(2 * np.pi * width**2) - 0.125 / width**2, rtol=1e-12)
 
 
 def test_bounds_stand_below_the_full_covariance_of_the_same_data():
@@ -116,7 +156,7 @@ def test_numbers_of_beliefs_are_those_of_their_arrays():
 def test_ranks_and_iterations_are_counted_within_a_split():
     """The printed order of three splits of a set, and the iterations that one method is ahead of another's."""
     assert facts.mean_ranks(rebuild.RESULTS, ("Decoupled",)) == "Decoupled 6.0 ± 0.0"
-    rows = facts.read(rebuild.RESULTS, "decoupled_convergence")
+    rows = rows_of(rebuild.RESULTS, "decoupled_convergence")
     own = {(r["method"], r["seed"]): r["iterations_to_1_percent"] for r in rows if r["task"].startswith("concrete")}
     gaps = [int(own["Hybrid", seed]) - int(own["Orth", seed]) for seed in "012"]
     found = facts.fewer_iterations(rebuild.RESULTS, "Orth", "Hybrid", "iterations_to_1_percent")
