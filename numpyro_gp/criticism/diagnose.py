@@ -14,7 +14,8 @@ from numpyro.infer import MCMC, NUTS
 from numpyro_gp.arrays import Array, Merge, split_arrays
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.verdict import Finding, verdict
+from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.verdict import verdict
 from numpyro_gp.criticism.weights import Weights, importance_weights, whitened_normal
 from numpyro_gp.posterior.draws import is_hyperparameter
 

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.pareto import left_out
-from numpyro_gp.criticism.verdict import Case, findings
+from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.draws import Draws

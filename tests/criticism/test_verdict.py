@@ -5,16 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.evidence import Evidence, gather
-from numpyro_gp.criticism.verdict import LOOKS, Case, findings
-from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.criticism.evidence import gather
+from numpyro_gp.criticism.verdict import LOOKS
 from numpyro_gp.rows.call import call_of
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y
@@ -99,28 +95,6 @@ def test_nothing_is_found_in_a_good_fit(name, capsys):
     assert capsys.readouterr().out.startswith("No fault was found in ")
 
 
-def test_the_parameter_of_divergences_is_named(capsys):
-    """Draws diverge where the lengthscale is short, and nothing else is common to them."""
-    found = ngp.diagnose.verdict(posterior(diverging=SHORT), X, y, Z=Z)[0]
-    assert "most of them where lengthscale is small" in found.sentence
-    scattered = ngp.diagnose.verdict(posterior(diverging=np.arange(DRAWS) % 20 == 0), X, y, Z=Z)[0]
-    assert "most of them" not in scattered.sentence
-    assert (scattered.number, scattered.threshold) == (10.0, 0.0)
-
-
-@pytest.mark.long
-def test_noise_at_the_lower_end_of_its_prior(capsys):
-    def model(X, y=None):
-        variance = numpyro.sample("noise_variance", dist.Uniform(0.04, 4.0))
-        ngp.gp_regression("y", faults.kernel(0.8, 1.0), X, noise_variance=variance, obs=y)
-
-    calm = CURVE + 0.2 * np.random.default_rng(2).standard_normal(len(X))
-    fit = ngp.Posterior.from_mcmc(model, {"noise_variance": jnp.asarray(0.04 + 0.001 * around(1.0))})
-    (found,) = ngp.diagnose.verdict(fit, X, calm)
-    assert found.fault == "noise"
-    assert "times 0.2, the least that its prior allows" in found.sentence
-
-
 @pytest.mark.long
 def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out(capsys):
     """Plates, several processes and outputs, masks, an improper prior and a censored distribution: nothing stops it."""
@@ -157,29 +131,3 @@ def test_wrong_arguments():
         ngp.diagnose.verdict(fit, X, Z=Z)
     with pytest.raises(ValueError, match="num_samples must be"):
         ngp.diagnose.verdict(fit, X, y, Z=Z, num_samples=0)
-
-
-def test_a_fit_of_a_wrong_shape_hears_the_cure_that_is_its_own():
-    case = Case(Evidence({}, {}, {}, {}, {}, None, True), weights=Weights(np.zeros(30), 0.9))
-    (plain,), (own,) = findings(case), findings(case._replace(cure="sample it"))
-    assert "guides.conditional()" in plain.cure
-    assert str(own) == "Pareto k of the importance weights is 0.90, above 0.7, so the fit has a wrong shape: sample it."
-
-
-@pytest.mark.long
-def test_a_guide_that_follows_the_hyperparameters_is_not_advised_to_fits_that_have_it():
-    def model(X, y=None):
-        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), jnp.asarray(Z))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    for recipe, has in ((ngp.guides.conditional(), True), (ngp.guides.coupled(), False)):
-        guide = ngp.AutoGP(model, {"f": recipe}, AutoNormal)
-        svi = SVI(model, guide, optax.sgd(0.01), Trace_ELBO())
-        params = svi.get_params(svi.init(jax.random.key(0), X, y))
-        posterior = ngp.Posterior.from_svi(model, guide, params)
-        case = Case(Evidence({}, {}, {}, {}, {}, None, True), posterior, weights=Weights(np.zeros(30), 0.9))
-        (found,) = findings(case)
-        assert ("guides.conditional()" in found.cure) is not has
-        assert ("ngp.conditioned" in found.cure) is has

@@ -1,0 +1,185 @@
+"""Looks at chains, noise, functions and data: each yields what is wrong there, with the next thing to try."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+
+from numpyro_gp.criticism.evidence import ROWS
+from numpyro_gp.criticism.finding import Case, Finding, entries
+
+# Where a number becomes a fault. Shares of the prior variance and of the noise variance that inducing inputs may leave,
+# nats per datum under which a bound proves that they do, and noise over the spread of the data, or over its lower end.
+UNEXPLAINED, OF_NOISE, PROVEN, FLOOR, AT_END = 0.05, 0.5, 0.02, 0.01, 1.1
+R_HAT, ESS_PER_CHAIN = 1.05, 100.0
+# Of normal data: least skewness and excess kurtosis, and how many standard errors they must be away.
+SKEWNESS, KURTOSIS, ERRORS = 0.5, 1.0, 6.0
+# Correlation of neighbours, distance from uniform, and the same in units of 1 / sqrt(N).
+NEIGHBOURS, DISTANCE = (0.2, 5.0), (0.05, 1.95)
+
+
+# ------------------------------------------------------------------------------------------------ the sampler
+
+
+def _chains(case: Case) -> dict[str, np.ndarray]:
+    """Chains ``(chains, draws)`` of all hyper-parameters that vary, or of whitened values where there are none."""
+    if case.posterior is None or case.posterior.kind != "mcmc" or case.posterior.samples is None:
+        return {}
+    stored, count = case.posterior.samples, case.posterior.num_chains
+    own = {name: x for name, x in stored.items() if name in case.evidence.parameters}
+    found = {label: x.reshape(count, -1) for label, x in entries(own or stored) if np.ptp(x) > 0}
+    return {label: x for label, x in found.items() if x.shape[1] >= 8}
+
+
+def r_hat(case: Case) -> Iterator[Finding]:
+    """Chains that have not reached one distribution."""
+    worst = {label: float(split_gelman_rubin(x)) for label, x in _chains(case).items()}
+    if worst and (largest := max(worst.values())) > R_HAT:
+        where = max(worst, key=worst.__getitem__)
+        text = f"R-hat of {where} is {largest:.2f}, above {R_HAT}, so the chains have not reached one distribution"
+        yield Finding("R-hat", text, largest, R_HAT, "warm up longer, or start where ngp.conditioned puts the chains")
+
+
+def divergences(case: Case) -> Iterator[Finding]:
+    """Draws that diverged, and where."""
+    known = {} if case.posterior is None else case.posterior.extra_fields
+    diverged = np.asarray(known.get("diverging", ()), bool).ravel()
+    if not diverged.any():
+        return
+    shares = {}
+    for label, draws in _chains(case).items():
+        if 0 < (count := diverged.sum()) < diverged.size == draws.size:
+            ranks = draws.ravel().argsort().argsort() / draws.size
+            shares[label] = (ranks[diverged].mean() - 0.5) * np.sqrt(
+                12 * count
+            )  # in standard errors of a mean of ranks
+    where = max(shares, key=lambda label: abs(shares[label]), default=None)
+    text = f"{diverged.sum()} of {diverged.size} draws diverged"
+    if where is not None and abs(shares[where]) > 3:
+        text += f", most of them where {where} is {'small' if shares[where] < 0 else 'large'}"
+    cure = "raise target_accept_prob to 0.95, or give that parameter a prior that excludes such values"
+    yield Finding("divergences", text, float(diverged.sum()), 0.0, cure)
+
+
+def effective_draws(case: Case) -> Iterator[Finding]:
+    """Chains with too few independent draws."""
+    sizes = {label: float(effective_sample_size(x)) for label, x in _chains(case).items()}
+    wanted = 0.0 if case.posterior is None else ESS_PER_CHAIN * case.posterior.num_chains
+    if sizes and (least := min(sizes.values())) < wanted:
+        where = min(sizes, key=sizes.__getitem__)
+        text = f"The chains hold {least:.0f} independent draws of {where}, and {wanted:.0f} are needed"
+        yield Finding("effective draws", text, least, wanted, "run them longer, or sample ngp.conditioned(model, ...)")
+
+
+# -------------------------------------------------------------------------------------------- noise and functions
+
+
+def noise(case: Case) -> Iterator[Finding]:
+    """Noise that is far below the spread of the data, or at the lower end of its prior."""
+    for name, seen in case.evidence.sites.items():
+        if seen.noise is None or not seen.y.size:
+            continue
+        middle = np.subtract(*np.quantile(seen.y, [0.75, 0.25])) / 1.349  # outliers do not make noise look small
+        ratio = float(seen.noise.mean() / max(middle or seen.y.std(), 1e-300))
+        end = _lower_end(case, seen.noise)
+        cure = "look for rows that repeat or a lengthscale that is too short, or give the noise a prior"
+        if ratio < FLOOR:
+            text = f"The noise of {name} is {ratio:.1e} of the spread of the data, and the function passes through all"
+            yield Finding("noise", text, ratio, FLOOR, cure)
+        elif end and (ratio := float(seen.noise.mean() / end)) < AT_END:
+            text = f"The noise of {name} is {ratio:.3f} times {end:.3g}, the least that its prior allows"
+            yield Finding("noise", text, ratio, AT_END, "let the prior go lower, and see whether the fit changes")
+
+
+def _lower_end(case: Case, noise: np.ndarray) -> float:
+    """The lower end of the prior of the hyper-parameter that a noise is, as a standard deviation; 0 without one."""
+    for name, low in case.evidence.lower.items():
+        for power in (1.0, 0.5):
+            draws = case.evidence.parameters[name]
+            if draws.shape == noise.shape and np.allclose(np.abs(draws) ** power, noise, rtol=1e-4):
+                return float(low**power)
+    return 0.0
+
+
+def inducing(case: Case) -> Iterator[Finding]:
+    """Inducing inputs that leave prior variance unexplained."""
+    noises = [seen.noise.mean() ** 2 for seen in case.evidence.sites.values() if seen.noise is not None]
+    for name, fact in case.evidence.processes.items():
+        gap, share = float(fact.gap.mean()), float(fact.left.mean() / fact.prior.mean())
+        noise = noises[0] if len(noises) == len(case.evidence.sites) == len(case.evidence.processes) == 1 else np.inf
+        threshold = min(UNEXPLAINED, OF_NOISE * float(noise / fact.prior.mean()))
+        if share > threshold and not gap < PROVEN:
+            text = f"The {fact.size} inducing inputs of {name} leave {100 * share:.2g} % of its prior variance at the "
+            text += f"data unexplained, and {100 * threshold:.2g} % is little"
+            text += f" (the log evidence may be {gap:.2g} nats per datum higher)" if np.isfinite(gap) else ""
+            cure = "take as many as ngp.inducing.enough(kernel, X) says"
+            yield Finding("inducing inputs", text, share, threshold, cure)
+
+
+def long_lengthscale(case: Case) -> Iterator[Finding]:
+    """Functions that are nearly flat over the data."""
+    for name, fact in case.evidence.processes.items():
+        if fact.lengthscales is None or fact.extent is None or np.ptp(fact.extent, axis=0).max() > 0:
+            continue
+        ratio = float((fact.lengthscales.mean(axis=0) / np.maximum(fact.extent[0], 1e-300)).min())
+        if ratio > 1.0:
+            text = f"The lengthscales of {name} are at least {ratio:.1f} times the data's extent, so it is nearly flat"
+            cure = "start from a shorter one, try other columns, or take a linear mean and a prior in the data's units"
+            yield Finding("long lengthscale", text, ratio, 1.0, cure)
+
+
+# ------------------------------------------------------------------------------------------------ the data
+
+
+def not_normal(case: Case) -> Iterator[Finding]:
+    """Residuals that are skewed or have heavy tails."""
+    for name, seen in case.evidence.sites.items():
+        if not seen.is_normal or (count := seen.z.size) < 20:
+            continue
+        z = (seen.z - seen.z.mean()) / seen.z.std()
+        skewness, kurtosis = float((z**3).mean()), float((z**4).mean()) - 3
+        limits = max(SKEWNESS, ERRORS * np.sqrt(6 / count)), max(KURTOSIS, ERRORS * np.sqrt(24 / count))
+        number, limit = max((abs(skewness), limits[0]), (kurtosis, limits[1]), key=lambda pair: pair[0] / pair[1])
+        if number > limit:
+            text = (
+                f"Residuals of {name} are not normal, with skewness {skewness:.1f} and excess kurtosis {kurtosis:.1f}"
+            )
+            cure = "try ngp.likelihoods.StudentT for outliers, or a transformation of skewed data"
+            yield Finding("residuals not normal", text, number, float(limit), cure)
+
+
+def follow(case: Case) -> Iterator[Finding]:
+    """Residuals that are alike at neighbouring inputs."""
+    for name, seen in case.evidence.sites.items():
+        X = case.evidence.inputs
+        if X is None or len(X) != seen.num_rows or not 20 <= seen.z.size <= ROWS:  # rows of outputs are not looked at
+            continue
+        points = X[seen.rows] / np.maximum(X.std(axis=0), 1e-300)
+        squares = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=-1)
+        np.fill_diagonal(squares, np.inf)
+        ranks = np.clip(seen.z, -3, 3)  # no single row makes a correlation
+        with np.errstate(invalid="ignore"):  # of equal numbers there is no correlation
+            found = float(np.corrcoef(ranks, ranks[squares.argmin(axis=1)])[0, 1])
+        if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
+            text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
+            cure = "take more inducing inputs, a shorter lengthscale or a rougher kernel, or train longer"
+            yield Finding("residuals follow the inputs", text, found, least, cure)
+
+
+def _from_uniform(pit: np.ndarray) -> float:
+    """Kolmogorov-Smirnov distance, as of `metrics.pit_uniformity`, without a program for each number of data."""
+    steps = np.arange(pit.size + 1) / pit.size
+    return float(max((steps[1:] - np.sort(pit)).max(), (np.sort(pit) - steps[:-1]).max()))
+
+
+def calibration(case: Case) -> Iterator[Finding]:
+    """Data that do not fall where the fit says."""
+    for name, seen in case.evidence.sites.items():
+        if seen.pit.size < 20:
+            continue
+        found = max(_from_uniform(own) for own in (seen.pit, np.abs(2 * seen.pit - 1)))
+        inside = float(np.mean(np.abs(seen.pit - 0.5) < 0.45))
+        if found > (limit := max(DISTANCE[0], DISTANCE[1] / np.sqrt(seen.pit.size))):
+            text = f"Data at {name} do not fall where the fit says, and intervals of 90 % hold {100 * inside:.0f} %"
+            cure = "try a likelihood with another spread, as NegativeBinomial for counts, or noise that varies with X"
+            yield Finding("calibration", text, found, float(limit), cure)

@@ -1,0 +1,103 @@
+"""Looks at the shape of a posterior: beside a second fit, by importance weights, and beside its prior."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from numpyro_gp.beliefs import Conditional
+from numpyro_gp.criticism.finding import Case, Finding, entries
+from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
+from numpyro_gp.guides import AutoGP
+
+# Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
+APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
+# A posterior is its prior where both its median and its width are within these shares of the prior's width.
+SAME_PLACE, SAME_WIDTH = 0.25, 0.8
+
+
+def _function_apart(case: Case) -> float:
+    """How far the predicted means of two fits are apart, in standard deviations of new data."""
+    assert case.other is not None
+    common = [name for name in case.evidence.sites if name in case.other.sites]
+    pairs = [(case.evidence.sites[name], case.other.sites[name]) for name in common]
+    gaps = [np.sqrt(np.mean(((a.level - b.level) / np.maximum(b.spread, 1e-300)) ** 2)) for a, b in pairs]
+    return float(max(gaps, default=np.nan))
+
+
+def fits_differ(case: Case) -> Iterator[Finding]:
+    """Two fits whose predictions are apart."""
+    if case.other is not None and (apart := _function_apart(case)) > SAME_FUNCTION:
+        text = f"The two fits predict means that are {apart:.2f} standard deviations of the data apart"
+        cure = "train longer with more inducing inputs, and look whether a chain has found another mode"
+        yield Finding("fits differ", text, apart, SAME_FUNCTION, cure)
+
+
+def _weights_of(case: Case) -> Weights | None:
+    """Importance weights of a variational fit, where it has some."""
+    if case.weights is not None or case.posterior is None or case.call is None or case.key is None:
+        return case.weights
+    if case.posterior.guide is None or not case.evidence.is_weighable or not case.posterior.source.is_random:
+        return None
+    call = case.call.at(case.call.arrays)
+    return importance_weights(case.posterior, case.key, *call.args, **call.kwargs)
+
+
+def _is_conditional(case: Case) -> bool:
+    """Whether all beliefs of a fit follow the hyper-parameters already."""
+    guide, source = None if case.posterior is None else case.posterior.guide, getattr(case.posterior, "source", None)
+    if not isinstance(guide, AutoGP) or source is None:
+        return False
+    shapes = jax.eval_shape(lambda params: guide.beliefs(params), dict(source.params))
+    return bool(shapes) and all(isinstance(belief, Conditional) for belief in shapes.values())
+
+
+def pareto(case: Case) -> Iterator[Finding]:
+    """Importance weights that say that a fit has a wrong shape."""
+    found = _weights_of(case)
+    if found is not None and found.pareto_k > POOR:
+        text = f"Pareto k of the importance weights is {found.pareto_k:.2f}, above {POOR}, so the fit has a wrong shape"
+        cure = "train longer, by natural steps, or take guides.conditional() for uncertain hyper-parameters, or NUTS"
+        if case.cure is not None:
+            cure = case.cure
+        elif _is_conditional(case):
+            cure = "train longer, by natural steps, or sample it by NUTS where ngp.conditioned puts the chains"
+        yield Finding("Pareto k", text, found.pareto_k, POOR, cure)
+
+
+def parameters_differ(case: Case) -> Iterator[Finding]:
+    """Parameters that are apart in two fits of one function."""
+    if case.other is None or not _function_apart(case) <= SAME_FUNCTION:
+        return
+    worst = ("", 0.0, np.zeros(1), np.zeros(1))
+    theirs = dict(entries(case.other.parameters))
+    for label, a in entries(case.evidence.parameters):
+        if label in theirs and (b := theirs[label]).std() > 0:
+            ratio = max(a.std() / b.std(), b.std() / max(a.std(), 1e-300))
+            score = max(abs(a.mean() - b.mean()) / b.std() / APART, np.log(ratio) / np.log(WIDER))
+            worst = max(worst, (label, float(score), a, b), key=lambda one: one[1])
+    label, score, a, b = worst
+    if score > 1:
+        text = f"{label} is {a.mean():.2f} ± {a.std():.2f} here and {b.mean():.2f} ± {b.std():.2f} in the other fit, "
+        text += "and the functions agree"
+        cure = "trust the predictions and not this parameter's spread"
+        cure += "" if _is_conditional(case) else ", or fit it by guides.conditional()"
+        yield Finding("parameters differ", text, score, 1.0, cure)
+
+
+def at_prior(case: Case) -> Iterator[Finding]:
+    """Lengthscales about which the data say nothing."""
+    prior = dict(entries(case.evidence.prior))
+    scales = [fact.lengthscales for fact in case.evidence.processes.values() if fact.lengthscales is not None]
+    for label, draws in entries(case.evidence.parameters):
+        is_scale = any(np.isclose(draws[:, None], own, rtol=1e-4).all(axis=0).any() for own in scales)
+        if label not in prior or not is_scale or np.ptp(draws) == 0:
+            continue
+        (low, middle, high), (prior_low, prior_middle, prior_high) = (
+            np.quantile(np.log(own), [0.25, 0.5, 0.75]) for own in (draws, prior[label])
+        )
+        width = (high - low) / (prior_high - prior_low)
+        if width > SAME_WIDTH and abs(middle - prior_middle) < SAME_PLACE * (prior_high - prior_low):
+            text = f"The posterior of {label} is {100 * width:.0f} % as wide as its prior and in the same place"
+            cure = "take its prior from what is known of the data, for they say nothing about it"
+            yield Finding("lengthscale at its prior", text, float(width), SAME_WIDTH, cure)

@@ -1,0 +1,45 @@
+"""Looks at a fit name the parameter of divergences and the lower end of a prior, and yield nothing without evidence."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.criticism import looks
+from numpyro_gp.criticism.evidence import Evidence
+from numpyro_gp.criticism.finding import Case
+from tests.criticism import faults
+from tests.criticism.faults import CURVE, DRAWS, X, Z, around, hyperparameters, posterior, y
+
+SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
+
+
+def test_without_evidence_nothing_is_found():
+    empty = Case(Evidence({}, {}, {}, {}, {}, None, False))
+    every = [looks.r_hat, looks.divergences, looks.effective_draws, looks.noise, looks.inducing]
+    every += [looks.long_lengthscale, looks.not_normal, looks.follow, looks.calibration]
+    assert [list(look(empty)) for look in every] == [[]] * 9
+
+
+def test_the_parameter_of_divergences_is_named(capsys):
+    """Draws diverge where the lengthscale is short, and nothing else is common to them."""
+    found = ngp.diagnose.verdict(posterior(diverging=SHORT), X, y, Z=Z)[0]
+    assert "most of them where lengthscale is small" in found.sentence
+    scattered = ngp.diagnose.verdict(posterior(diverging=np.arange(DRAWS) % 20 == 0), X, y, Z=Z)[0]
+    assert "most of them" not in scattered.sentence
+    assert (scattered.number, scattered.threshold) == (10.0, 0.0)
+
+
+@pytest.mark.long
+def test_noise_at_the_lower_end_of_its_prior(capsys):
+    def model(X, y=None):
+        variance = numpyro.sample("noise_variance", dist.Uniform(0.04, 4.0))
+        ngp.gp_regression("y", faults.kernel(0.8, 1.0), X, noise_variance=variance, obs=y)
+
+    calm = CURVE + 0.2 * np.random.default_rng(2).standard_normal(len(X))
+    fit = ngp.Posterior.from_mcmc(model, {"noise_variance": jnp.asarray(0.04 + 0.001 * around(1.0))})
+    (found,) = ngp.diagnose.verdict(fit, X, calm)
+    assert found.fault == "noise"
+    assert "times 0.2, the least that its prior allows" in found.sentence
