@@ -77,3 +77,12 @@ def score(model, guide, params, X, y, *, num_samples, seed=1):
     prediction = posterior.predict(jax.random.key(seed), jnp.asarray(X), num_samples=num_samples)
     density = float(jnp.mean(prediction.log_density(jnp.asarray(y))))
     return prediction, density, float(np.sqrt(np.mean((np.asarray(prediction.mean) - np.asarray(y)) ** 2)))
+
+
+def log_density(model, guide, params, X, y, *, num_samples, seed=1):
+    """Test log density of each row: with latent inputs from the guide where there are some, else of `score`."""
+    posterior, key = ngp.Posterior.from_svi(model, guide, params), jax.random.key(seed)
+    X, y = jnp.asarray(X), jnp.asarray(y)
+    if not any(name.startswith("f_latent") for name in params):
+        return np.asarray(posterior.predict(key, X, num_samples=num_samples).log_density(y))
+    return np.asarray(ngp.conditional_density.log_density(key, posterior, X, y, num_samples=num_samples))

@@ -1,22 +1,31 @@
-"""Densities of models with latent inputs: the posterior of ``w``, ``p(y | x)`` on a grid, how Gaussian it is.
+"""Densities of models with latent inputs: ``p(y | x)`` of new data and on a grid, the posterior of ``w``, normality.
 
-The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by resampling
-(mathematics.md section 10.4).
+The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by resampling. Densities of
+new data take their values of ``w`` from the guide, too (mathematics.md section 10.4).
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, on_devices
 from numpyro_gp.checks import check_count, check_floating, check_key, fail
+from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.objectives import weighted_samples
+from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, log_likelihood
+from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
+from numpyro_gp.rows.call import Arguments, call_of
+from numpyro_gp.rows.look import look
+from numpyro_gp.sites import Trace, in_plate, is_latent, role
 
-__all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "shapiro_wilk"]
+__all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "log_density", "shapiro_wilk"]
 
 
 class LatentPosterior(NamedTuple):
@@ -108,6 +117,96 @@ def latent_posterior(
 
     values, size = jax.lax.map(one, jax.random.split(key, num_draws))
     return LatentPosterior(values, size)
+
+
+def log_density(
+    key: Array, posterior: Posterior, *data: object, num_samples: int = 500, plate: str = "data", **kwargs: object
+) -> Array:
+    """``log p(y_n | x_n)`` of new data under a model with latent inputs, by draws that know where ``y_n`` is.
+
+    Half of the values of ``w`` are drawn from the guide at ``(x_n, y_n)`` and half from the prior, and each counts by
+    ``p(w) / (q(w) / 2 + p(w) / 2)``, at most 2 (mathematics.md section 10.4). `Prediction.log_density` draws all of
+    them from the prior: where the noise is small few come near to ``y_n``, and it is low by many nats.
+
+    Parameters
+    ----------
+    key : PRNG key
+    posterior : Posterior
+        Of a guide that maps rows to latent inputs (`guides.amortised`).
+    *data, **kwargs
+        Arguments of the model with new data, ``y`` included.
+    num_samples : int
+    plate : str
+        Name of the data plate.
+
+    Returns
+    -------
+    Array (N,)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, optax, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> X, y, guide = jnp.zeros((4, 1)), jnp.ones(4), ngp.AutoGP(model)
+    >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.01), ngp.ImportanceWeightedELBO(5))
+    >>> params = ngp.fit(jax.random.key(0), svi, 2, X, y, progress=False).params
+    >>> posterior = ngp.Posterior.from_svi(model, guide, params)
+    >>> ngp.conditional_density.log_density(jax.random.key(1), posterior, X[:3], y[:3]).shape
+    (3,)
+    """
+    check_key("key", key)
+    count = check_count("num_samples", num_samples)
+    if not isinstance(posterior, Posterior) or not isinstance(posterior.guide, AutoGP):
+        got = f"one of {posterior.kind}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
+        cure = "Build it by Posterior.from_svi(model, guide, result.params)."
+        fail("posterior", "of a fit by SVI with ngp.AutoGP", got, cure, TypeError)
+    call = call_of(posterior.model, data, kwargs)
+    draws = draws_at_data(posterior, key, call, count)
+    sites = look(posterior.fitted_model, call).sites
+    check_full(sites)
+    local = _local_sites(sites, plate)
+    if not local:
+        fail(
+            "the model", "one with latent inputs in the data plate", "none", "Call posterior.predict(...).log_density."
+        )
+    terms: Array = at_each_draw(partial(_weighed, call=call, local=local), posterior, draws, call.arrays)
+    return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
+
+
+def _local_sites(sites: Trace, plate: str) -> tuple[str, ...]:
+    """Latent sites of single data, but for the noise of function draws."""
+    return tuple(n for n, s in sites.items() if is_latent(s) and in_plate(s, plate) and role(s) != "noise")
+
+
+def _weighed(own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...]) -> Array:
+    """``log p(y_n | x_n, w_n) + log p(w_n) - log (q(w_n) / 2 + p(w_n) / 2)`` at one draw, ``(N,)``."""
+    bound: Arguments = call.at(arrays)
+    key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
+    given = own.source.training_values(key_guide, draw[1], bound)
+    rest = {name: value for name, value in given.items() if name not in local}
+    prior = run_model(own.fitted_model, Values(rest), key_prior, bound)
+    is_prior = draw[1] % 2 == 1
+    values = {name: jnp.where(is_prior, prior[name]["value"], given[name]) for name in local}
+    trace = run_model(own.fitted_model, Values(rest | values), key_model, bound)
+    with (
+        handlers.block(),
+        handlers.seed(rng_seed=key_guide),
+        handlers.substitute(data=dict(own.source.params) | values),
+    ):
+        proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)
+    log_p, log_q = (sum(found[name]["fn"].log_prob(values[name]) for name in local) for found in (trace, proposal))
+    terms = [log_likelihood(site["fn"], site["value"]) for site in data_sites(trace).values()]
+    weight = log_p - (jnp.logaddexp(log_p, log_q) - jnp.log(2.0))
+    if any(term is None or jnp.shape(term) != jnp.shape(weight) for term in terms):
+        required, got = (
+            f"one term for each row of the latent inputs, {jnp.shape(weight)}",
+            [jnp.shape(t) for t in terms],
+        )
+        fail("the observed sites", f"of {required}", got, "Put data and latent inputs in one plate.")
+    return sum(terms) + weight
 
 
 def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:
