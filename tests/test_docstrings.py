@@ -27,6 +27,7 @@ LONG = {
     "criticism.compare.Comparison",
     "criticism.compare.compare",
     "criticism.conditional_density.latent_posterior",
+    "criticism.conditional_density.log_density",
     "criticism.diagnose.sbc",
     "criticism.weights.importance_weights",
     "gam.fit.fit",

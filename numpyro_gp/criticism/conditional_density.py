@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array, ArrayLike, on_devices
 from numpyro_gp.checks import check_count, check_floating, check_key, fail
@@ -132,7 +133,7 @@ def log_density(
     ----------
     key : PRNG key
     posterior : Posterior
-        Of a guide that maps rows to latent inputs (`guides.amortised`).
+        Of a guide that maps rows to latent inputs (`guides.amortised`, or one of your own).
     *data, **kwargs
         Arguments of the model with new data, ``y`` included.
     num_samples : int
@@ -159,10 +160,11 @@ def log_density(
     """
     check_key("key", key)
     count = check_count("num_samples", num_samples)
-    if not isinstance(posterior, Posterior) or not isinstance(posterior.guide, AutoGP):
-        got = f"one of {posterior.kind}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
+    own = posterior.guide if isinstance(posterior, Posterior) else None
+    if own is None or (isinstance(own, AutoGuide) and not isinstance(own, AutoGP)):
+        got = f"a {type(posterior if own is None else own).__name__}"
         cure = "Build it by Posterior.from_svi(model, guide, result.params)."
-        fail("posterior", "of a fit by SVI with ngp.AutoGP", got, cure, TypeError)
+        fail("posterior", "of a fit by SVI with ngp.AutoGP, or a guide of your own", got, cure, TypeError)
     call = call_of(posterior.model, data, kwargs)
     draws = draws_at_data(posterior, key, call, count)
     sites = look(posterior.fitted_model, call).sites
@@ -197,16 +199,22 @@ def _weighed(own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, loca
         handlers.substitute(data=dict(own.source.params) | values),
     ):
         proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)
-    log_p, log_q = (sum(found[name]["fn"].log_prob(values[name]) for name in local) for found in (trace, proposal))
-    terms = [log_likelihood(site["fn"], site["value"]) for site in data_sites(trace).values()]
+    log_p, log_q = (
+        jnp.sum(jnp.stack([found[name]["fn"].log_prob(values[name]) for name in local]), axis=0)
+        for found in (trace, proposal)
+    )
     weight = log_p - (jnp.logaddexp(log_p, log_q) - jnp.log(2.0))
-    if any(term is None or jnp.shape(term) != jnp.shape(weight) for term in terms):
-        required, got = (
-            f"one term for each row of the latent inputs, {jnp.shape(weight)}",
-            [jnp.shape(t) for t in terms],
-        )
-        fail("the observed sites", f"of {required}", got, "Put data and latent inputs in one plate.")
-    return sum(terms) + weight
+    total: Array = weight
+    for site in data_sites(trace).values():
+        term = log_likelihood(site["fn"], site["value"])
+        if term is None or term.shape != weight.shape:
+            required, got = (
+                f"of shape {weight.shape}, as the latent inputs",
+                "none" if term is None else f"{term.shape}",
+            )
+            fail("the log likelihood of a row", required, got, "Put data and latent inputs in one plate.")
+        total = total + term
+    return total
 
 
 def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:

@@ -10,10 +10,11 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Coupled
-from numpyro_gp.criticism.conditional_density import density_on_grid, latent_posterior, shapiro_wilk
+from numpyro_gp.criticism.conditional_density import density_on_grid, latent_posterior, log_density, shapiro_wilk
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
 
+KEY = jax.random.key(0)
 CASE = cases("iw")[0]
 BELIEF = Coupled(jnp.asarray(CASE["m"]), jnp.linalg.cholesky(jnp.asarray(CASE["S"])))
 
@@ -38,6 +39,60 @@ def moments(inputs):
     K = np.asarray(kernel.matrix(jnp.asarray(CASE["Z"])))
     A = np.linalg.solve(np.linalg.cholesky(K), np.asarray(kernel.matrix(jnp.asarray(CASE["Z"]), jnp.asarray(inputs))))
     return A.T @ CASE["m"], CASE["variance"] - (A**2).sum(0) + np.einsum("mn,mk,kn->n", A, CASE["S"], A)
+
+
+def test_densities_of_new_data_are_those_of_quadrature():
+    """Against a grid over w; the bound's term and weights without the guide's density are off by more than the limit."""
+    posterior = ngp.Posterior.from_svi(model, guide, {})
+    found = log_density(jax.random.key(0), posterior, CASE["X"], CASE["y"], num_samples=20_000)
+    grid, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+    exact, of_bound = np.zeros(3), np.zeros(3)
+    for n in range(3):
+        mean, variance = moments(np.stack([np.full(len(grid), CASE["X"][n, 0]), grid], 1))
+        exact[n] = np.log(weights @ stats.norm.pdf(CASE["y"][n], mean, np.sqrt(variance + CASE["noise"])))
+        term = stats.norm.logpdf(CASE["y"][n], mean, np.sqrt(CASE["noise"])) - 0.5 * variance / CASE["noise"]
+        of_bound[n] = np.log(weights @ np.exp(term))
+    np.testing.assert_allclose(found, exact, atol=0.03)
+    assert np.abs(of_bound - exact).min() > 0.06
+
+
+def test_draws_of_the_guide_find_rows_that_draws_of_the_prior_miss():
+    """y = w and noise of 0.001: the density is that of a standard normal, and 200 draws of the prior miss by nats."""
+
+    def line(X, y=None):
+        f = ngp.gp("f", ngp.kernels.Linear(jnp.asarray([0.0, 1.0])), jnp.asarray([[0.0, 1.0]]), jitter=0.0)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(1e-3), obs=y)
+
+    def follows(X, y=None):
+        numpyro.sample("f", ngp.Belief(Coupled(jnp.ones(1), 1e-6 * jnp.eye(1))))
+        with numpyro.plate("data", len(X)):
+            numpyro.sample("w", dist.Normal(y[:, None], 2e-3).to_event(1))
+
+    X, y = jnp.zeros((5, 1)), jnp.linspace(-1.5, 1.5, 5)
+    posterior, exact = ngp.Posterior.from_svi(line, follows, {}), stats.norm.logpdf(y)
+    found = log_density(jax.random.key(1), posterior, X, y, num_samples=4000)
+    np.testing.assert_allclose(found, exact, atol=0.15)
+    prior = ngp.Posterior.from_mcmc(line, {"f": jnp.ones((200, 1))})
+    assert np.min(prior.predict(jax.random.key(1), X).log_density(y) - exact) < -3
+
+
+def test_densities_need_latent_inputs_and_a_guide():
+    def plain(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), CASE["Z"])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(jnp.repeat(X, 2, 1)), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    def of_function(X, y=None):
+        numpyro.sample("f", ngp.Belief(BELIEF))
+
+    with pytest.raises(ValueError, match="the model must be one with latent inputs in the data plate, but got none"):
+        log_density(KEY, ngp.Posterior.from_svi(plain, of_function, {}), CASE["X"], CASE["y"])
+    with pytest.raises(TypeError, match=r"posterior must be of a fit by SVI .* Build it by Posterior\.from_svi"):
+        log_density(KEY, ngp.Posterior.from_mcmc(model, {"f": jnp.ones((3, len(CASE["Z"])))}), CASE["X"], CASE["y"])
+    with pytest.raises(ValueError, match="must be observed"):
+        log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"])
 
 
 @pytest.mark.long
