@@ -121,7 +121,14 @@ def predicted(fit, X, options):
 
 
 def mean_density(fit, held_out, options):
-    return float(jnp.mean(predicted(fit, held_out[0], options).log_density(jnp.asarray(held_out[1]))))
+    """Test log density, with latent inputs from the guide where there are some."""
+    guide, params, _, keywords = fit
+    X, y = map(jnp.asarray, held_out)
+    if keywords["layers"] == "GP":
+        return float(jnp.mean(predicted(fit, X, options).log_density(y)))
+    posterior, key = ngp.Posterior.from_svi(model, guide, params), jax.random.key(1)
+    found = ngp.conditional_density.log_density(key, posterior, X, y, num_samples=options.draws, **keywords)
+    return float(jnp.mean(found))
 
 
 def one(way, split, training, held_out, options):
@@ -202,7 +209,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--inducing", type=int, default=40)
-    parser.add_argument("--draws", type=int, default=500, help="of the predictive mixture")
+    parser.add_argument("--draws", type=int, default=1000, help="of the predictive mixture")
     parser.add_argument("--bounds", type=int, default=20, help="draws of a bound on all rows")
     parser.add_argument("--picture", action="store_true", help="draw the densities of the first split: no rows")
     parser.add_argument("--data", type=Path, default=HERE / "data" / "dgp_letters.csv.gz")
