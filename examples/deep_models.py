@@ -73,16 +73,16 @@ def train(model, guide, X, y, *, steps, batch, samples=1, seed=0, adam=5e-3, nat
 
 def score(model, guide, params, X, y, *, num_samples, seed=1):
     """Prediction, mean test log density and RMSE."""
-    posterior = ngp.Posterior.from_svi(model, guide, params)
-    prediction = posterior.predict(jax.random.key(seed), jnp.asarray(X), num_samples=num_samples)
-    density = float(jnp.mean(prediction.log_density(jnp.asarray(y))))
-    return prediction, density, float(np.sqrt(np.mean((np.asarray(prediction.mean) - np.asarray(y)) ** 2)))
-
-
-def log_density(model, guide, params, X, y, *, num_samples, seed=1):
-    """Test log density of each row: with latent inputs from the guide where there are some, else of `score`."""
     posterior, key = ngp.Posterior.from_svi(model, guide, params), jax.random.key(seed)
     X, y = jnp.asarray(X), jnp.asarray(y)
-    if not any(name.startswith("f_latent") for name in params):
-        return np.asarray(posterior.predict(key, X, num_samples=num_samples).log_density(y))
+    prediction = posterior.predict(key, X, num_samples=num_samples)
+    densities = log_density(posterior, prediction, X, y, num_samples=num_samples, seed=seed)
+    return prediction, float(np.mean(densities)), float(np.sqrt(np.mean((np.asarray(prediction.mean - y)) ** 2)))
+
+
+def log_density(posterior, prediction, X, y, *, num_samples, seed=1):
+    """Test log density of each row: with latent inputs from the guide where there are some, else of a prediction."""
+    if not any(name.startswith("f_latent") for name in posterior.source.params):
+        return np.asarray(prediction.log_density(y))
+    key = jax.random.key(seed)
     return np.asarray(ngp.conditional_density.log_density(key, posterior, X, y, num_samples=num_samples))

@@ -48,8 +48,8 @@ def one(name, start, options):
     model, guide = deep_models.build("LV-GP-GP", jnp.asarray(X[~test]), options.inducing, **build)
     settings = {"steps": options.steps, "batch": options.batch, "samples": 5, "adam": ADAM} | train
     found, seconds = deep_models.train(model, guide, X[~test], y[~test], **settings)
-    prediction, *_ = deep_models.score(model, guide, found.params, X[test], y[test], num_samples=options.draws)
-    densities = np.asarray(prediction.log_density(jnp.asarray(y[test])))
+    posterior, held_out = ngp.Posterior.from_svi(model, guide, found.params), map(jnp.asarray, (X[test], y[test]))
+    densities = deep_models.log_density(posterior, None, *held_out, num_samples=options.draws)
     count = int(np.sum(~test))
     losses = np.asarray(found.losses) / count
     last = found.losses[-max(1, len(losses) // 10) :]

@@ -43,12 +43,11 @@ def scored(name, data, split, options):
     svi = deep_models.engine(model, guide, adam=optax.exponential_decay(0.005, 1000, 0.98))
     batch = options.batch if options.batch < len(Xt) else None
     result = ngp.fit(jax.random.key(split), svi, options.steps, Xt, yt, batch=batch, progress=False)
-    prediction, _, _ = deep_models.score(model, guide, result.params, X[test], y[test], num_samples=options.draws)
-    found = {"mixture": np.asarray(prediction.log_density(jnp.asarray(y[test])))}
-    found["estimate"] = estimated(np.asarray(prediction.sample(options.draws)), y[test])
-    found["weighted"] = deep_models.log_density(
-        model, guide, result.params, X[test], y[test], num_samples=options.draws
-    )
+    posterior, X, y = ngp.Posterior.from_svi(model, guide, result.params), jnp.asarray(X[test]), jnp.asarray(y[test])
+    prediction = posterior.predict(jax.random.key(1), X, num_samples=options.draws)
+    found = {"mixture": np.asarray(prediction.log_density(y))}
+    found["estimate"] = estimated(np.asarray(prediction.sample(options.draws)), np.asarray(y))
+    found["weighted"] = deep_models.log_density(posterior, prediction, X, y, num_samples=options.draws)
     found = {score: values.mean() for score, values in found.items()} | {"worst": found["weighted"].min()}
     return {key: f"{value:.4f}" for key, value in found.items()}
 
