@@ -19,7 +19,7 @@ import numpy as np
 from examples import decoupled_deep, equal_seconds
 from examples.datasets import load
 from examples.run_queue import version
-from examples.tables import read, save
+from examples.tables import markdown, of_mean, read, save, with_error
 
 METHODS = ("decoupled", "coupled", "orthogonal")
 FIRST = METHODS[0]
@@ -34,9 +34,31 @@ def fifths(rows, splits):
     return masks
 
 
+def at_mark(rows, mark):
+    """Rows of a mark, test log densities as numbers."""
+    return [row | {"log_density": float(row["log_density"])} for row in rows if int(row["mark"]) == mark]
+
+
+def apart(rows, name, method, mark):
+    """By how much decoupled layers are above others at a mark, over splits of a set."""
+    return of_mean(equal_seconds.ahead(at_mark(rows, mark), name, method, FIRST))
+
+
 def table(rows):
-    """Markdown: sets and layers against steps, test log density and what decoupled layers are ahead, by split."""
-    return equal_seconds.table(rows, FIRST, "layers")
+    """Markdown: layers against seconds, test log density; then what decoupled layers are ahead, paired by split."""
+    marks = range(1, equal_seconds.MARKS + 1)
+    mean = lambda own, what: np.mean([float(row[what]) for row in own])  # noqa: E731
+    heads = [f"{mean(at_mark(rows, mark), 'seconds'):.0f} s" for mark in marks]
+    lines = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        for method in METHODS:
+            own = [row for row in rows if (row["set"], row["method"]) == (name, method)]
+            cells = [with_error(*of_mean([row["log_density"] for row in at_mark(own, mark)])) for mark in marks]
+            lines.append([f"{method}, {mean(at_mark(own, marks[-1]), 'steps'):.0f} steps", *cells])
+        for method in METHODS[1:]:
+            cells = [with_error(*apart(rows, name, method, mark)) for mark in marks]
+            lines.append([f"{FIRST} less {method}", *cells])
+    return markdown(["layers", *heads], lines)
 
 
 def figure(rows, path):

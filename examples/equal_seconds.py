@@ -77,15 +77,15 @@ def at_the_end(rows):
     return [row | {name: float(row[name]) for name in keep} for row in rows if int(row["mark"]) == MARKS]
 
 
-def table(rows, first=FIRST, what="basis"):
-    """Markdown: sets and methods against steps, test log density and what the first is ahead of others, by split."""
+def table(rows):
+    """Markdown: sets and methods against steps, test log density and what the orthogonal basis is ahead, by split."""
     rows = at_the_end(rows)
     found, lines = mean_and_error(rows, ("set", "method"), ("seconds", "steps", "log_density")), []
     for (name, method), own in found.items():
-        gaps = ahead(rows, name, method, first)
+        gaps = ahead(rows, name, method)
         cells = [f"{own['seconds'][0]:.0f}", f"{own['steps'][0]:.0f}", with_error(*own["log_density"])]
-        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != first else ""])
-    return markdown(["set", what, "seconds", "steps", "test log density", f"{first} is ahead by"], lines)
+        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != FIRST else ""])
+    return markdown(["set", "basis", "seconds", "steps", "test log density", f"{FIRST} is ahead by"], lines)
 
 
 def ahead(rows, name, method, first=FIRST):

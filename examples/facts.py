@@ -11,12 +11,14 @@ import numpy as np
 
 from examples import (
     decoupled_map,
+    decoupled_seconds,
     equal_seconds,
     facts_stein,
     gam_interactions_tables,
     gam_peers_tables,
     importance_gradients,
     importance_weighting,
+    latent_scores,
     run_tables,
 )
 from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
@@ -109,6 +111,17 @@ def mean_ranks(folder, methods):
 def equal_seconds_ahead(folder, name):
     rows = [row for row in equal_seconds.at_the_end(rows_of(folder, "equal_seconds")) if row["set"] == name]
     return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
+
+
+def layers_ahead(folder, method, mark):
+    """By how much decoupled layers are above others at a share of the seconds."""
+    rows = rows_of(folder, "decoupled_seconds")
+    return with_error(*decoupled_seconds.apart(rows, rows[0]["set"], method, mark))
+
+
+def latent_gain(folder, name, score="weighted"):
+    """By how much LV-GP is above GP on a set, by one of the scores."""
+    return with_error(*latent_scores.gains(rows_of(folder, "latent_scores"), name, score))
 
 
 def samples_apart(folder, name, first, second):
@@ -240,6 +253,15 @@ FACTS = facts_stein.FACTS | {
     "mean ranks": functools.partial(mean_ranks, methods=("OrthNat", "CoupledNat", "Orth")),
     "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
     "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
+    "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
+    "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
+    "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
+    "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
+    **{f"latent, {name}": functools.partial(latent_gain, name=name) for name in latent_scores.SETS},
+    **{
+        f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate")
+        for name in ("forest", "solar", "bike")
+    },
     "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
     "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
     "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),

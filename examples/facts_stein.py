@@ -18,11 +18,6 @@ def gaps(folder, other):
     return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
 
 
-def above_and_below(folder):
-    found = [gap for gap, _ in gaps(folder, "maximum likelihood").values()]
-    return f"Above on {sum(g > 0 for g in found)} of {len(found)} sets and below on {sum(g < 0 for g in found)}"
-
-
 def over_sets(folder, other):
     return with_error(*of_mean([gap for gap, _ in gaps(folder, other).values()]))
 
@@ -30,17 +25,7 @@ def over_sets(folder, other):
 def beyond(folder, other):
     found = [(gap, error) for gap, error in gaps(folder, other).values() if error > 0]
     better, worse = (sum(sign * gap > 2 * error for gap, error in found) for sign in (1, -1))
-    return f"Beyond two errors on {better} sets and on {COUNTS[worse]} worse"
-
-
-def price(folder):
-    """Core hours that bring every set of the regression to three splits."""
-    rows, hours = rows_of(folder, "stein_regression"), 0.0
-    for name in {row["dataset"] for row in rows}:
-        own = [row for row in rows if row["dataset"] == name]
-        count = len({row["split"] for row in own})
-        hours += max(0, stein_regression.ENOUGH - count) * sum(float(row["seconds"]) for row in own) / count / 3600
-    return f"{hours:.1f} core hours"
+    return f"Ahead beyond two errors on {better} of {len(found)} sets, behind on {COUNTS[worse]}"
 
 
 def days(folder):
@@ -114,13 +99,13 @@ def calibration(folder):
 
 
 FACTS = {
-    "above and below": above_and_below,
+    "beyond, maximum likelihood": functools.partial(beyond, other="maximum likelihood"),
+    "beyond, one kernel": functools.partial(beyond, other="stein, 20 particles"),
     "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
     "over sets, variational": functools.partial(over_sets, other="variational"),
     "beyond, variational": functools.partial(beyond, other="variational"),
     "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
     "near NUTS": near_nuts,
-    "price, Stein": price,
     "price, air quality": days,
     "masses, weights": functools.partial(masses, method="weights of particles"),
     "masses, shares": functools.partial(masses, method="share of particles"),

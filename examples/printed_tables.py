@@ -16,7 +16,6 @@ FILES = {
     "decoupled": "seed000_regression_test_loglik.csv",
     "depth": "seed001_dgp_results.csv",
     "deep": "seed004_table1_test_loglik.csv",
-    "latent": "seed004_table2_test_loglik_all_methods.csv",
     "classes": "seed000_classification_test_loglik.csv",
 }
 SETS = {"boston": "housing", "protein": "protein_raw"}  # the second in the paper of decoupled layers alone
@@ -29,7 +28,7 @@ def ours(experiment, name, method):
     if experiment == "depth":
         found = DEPTH.match(method)
         return SETS.get(name, name), f"{found[2] or 'coupled'} {found[1]}"
-    if experiment in ("deep", "latent"):
+    if experiment == "deep":
         return SETS.get(name, name), method.replace("IWVI", "IW")
     coupled = COUPLED.fullmatch(method)
     if experiment == "decoupled" and coupled:  # the larger one has points that ours has not

@@ -281,9 +281,6 @@ TABLES = {
     "long_runs, labels pairs": functools.partial(run_tables.by_pair, experiment="classes"),
     "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
-    "long_runs, latent": functools.partial(run_tables.by_method, experiment="latent"),
-    "long_runs, latent pairs": functools.partial(run_tables.by_pair, experiment="latent", over=False),
-    "latent_scores": latent_scores.table,
     "long_runs, depth": run_tables.by_depth,
     "decoupled_seconds": decoupled_seconds.table,
     "long_runs, K": run_tables.by_samples,
@@ -297,8 +294,12 @@ TABLES = {
     "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
     "stein_geometry": geometry,
-    "stein_regression, paired": only(
+    "stein_regression, auto": only(
         stein_regression.paired_table,
+        ("dataset", "stein, 20 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
+    ),
+    "stein_regression, one kernel": only(
+        lambda rows: stein_regression.paired_table(stein_regression.one_kernel(rows)),
         ("dataset", "stein, 2 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
     ),
     "two_modes": two_modes.table,
@@ -310,7 +311,7 @@ PRINTED = {
     "long_runs, decoupled printed": functools.partial(printed_tables.by_pair, experiment="decoupled"),
     "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
     "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
-    "long_runs, latent printed": functools.partial(printed_tables.by_pair, experiment="latent"),
+    "latent_scores": latent_scores.table,
     "long_runs, depth printed": printed_tables.by_depth,
 }
 

@@ -195,18 +195,11 @@ def by_samples(rows):
 # Of each experiment the settings that are the paper's sizes, as they begin, and of labels the paper's likelihood.
 SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "deep": "inducing=128 batch=512"}
 SIZES["classes"] = "beta=300 gamma=700(?!.*softmax)"
-SIZES["latent"] = SIZES["deep"]
-# Sets of deep models on which the paper prints the largest gains of latent inputs: a table of their own, "latent".
-LATENT = ("forest", "solar", "airfoil", "bike", "power")
-PAIRS["latent"] = [("LV-GP VI", "GP VI"), ("LV-GP IW", "LV-GP VI")]
 
 
 def at_paper_sizes(rows, experiment):
     """Rows of an experiment at the paper's sizes, on every set those of the version with most of them."""
-    name = "deep" if experiment == "latent" else experiment
-    own = [row for row in rows if row["experiment"] == name and re.match(SIZES[experiment], row["settings"])]
-    if name == "deep":
-        own = [row for row in own if (row["set"] in LATENT) == (experiment == "latent")]
+    own = [row for row in rows if row["experiment"] == experiment and re.match(SIZES[experiment], row["settings"])]
     versions = {}
     for row in own:
         versions.setdefault(row["set"], []).append(row["version"])
@@ -222,11 +215,11 @@ def by_method(rows, experiment):
     return table(["test log density", *sets], [[m, *(cells[name].get(m, "") for name in sets)] for m in methods])
 
 
-def by_pair(rows, experiment, over=True):
-    """Paired differences of test log density at the paper's sizes, and their mean over sets where ``over``."""
+def by_pair(rows, experiment):
+    """Paired differences of test log density at the paper's sizes, and their mean over sets."""
     own = at_paper_sizes(rows, experiment)
     sets = sorted({row["set"] for row in own})
-    columns, lines = [*sets, *([OVER_SETS] if over and len(sets) > 2 else [])], []
+    columns, lines = [*sets, *([OVER_SETS] if len(sets) > 2 else [])], []
     for pair in PAIRS[experiment]:
         found = {name: difference[:3] for name, difference in paired(own, *pair, "log_density").items()}
         if found:

@@ -23,15 +23,15 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     """A word changed by hand is put right; a row that changes turns the sentence round."""
     text = (rebuild.PAGES / "stein.md").read_text()
     assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
-    assert "Above on 6 of 7 sets" in text
-    assert facts.restated(text.replace("Above on 6 of 7", "Above on 6 of 8"), rebuild.RESULTS) == text
+    assert "Within 0.01 nats on 4 of 7 sets" in text
+    assert facts.restated(text.replace("nats on 4 of 7", "nats on 4 of 8"), rebuild.RESULTS) == text
     for name in ("stein_regression", "stein_classification", "stein_air_quality", "two_modes", "conditioned_particles"):
         shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
     rows = rows_of(tmp_path, "stein_regression")
     rows = [row | {"log_density": "9.0"} if row["method"] == PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
     found = facts.restated(text, tmp_path)
-    assert "Above on 7 of 7 sets and below on 0" in found
+    assert "Ahead beyond two errors on 7 of 7 sets, behind on none" in found
     assert "Within 0.01 nats on 0 of 7 sets" in found
 
 
@@ -45,10 +45,9 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
             rows.append(common | {"method": PARTICLES, "log_density": gap, "seconds": 3.0})
             rows.append(common | {"method": "NUTS", "log_density": 0.0})
     save(tmp_path / "stein_regression.csv", rows)
-    assert facts_stein.beyond(tmp_path, "NUTS") == "Beyond two errors on 1 sets and on one worse"
+    assert facts_stein.beyond(tmp_path, "NUTS") == "Ahead beyond two errors on 1 of 3 sets, behind on one"
     assert facts_stein.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
     assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
-    assert facts_stein.price(tmp_path) == f"{5.0 / 3600:.1f} core hours"
     save(
         tmp_path / "stein_regression.csv",
         [row | {"method": row["method"].replace("NUTS", "stein.auto, 2 particles")} for row in rows],

@@ -100,7 +100,7 @@ PAPER = [
     *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Coupled"], version="v2"),
     *(own | {"set": "kegg"} for own in at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Orth"], version="v2")),
     *at_sizes("depth", "coupled=200 mean=500 x=1", ["coupled 0", "coupled 1", "decoupled 1"]),
-    *(own | {"set": "yacht"} for own in at_sizes("deep", "inducing=128 batch=512 x=1", ["GP VI", "LV-GP VI"])),
+    *at_sizes("deep", "inducing=128 batch=512 x=1", ["GP VI", "LV-GP VI"]),
 ]
 
 
@@ -150,16 +150,3 @@ def test_the_figures_are_drawn(paper, tmp_path):
     names = list(figures(paper, tmp_path))
     assert names == ["long_runs_decoupled.png", "long_runs_depth.png", "long_runs_deep.png"]
     assert all((tmp_path / name).stat().st_size > 5000 for name in names)
-
-
-def test_sets_of_large_gains_have_a_table_of_their_own(rows):
-    """Deep models on forest stand in "latent" and not in "deep"; those of yacht the other way round."""
-    deep = [
-        own | {"experiment": "deep", "settings": "inducing=128 batch=512 K=5", "method": method, "set": name}
-        for own in rows[:1]
-        for name in ("forest", "yacht")
-        for method in ("GP VI", "LV-GP VI")
-    ]
-    assert by_method(deep, "latent").splitlines()[0] == "| test log density | forest |"
-    assert by_method(deep, "deep").splitlines()[0] == "| test log density | yacht |"
-    assert by_pair(deep, "latent", over=False).splitlines()[-1] == "| LV-GP VI - GP VI | 0.000 (1) |"
