@@ -22,7 +22,7 @@ from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, lo
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
-from numpyro_gp.rows.call import Arguments, call_of
+from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.look import look
 from numpyro_gp.sites import Trace, in_plate, is_latent, role
 
@@ -151,7 +151,7 @@ def log_density(
     ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
-    >>> X, y, guide = jnp.zeros((4, 1)), jnp.ones(4), ngp.AutoGP(model)
+    >>> X, y, guide = jnp.zeros((4, 1)), jnp.ones(4), ngp.AutoGP(model, {"w": ngp.guides.amortised()})
     >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.01), ngp.ImportanceWeightedELBO(5))
     >>> params = ngp.fit(jax.random.key(0), svi, 2, X, y, progress=False).params
     >>> posterior = ngp.Posterior.from_svi(model, guide, params)
@@ -166,16 +166,31 @@ def log_density(
         cure = "Build it by Posterior.from_svi(model, guide, result.params)."
         fail("posterior", "of a fit by SVI with ngp.AutoGP, or a guide of your own", got, cure, TypeError)
     call = call_of(posterior.model, data, kwargs)
-    draws = draws_at_data(posterior, key, call, count)
     sites = look(posterior.fitted_model, call).sites
     check_full(sites)
     local = _local_sites(sites, plate)
     if not local:
-        fail(
-            "the model", "one with latent inputs in the data plate", "none", "Call posterior.predict(...).log_density."
-        )
+        cure = "Call posterior.predict(...).log_density, or name the data plate: plate=."
+        fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
+    _check_rows(posterior, call, local)
+    draws = draws_at_data(posterior, key, call, count)
     terms: Array = at_each_draw(partial(_weighed, call=call, local=local), posterior, draws, call.arrays)
-    return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
+    found = jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
+    if missing := int(jnp.isnan(found).sum()):
+        fail("the data", "without NaN", f"a log density that is NaN in {missing} rows", "Remove or impute such values.")
+    return found
+
+
+def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> None:
+    """Refuse a guide with parameters for each row of the fit: it knows nothing of others."""
+    try:
+        jax.eval_shape(
+            lambda key: posterior.source.training_values(key, jnp.asarray(0), call.at(call.arrays)), jax.random.key(0)
+        )
+    except ValueError as error:
+        required, got = "one that maps rows to latent inputs", "one with parameters for each row of the fit"
+        cure = f"Fit ngp.AutoGP(model, {{{local[0]!r}: ngp.guides.amortised()}}). ({error})"
+        fail("the guide", required, got, cure)
 
 
 def _local_sites(sites: Trace, plate: str) -> tuple[str, ...]:

@@ -87,10 +87,14 @@ def test_densities_need_latent_inputs_and_a_guide():
     def of_function(X, y=None):
         numpyro.sample("f", ngp.Belief(BELIEF))
 
-    with pytest.raises(ValueError, match="the model must be one with latent inputs in the data plate, but got none"):
+    with pytest.raises(ValueError, match="the model must be one with latent inputs in plate 'data', but got none"):
         log_density(KEY, ngp.Posterior.from_svi(plain, of_function, {}), CASE["X"], CASE["y"])
     with pytest.raises(TypeError, match=r"posterior must be of a fit by SVI .* Build it by Posterior\.from_svi"):
         log_density(KEY, ngp.Posterior.from_mcmc(model, {"f": jnp.ones((3, len(CASE["Z"])))}), CASE["X"], CASE["y"])
+    with pytest.raises(ValueError, match=r"the guide must be one that maps rows .*guides\.amortised\(\)"):
+        log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"][:2], CASE["y"][:2])
+    with pytest.raises(ValueError, match="the data must be without NaN, but got a log density that is NaN in 1 rows"):
+        log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"], np.append(CASE["y"][:2], np.nan))
     with pytest.raises(ValueError, match="must be observed"):
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"])
 
