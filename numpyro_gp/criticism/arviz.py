@@ -60,7 +60,10 @@ def arviz() -> Any:
     """The ArviZ package, without the notice of 0.23 about version 1."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        return importlib.import_module("arviz")
+        try:
+            return importlib.import_module("arviz")
+        except FileNotFoundError:  # 0.23 renames a file once a day, and another process had done so by then
+            return importlib.import_module("arviz")
 
 
 def has_trees() -> bool:

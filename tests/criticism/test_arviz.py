@@ -280,6 +280,21 @@ def test_either_generation_is_called_with_its_own_arguments(monkeypatch):
 
 
 @pytest.mark.long
+def test_a_file_that_another_process_has_taken_does_not_stop_the_import(monkeypatch):
+    """ArviZ 0.23 renames a file at the first import of a day: two processes at once fail in one of them."""
+    found, calls = arviz(), []
+
+    def once(name):
+        calls.append(name)
+        if len(calls) == 1:
+            raise FileNotFoundError("daily_warning.tmp")
+        return found
+
+    monkeypatch.setattr("importlib.import_module", once)
+    assert arviz.__wrapped__() is found
+    assert calls == ["arviz", "arviz"]
+
+
 def test_importing_the_library_does_not_import_arviz():
     import subprocess
     import sys
