@@ -174,7 +174,8 @@ def log_density(
         fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
     _check_rows(posterior, call, local)
     draws = draws_at_data(posterior, key, call, count)
-    terms: Array = at_each_draw(partial(_weighed, call=call, local=local), posterior, draws, call.arrays)
+    share = (count + 1) // 2 / count  # of the guide's draws
+    terms: Array = at_each_draw(partial(_weighed, call=call, local=local, share=share), posterior, draws, call.arrays)
     found = jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
     if missing := int(jnp.isnan(found).sum()):
         fail("the data", "without NaN", f"a log density that is NaN in {missing} rows", "Remove or impute such values.")
@@ -198,8 +199,10 @@ def _local_sites(sites: Trace, plate: str) -> tuple[str, ...]:
     return tuple(n for n, s in sites.items() if is_latent(s) and in_plate(s, plate) and role(s) != "noise")
 
 
-def _weighed(own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...]) -> Array:
-    """``log p(y_n | x_n, w_n) + log p(w_n) - log (q(w_n) / 2 + p(w_n) / 2)`` at one draw, ``(N,)``."""
+def _weighed(
+    own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
+) -> Array:
+    """``log p(y_n | x_n, w_n) + log p(w_n) - log (share q(w_n) + (1 - share) p(w_n))`` at one draw, ``(N,)``."""
     bound: Arguments = call.at(arrays)
     key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
     given = own.source.training_values(key_guide, draw[1], bound)
@@ -218,7 +221,7 @@ def _weighed(own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, loca
         jnp.sum(jnp.stack([found[name]["fn"].log_prob(values[name]) for name in local]), axis=0)
         for found in (trace, proposal)
     )
-    weight = log_p - (jnp.logaddexp(log_p, log_q) - jnp.log(2.0))
+    weight = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
     total: Array = weight
     for site in data_sites(trace).values():
         term = log_likelihood(site["fn"], site["value"])

@@ -57,6 +57,24 @@ def test_densities_of_new_data_are_those_of_quadrature():
     assert np.abs(of_bound - exact).min() > 0.06
 
 
+def test_one_draw_of_the_exact_posterior_is_enough():
+    """y = w + noise: every draw of the posterior of w gives N(y; 0, 1.01); shares of a half are off by log 2."""
+
+    def line(X, y=None):
+        f = ngp.gp("f", ngp.kernels.Linear(jnp.asarray([0.0, 1.0])), jnp.asarray([[0.0, 1.0]]), jitter=0.0)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    def exact(X, y=None):
+        numpyro.sample("f", ngp.Belief(Coupled(jnp.ones(1), 1e-6 * jnp.eye(1))))
+        with numpyro.plate("data", len(X)):
+            numpyro.sample("w", dist.Normal(y[:, None] / 1.01, 0.1 / np.sqrt(1.01)).to_event(1))
+
+    X, y = jnp.zeros((5, 1)), jnp.linspace(-1.5, 1.5, 5)
+    found = log_density(KEY, ngp.Posterior.from_svi(line, exact, {}), X, y, num_samples=1)
+    np.testing.assert_allclose(found, stats.norm.logpdf(y, 0.0, np.sqrt(1.01)), atol=1e-6)
+
+
 def test_draws_of_the_guide_find_rows_that_draws_of_the_prior_miss():
     """y = w and noise of 0.001: the density is that of a standard normal, and 200 draws of the prior miss by nats."""
 
