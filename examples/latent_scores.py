@@ -1,15 +1,16 @@
-"""Sets on which the paper prints the largest gains of latent inputs, and three ways to score a density there.
+"""Sets on which the paper prints the largest gains of latent inputs: importance weights, depth, and three scores.
 
     OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.latent_scores --data DATA
 
 Salimbeni, Dutordoir et al. (2019) score a test row by a kernel density estimate of predictive draws. Here the mixture
 of the model is scored itself, with latent inputs from the guide (`ngp.conditional_density.log_density`), and with those
 from the prior: where the noise is small none of 500 comes near to a row, and that score is too low by many nats. Fits
-by VI are those of `examples.long_runs`, at the paper's 128 inducing inputs and batches of 512. Rows that are there are
-not made again.
+by VI, and by IW with K importance samples, are those of `examples.long_runs`, at the paper's 128 inducing inputs and
+batches of 512. Rows that are there are not made again.
 """
 
 import argparse
+import time
 from pathlib import Path
 
 import jax
@@ -24,7 +25,8 @@ from examples.datasets import load, split_mask, standardise
 from examples.run_queue import version
 from examples.tables import apart, markdown, of_mean, read, save, with_error
 
-METHODS = ("GP", "LV-GP")
+METHODS = ("GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
+PAIRS = ((1, 0), (2, 1), (3, 1), (4, 3))
 SETS = ("forest", "solar", "airfoil", "bike", "power")
 SCORES = {"weighted": "draws of the guide", "mixture": "draws of the prior", "estimate": "kernel estimate"}
 
@@ -34,14 +36,16 @@ def estimated(draws, y):
     return np.array([gaussian_kde(own).logpdf(one)[0] for own, one in zip(draws.T, y, strict=True)])
 
 
-def scored(name, data, split, options):
-    """Fit a model by VI: its three scores, and the least log density of a row by the first."""
+def scored(method, data, split, options):
+    """Fit by a method: its three scores, the least log density of a row by the first, and seconds of the processor."""
+    (name, way), began = method.split(), time.process_time()
     inputs, targets, masks = data
     test = split_mask(masks, split)
     X, y = standardise(inputs), standardise(targets[:, None])[:, 0]
     Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
     model, guide = deep_models.build(name, Xt, options.inducing, seed=split)
-    svi = deep_models.engine(model, guide, adam=optax.exponential_decay(0.005, 1000, 0.98))
+    samples, rate = options.samples if way == "IW" else 1, optax.exponential_decay(0.005, 1000, 0.98)
+    svi = deep_models.engine(model, guide, samples=samples, adam=rate)
     batch = options.batch if options.batch < len(Xt) else None
     result = ngp.fit(jax.random.key(split), svi, options.steps, Xt, yt, batch=batch, progress=False)
     posterior, X, y = ngp.Posterior.from_svi(model, guide, result.params), jnp.asarray(X[test]), jnp.asarray(y[test])
@@ -50,16 +54,16 @@ def scored(name, data, split, options):
     found["estimate"] = estimated(np.asarray(prediction.sample(options.draws)), np.asarray(y))
     found["weighted"] = deep_models.log_density(posterior, prediction, X, y, num_samples=options.draws)
     found = {score: values.mean() for score, values in found.items()} | {"worst": found["weighted"].min()}
-    return {key: f"{value:.4f}" for key, value in found.items()}
+    return {key: f"{value:.4f}" for key, value in found.items()} | {"seconds": f"{time.process_time() - began:.0f}"}
 
 
-def gains(rows, name, score):
-    """By how much the latent input is ahead, over splits of a set."""
-    own = {
-        method: {row["split"]: float(row[score]) for row in rows if (row["set"], row["method"]) == (name, method)}
-        for method in METHODS
-    }
-    return of_mean(list(apart(own[METHODS[1]], own[METHODS[0]]).values()))
+def gains(rows, name, score="weighted", pair=PAIRS[0]):
+    """By how much the first method of a pair is ahead of the second, over the splits of a set that have both."""
+    first, second = (
+        {row["split"]: float(row[score]) for row in rows if (row["set"], row["method"]) == (name, METHODS[place])}
+        for place in pair
+    )
+    return of_mean(list(apart(first, second).values()))
 
 
 def table(rows, folder=None):
@@ -68,7 +72,7 @@ def table(rows, folder=None):
     for name in dict.fromkeys(row["set"] for row in rows):
         own = [row for row in rows if row["set"] == name]
         best = of_mean([float(row["weighted"]) for row in own if row["method"] == METHODS[1]])
-        pair = [found.get((name, f"{method} VI")) for method in METHODS]
+        pair = [found.get((name, method)) for method in METHODS[:2]]
         printed = "" if None in pair else f"{pair[1] - pair[0]:.2f}"
         splits = len({row["split"] for row in own})
         lines.append(
@@ -79,20 +83,41 @@ def table(rows, folder=None):
     )
 
 
+def pairs(rows, folder=None, score="weighted"):
+    """Markdown: what weights and depth gain on sets that have rows of them, and in brackets what the paper prints."""
+    found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
+    sets = list(dict.fromkeys(row["set"] for row in rows if row["method"] in METHODS[2:]))
+    for pair in PAIRS[1:]:
+        first, second = (METHODS[place] for place in pair)
+        cells = []
+        for name in sets:
+            if not {first, second} <= {row["method"] for row in rows if row["set"] == name}:
+                cells.append("")
+                continue
+            both = (name, first) in found and (name, second) in found
+            said = f" ({found[name, first] - found[name, second]:.2f})" if both else ""
+            cells.append(with_error(*gains(rows, name, score, pair)) + said)
+        lines += [[f"{first} - {second}", *cells]] if any(cells) else []
+    return markdown(["difference", *sets], lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS[:2]))
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--inducing", type=int, default=128)
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--samples", type=int, default=5, help="importance samples of IW")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.sets, options.splits, options.steps, options.inducing, options.draws = ["challenger"], 2, 5, 4, 10
+        options.methods = [METHODS[place] for place in (0, 1, 4)]
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "latent_scores.csv"
@@ -100,14 +125,14 @@ def main():
     for name in options.sets:
         data = load(name, options.data)
         for split in range(options.splits):
-            for method in METHODS:
+            for method in options.methods:
                 if any((row["set"], row["split"], row["method"]) == (name, split, method) for row in rows):
                     continue
                 row = {"set": name, "split": split, "method": method} | scored(method, data, split, options)
                 rows.append(row | {"steps": options.steps, "version": code})
                 save(path, rows)
                 print(*rows[-1].values(), flush=True)
-    print(table(rows))
+    print(table(rows), pairs(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -312,6 +312,7 @@ PRINTED = {
     "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
     "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
     "latent_scores": latent_scores.table,
+    "latent_scores, pairs": latent_scores.pairs,
     "long_runs, depth printed": printed_tables.by_depth,
 }
 
