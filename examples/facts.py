@@ -10,9 +10,10 @@ import re
 import numpy as np
 
 from examples import (
+    additive_numbers,
     decoupled_map,
     decoupled_seconds,
-    equal_seconds,
+    facts_orthogonal,
     facts_stein,
     gam_interactions_tables,
     gam_peers_tables,
@@ -35,10 +36,10 @@ def coverage(folder, belief, metric):
     return with_error(*of_mean([float(row[metric]) for row in own]))
 
 
-def below_optimum(folder, belief, inputs):
-    """Nats that the trained bound of a belief is below the optimum of a full covariance, over seeds."""
+def below_optimum(folder, belief, inputs, metric="below"):
+    """Nats that a belief is below the optimum of a full covariance, trained or at best, over seeds."""
     rows = [row for row in rows_of(folder, "additive_numbers") if (row["belief"], row["inputs"]) == (belief, inputs)]
-    return with_error(*of_mean([float(row["below"]) for row in rows]))
+    return with_error(*of_mean([float(row[metric]) for row in rows]))
 
 
 def dead_input(folder):
@@ -63,54 +64,6 @@ def airfoil(folder, model, other):
     for row in rows:
         found.setdefault(row["model"], {})[row["split"]] = float(row["log_density"])
     return with_error(*of_mean(list(apart(found[model], found[other]).values())), 2)
-
-
-def on_concrete(folder, method, key):
-    """Values of a method over seeds, None where it was not reached."""
-    rows = [row for row in rows_of(folder, "decoupled_convergence") if row["task"].startswith("concrete")]
-    return [float(row[key]) if row[key] else None for row in rows if row["method"] == method]
-
-
-def optima(folder):
-    """By how much the optimum with more points for the mean is above that without."""
-    both = [on_concrete(folder, method, "optimum") for method in ("Orth", "Coupled")]
-    return f"{with_error(*of_mean(np.subtract(*both)), 1)} nats"
-
-
-def iterations(folder, methods, key):
-    found = {method: on_concrete(folder, method, key) for method in methods}
-    steps = int(on_concrete(folder, "Orth", "steps")[0])
-    words = {m: f"not in {steps}" if None in own else with_error(*of_mean(own), 0) for m, own in found.items()}
-    return ", ".join(f"{method} {word}" for method, word in words.items())
-
-
-def fewer_iterations(folder, first, second, key):
-    """By how many iterations a method arrives before another, paired by seed."""
-    both = [on_concrete(folder, method, key) for method in (second, first)]
-    return with_error(*of_mean(np.subtract(*both)), 0)
-
-
-def mean_ranks(folder, methods):
-    """Mean ranks of test log density at the paper's sizes: over splits of a set, then over sets with its error."""
-    rows = run_tables.read(folder / "long_runs.csv")
-    own = [
-        r for r in rows if r["experiment"] == "decoupled" and r["settings"].startswith(run_tables.SIZES["decoupled"])
-    ]
-    fits: dict[tuple[str, int], dict[str, float]] = {}
-    for row in run_tables.last_rounds(own):
-        fits.setdefault((row["set"], row["split"]), {})[row["method"]] = row["log_density"]
-    ranks: dict[str, dict[str, list[int]]] = {method: {} for method in methods}
-    for (name, _), fit in fits.items():
-        order = sorted(fit, key=fit.__getitem__, reverse=True)
-        for method in methods:
-            ranks[method].setdefault(name, []).append(order.index(method) + 1)
-    found = {method: of_mean([np.mean(one) for one in own.values()]) for method, own in ranks.items()}
-    return ", ".join(f"{method} {with_error(*own, 1)}" for method, own in found.items())
-
-
-def equal_seconds_ahead(folder, name):
-    rows = [row for row in equal_seconds.at_the_end(rows_of(folder, "equal_seconds")) if row["set"] == name]
-    return with_error(*of_mean(equal_seconds.ahead(rows, name, equal_seconds.SECOND)))
 
 
 def layers_ahead(folder, method, mark):
@@ -197,92 +150,96 @@ def nodes_and_bins(folder):
     return f"{max(abs(own[seed] - other[seed]) for seed in own):.2f}"
 
 
-FACTS = facts_stein.FACTS | {
-    "Cox, from anywhere": functools.partial(
-        of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
-    ),
-    "Cox, from anywhere, longer": functools.partial(
-        of_way, name="functionals_cox", way="SVI, 1200 steps from anywhere", column="covered"
-    ),
-    "Cox, SVI": functools.partial(of_way, name="functionals_cox", way="SVI", column="covered"),
-    "Cox, beside NUTS": functools.partial(beside_nuts, way="SVI"),
-    "Cox, nodes and bins": nodes_and_bins,
-    "eight, seconds": functools.partial(
-        of_way, name="functionals_eight", way="values and gradients", column="cpu_seconds", digits=0
-    ),
-    "eight, seconds of GPyTorch": functools.partial(
-        of_way,
-        name="functionals_eight_gpytorch",
-        way="GPyTorch, values and gradients",
-        column="cpu_seconds",
-        digits=0,
-    ),
-    "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
-    "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
-    "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
-    "below, structured": functools.partial(coverage, belief="structured", metric="below"),
-    "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
-    "error, full": functools.partial(coverage, belief="full", metric="error"),
-    "structured(40), uniform": functools.partial(below_optimum, belief="structured(40)", inputs="uniform"),
-    "structured(40), correlated": functools.partial(below_optimum, belief="structured(40)", inputs="correlated"),
-    "mean field, correlated": functools.partial(below_optimum, belief="mean field", inputs="correlated"),
-    "dead input": dead_input,
-    "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
-    "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
-    "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
-    "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
-    "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
-    "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
-    "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
-    "airfoil, pairs": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"),
-    "airfoil, pyGAM": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"),
-    "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
-    "optima": optima,
-    "iterations, 10 nats": functools.partial(
-        iterations, methods=("OrthNat", "CoupledNat", "Orth", "Coupled"), key="iterations_to_10_nats"
-    ),
-    "iterations, 1 percent": functools.partial(
-        iterations, methods=("Orth", "Hybrid", "Decoupled"), key="iterations_to_1_percent"
-    ),
-    "iterations, no divisor": functools.partial(
-        fewer_iterations, first="Orth, no divisor", second="Hybrid", key="iterations_to_1_percent"
-    ),
-    "iterations, divisor": functools.partial(
-        fewer_iterations, first="Orth", second="Orth, no divisor", key="iterations_to_1_percent"
-    ),
-    "mean ranks": functools.partial(mean_ranks, methods=("OrthNat", "CoupledNat", "Orth")),
-    "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
-    "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
-    "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
-    "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
-    "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
-    "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
-    **{f"latent, {name}": functools.partial(latent_gain, name=name) for name in latent_scores.SETS},
-    **{
-        f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate")
-        for name in ("forest", "solar", "bike")
-    },
-    "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
-    "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
-    "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
-    "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
-    "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),
-    "letters, independent over VI": functools.partial(
-        letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
-    ),
-    "signal, plain": functools.partial(signal, gradient="plain"),
-    "signal, fall": functools.partial(signal_falls, by="median"),
-    "signal, fall of sizes": functools.partial(signal_falls, by="size"),
-    "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
-    "stations": stations,
-    "rates": rates,
-    "map, all rows": functools.partial(on_the_map, batch="6553"),
-    "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
-    "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
-    "ways, CB covariance": functools.partial(ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"),
-    "ways, gp mean, loss": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="loss_end"),
-    "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
-}
+FACTS = (
+    facts_orthogonal.FACTS
+    | facts_stein.FACTS
+    | {
+        "Cox, from anywhere": functools.partial(
+            of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
+        ),
+        "Cox, from anywhere, longer": functools.partial(
+            of_way, name="functionals_cox", way="SVI, 1200 steps from anywhere", column="covered"
+        ),
+        "Cox, SVI": functools.partial(of_way, name="functionals_cox", way="SVI", column="covered"),
+        "Cox, beside NUTS": functools.partial(beside_nuts, way="SVI"),
+        "Cox, nodes and bins": nodes_and_bins,
+        "eight, seconds": functools.partial(
+            of_way, name="functionals_eight", way="values and gradients", column="cpu_seconds", digits=0
+        ),
+        "eight, seconds of GPyTorch": functools.partial(
+            of_way,
+            name="functionals_eight_gpytorch",
+            way="GPyTorch, values and gradients",
+            column="cpu_seconds",
+            digits=0,
+        ),
+        "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
+        "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
+        "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
+        "below, structured": functools.partial(coverage, belief="structured", metric="below"),
+        "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
+        "error, full": functools.partial(coverage, belief="full", metric="error"),
+        **{
+            f"{belief}, {inputs}": functools.partial(below_optimum, belief=belief, inputs=inputs)
+            for belief in ("structured(20)", "structured(40)")
+            for inputs in additive_numbers.INPUTS
+        },
+        **{
+            f"mean field at best, {inputs}": functools.partial(
+                below_optimum, belief="mean field", inputs=inputs, metric="at_best"
+            )
+            for inputs in additive_numbers.INPUTS
+        },
+        "dead input": dead_input,
+        "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
+        "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
+        "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
+        "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
+        "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
+        "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
+        "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
+        "airfoil, pairs": functools.partial(
+            airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"
+        ),
+        "airfoil, pyGAM": functools.partial(
+            airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"
+        ),
+        "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
+        "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
+        "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
+        "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
+        "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
+        **{f"latent, {name}": functools.partial(latent_gain, name=name) for name in latent_scores.SETS},
+        **{
+            f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate")
+            for name in ("forest", "solar", "bike")
+        },
+        "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
+        "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
+        "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
+        "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
+        "letters, IW over VI, two layers": functools.partial(
+            letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"
+        ),
+        "letters, independent over VI": functools.partial(
+            letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
+        ),
+        "signal, plain": functools.partial(signal, gradient="plain"),
+        "signal, fall": functools.partial(signal_falls, by="median"),
+        "signal, fall of sizes": functools.partial(signal_falls, by="size"),
+        "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
+        "stations": stations,
+        "rates": rates,
+        "map, all rows": functools.partial(on_the_map, batch="6553"),
+        "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
+        "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
+        "ways, CB covariance": functools.partial(
+            ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"
+        ),
+        "ways, gp mean, loss": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="loss_end"),
+        "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
+    }
+)
 
 
 def restated(text, folder):

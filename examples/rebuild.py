@@ -9,9 +9,7 @@ the pages, and the numbers in their words, are those of the rows.
 """
 
 import argparse
-import csv
 import functools
-import io
 import re
 from pathlib import Path
 
@@ -45,17 +43,11 @@ from examples import (
     tables,
     two_modes,
 )
-from examples.tables import markdown, mean_and_error, of_mean, with_error
+from examples.tables import markdown, mean_and_error, of_mean, rows_of, with_error
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = guide_figures.GUIDE / "papers"
 TABLE = re.compile(r"(<!-- rows: (\S+?)(?:, (.+?))? -->\n)((?:\|.*\n)*)")
-
-
-def read(path):
-    """Rows of a file, as text; of several tables one below the other the first."""
-    first = re.split(r"\n(?=component,)", path.read_text())[0]
-    return list(csv.DictReader(io.StringIO(first)))
 
 
 def number(text, digits=3):
@@ -330,7 +322,7 @@ def rebuilt(text, folder, data=None):
         name, shown = match[2], match[2] if match[3] is None else f"{match[2]}, {match[3]}"
         if shown in PRINTED and data is None:
             return match[0]
-        rows = READERS.get(name, read)(folder / f"{name}.csv")
+        rows = READERS[name](folder / f"{name}.csv") if name in READERS else rows_of(folder, name)
         made = PRINTED[shown](rows, data) if shown in PRINTED else TABLES[shown](rows)
         return f"{match[1]}{made}\n"
 
@@ -342,7 +334,7 @@ def figures(folder, data):
     stein_regression.figure(tables.read(folder / "stein_regression.csv"), folder / "stein_regression.png")
     yield "stein_regression.png"
     labels = mean_and_error(
-        read(folder / "stein_classification.csv"), ("dataset", "engine"), stein_classification.METRICS
+        rows_of(folder, "stein_classification"), ("dataset", "engine"), stein_classification.METRICS
     )
     stein_classification.figure(labels, folder / "stein_classification.png")
     yield "stein_classification.png"

@@ -15,7 +15,8 @@ SVGD moves particles of (hyper-parameters, whitened values) on minibatches, towa
 with the whitened values integrated out. NUTS samples that, too. The engines whose names end in "metric" move in
 coordinates of the averaged curvature, and start around the collapsed target's mode, far from which it says nothing.
 "stein_auto" is `ngp.stein.auto` on the collapsed target. Rows are added to those of other engines and days in the
-folder, and "NUTS" comes last: the spread of the particles is compared with that of its draws.
+folder, and "NUTS" comes last: the spread of the particles is compared with that of its draws. Maps and the figure of
+the spread are those of the first day.
 """
 
 import argparse
@@ -188,8 +189,8 @@ def score(name, day, prediction, y, seconds):
     return row | {"coverage_90": float(cover.mean()), "seconds": seconds, "version": version()}
 
 
-def compare_spread(draws, path):
-    """The particles' hyper-parameters beside those of NUTS: a figure, and a row for each engine and coordinate.
+def compare_spread(draws, day, path=None):
+    """The particles' hyper-parameters beside those of NUTS: a row for each engine and coordinate, and a figure.
 
     "apart" is the distance of the means in standard deviations of NUTS, "ratio" that of the standard deviations.
     """
@@ -203,20 +204,29 @@ def compare_spread(draws, path):
         for name, values in draws.items()
     }
     reference, rows = flat.pop("NUTS"), []
+    for name, particles in flat.items():
+        for site in reference:
+            apart = float((particles[site].mean() - reference[site].mean()) / reference[site].std())
+            ratio = float(particles[site].std() / reference[site].std())
+            rows.append({"engine": name, "day": day, "coordinate": site, "apart": apart, "ratio": ratio})
+            print(f"{name}, {site}: mean {apart:+.2f} NUTS sd from NUTS' mean, sd {ratio:.2f} of NUTS'")
+    if path is None:
+        return rows
     size = (15, 2.2 * len(flat))
     fig, axes = plt.subplots(len(flat), len(reference), figsize=size, layout="constrained", squeeze=False)
     for (name, particles), line in zip(flat.items(), axes, strict=True):
         for site, ax in zip(reference, line, strict=True):
             ngp.stein.plot_spread(particles, site, {"NUTS": reference}, ax=ax)
             ax.set_title(name.replace("_", ", ") if site == "variance" else "", loc="left")  # in place of its own
-            apart = float((particles[site].mean() - reference[site].mean()) / reference[site].std())
-            ratio = float(particles[site].std() / reference[site].std())
-            rows.append({"engine": name, "coordinate": site, "apart": apart, "ratio": ratio})
-            print(f"{name}, {site}: mean {apart:+.2f} NUTS sd from NUTS' mean, sd {ratio:.2f} of NUTS'")
     fig.suptitle("Particles and NUTS: hyper-parameters, standardised units")
     fig.savefig(path, dpi=120)
     plt.close(fig)
     return rows
+
+
+def other_rows(table, day, options):
+    """Rows of a table that this day's engines do not replace."""
+    return [row for row in read(table) if row["engine"] not in options.engines or row["day"] != str(day)]
 
 
 def one_day(path, day, options):
@@ -225,17 +235,19 @@ def one_day(path, day, options):
     key = jax.random.key(0)
     Z = ngp.inducing.kmeans(key, X[~test], options.inducing)
     print(f"{(~test).sum()} training rows, {test.sum()} held out, {options.inducing} inducing inputs")
-    table, draws = options.out / "stein_air_quality.csv", {}
-    rows = [row for row in read(table) if row["engine"] not in options.engines or row["day"] != str(day)]
+    table, draws, first = options.out / "stein_air_quality.csv", {}, day == options.held_out[0]
+    rows = other_rows(table, day, options)
     for name in (name for name in ENGINES if name in options.engines):
         start = time.perf_counter()
         draws[name], predict = ENGINES[name](key, X[~test], y[~test], Z, options)
         rows.append(score(name, day, predict(X[test]), y[test], time.perf_counter() - start))
         save(table, rows)
-        maps(predict, X, test, units, day, options.out / f"stein_air_quality_{name}.png", name)
+        if first:
+            maps(predict, X, test, units, day, options.out / f"stein_air_quality_{name}.png", name)
     if "NUTS" in draws and len(draws) > 1:
-        spread = compare_spread(draws, options.out / "stein_air_quality_spread.png")
-        save(options.out / "stein_air_quality_spread.csv", spread)
+        table = options.out / "stein_air_quality_spread.csv"
+        figure = options.out / "stein_air_quality_spread.png" if first else None
+        save(table, other_rows(table, day, options) + compare_spread(draws, day, figure))
 
 
 def main():

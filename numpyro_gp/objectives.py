@@ -23,7 +23,7 @@ from numpyro.primitives import Messenger
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
 from numpyro_gp.programs.private import mask_of
-from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
+from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
 
 def importance_weighted_bound(log_weights_kn: Array) -> Array:
@@ -275,7 +275,7 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
 
 def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) -> dict[str, Any]:
     """The trace with data at all K samples, for likelihoods that depend on a local site where ``f`` does not."""
-    local = [s for s in _samples(proposal).values() if in_plate(s, plate) and role(s) != "noise"]
+    local = local_sites(proposal, plate).values()
     if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
         return dict(trace)
     found = dict(trace)
@@ -363,14 +363,9 @@ def _refuse_joint_noise(trace: Trace, argument: str, value: str, given: str, cur
         fail(argument, required, f"{given} with the noise site {name!r} drawn jointly over the samples", cure)
 
 
-def _local(proposal: Trace, plate: str) -> dict[str, Any]:
-    """Sites of a guide that belong to one datum, but for the noise of function draws."""
-    return {n: site for n, site in _samples(proposal).items() if in_plate(site, plate) and role(site) != "noise"}
-
-
 def _not_reparametrised(proposal: Trace, plate: str) -> str | None:
     """A local site of a guide without a path from its parameters to its value."""
-    for name, site in _local(proposal, plate).items():
+    for name, site in local_sites(proposal, plate).items():
         if isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample:
             return name
     return None
@@ -378,7 +373,7 @@ def _not_reparametrised(proposal: Trace, plate: str) -> str | None:
 
 def _refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
     """Refuse several samples of a point: all weights would be equal, and the bound that of one sample for every K."""
-    for name, site in _local(proposal, plate).items() if num_samples > 1 else ():
+    for name, site in local_sites(proposal, plate).items() if num_samples > 1 else ():
         # A point that was computed from samples has their axis.
         if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1 and is_latent(site):
             cure = f"Give it a width: ngp.AutoGP(model, {{{name!r}: ngp.guides.free_latent()}}), or rest=AutoNormal."

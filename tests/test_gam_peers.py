@@ -9,6 +9,7 @@ from scipy import stats
 
 from examples import gam_peers_tables as tables
 from examples import rebuild
+from examples.tables import rows_of
 from tests.benchmarks import gam_peers, gam_rivals
 from tests.benchmarks import gam_simulations as simulations
 from tests.benchmarks.gam_programs import __main__ as programs
@@ -93,7 +94,7 @@ def test_rows_that_are_there_are_not_made_again(tmp_path, monkeypatch):
 
 def test_lines_to_write_are_those_of_the_programs():
     """The rows are of the programs as they are now, each of which gave what was asked for when it ran."""
-    rows = {row["fit"]: row for row in rebuild.read(rebuild.RESULTS / "gam_programs.csv")}
+    rows = {row["fit"]: row for row in rows_of(rebuild.RESULTS, "gam_programs")}
     assert set(rows) == set(programs.PROGRAMS)
     for name, program in programs.PROGRAMS.items():
         assert int(rows[name]["lines"]) == programs.lines_of(program), name

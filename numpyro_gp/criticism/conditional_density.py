@@ -24,7 +24,7 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
 from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.look import look
-from numpyro_gp.sites import Trace, in_plate, is_latent, role
+from numpyro_gp.sites import local_sites
 
 __all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "log_density", "shapiro_wilk"]
 
@@ -168,7 +168,7 @@ def log_density(
     call = call_of(posterior.model, data, kwargs)
     sites = look(posterior.fitted_model, call).sites
     check_full(sites)
-    local = _local_sites(sites, plate)
+    local = tuple(local_sites(sites, plate))
     if not local:
         cure = "Call posterior.predict(...).log_density, or name the data plate: plate=."
         fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
@@ -194,11 +194,6 @@ def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> Non
         fail("the guide", required, got, cure)
 
 
-def _local_sites(sites: Trace, plate: str) -> tuple[str, ...]:
-    """Latent sites of single data, but for the noise of function draws."""
-    return tuple(n for n, s in sites.items() if is_latent(s) and in_plate(s, plate) and role(s) != "noise")
-
-
 def _weighed(
     own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
 ) -> Array:
@@ -221,15 +216,12 @@ def _weighed(
         jnp.sum(jnp.stack([found[name]["fn"].log_prob(values[name]) for name in local]), axis=0)
         for found in (trace, proposal)
     )
-    weight = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
-    total: Array = weight
+    total: Array = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
     for site in data_sites(trace).values():
         term = log_likelihood(site["fn"], site["value"])
-        if term is None or term.shape != weight.shape:
-            required, got = (
-                f"of shape {weight.shape}, as the latent inputs",
-                "none" if term is None else f"{term.shape}",
-            )
+        if term is None or term.shape != total.shape:
+            got = "none" if term is None else f"{term.shape}"
+            required = f"of shape {total.shape}, as the latent inputs"
             fail("the log likelihood of a row", required, got, "Put data and latent inputs in one plate.")
         total = total + term
     return total
