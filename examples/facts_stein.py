@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from examples import stein_regression
+from examples import stein_air_quality, stein_regression
 from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
 
 
@@ -28,10 +28,17 @@ def beyond(folder, other):
     return f"Ahead beyond two errors on {better} of {len(found)} sets, behind on {COUNTS[worse]}"
 
 
-def days(folder):
-    """Core hours of three held-out days of air quality, with 300 inducing inputs."""
-    seconds = sum(float(row["seconds"]) for row in rows_of(folder, "stein_air_quality"))
-    return f"{stein_regression.ENOUGH * seconds / 3600:.1f} core hours"
+def days_apart(folder):
+    """Particles less a chain on air quality, paired by the day held out."""
+    found = stein_air_quality.over_days(rows_of(folder, "stein_air_quality")).values()
+    return with_error(*of_mean([first - second for first, second in found]))
+
+
+def days_spread(folder, column):
+    """Least and greatest of a column of `stein_auto` over hyper-parameters and days."""
+    rows = rows_of(folder, "stein_air_quality_spread")
+    found = [abs(float(row[column])) for row in rows if row["engine"] == "stein_auto"]
+    return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def masses(folder, method):
@@ -106,7 +113,9 @@ FACTS = {
     "beyond, variational": functools.partial(beyond, other="variational"),
     "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
     "near NUTS": near_nuts,
-    "price, air quality": days,
+    "days, density": days_apart,
+    "days, means": functools.partial(days_spread, column="apart"),
+    "days, spread": functools.partial(days_spread, column="ratio"),
     "masses, weights": functools.partial(masses, method="weights of particles"),
     "masses, shares": functools.partial(masses, method="share of particles"),
     "spreads": spreads,

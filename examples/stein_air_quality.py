@@ -37,7 +37,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 
 import numpyro_gp as ngp
 from examples.run_queue import version
-from examples.tables import of_mean, read, save
+from examples.tables import markdown, of_mean, read, save, with_error
 
 matplotlib.use("Agg")
 HERE = Path(__file__).parent
@@ -222,6 +222,23 @@ def compare_spread(draws, day, path=None):
     fig.savefig(path, dpi=120)
     plt.close(fig)
     return rows
+
+
+def over_days(rows, first="stein_auto", second="NUTS"):
+    """Test log densities of two engines, ``{day: (first, second)}``, for the days that both have."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["day"], {})[row["engine"]] = float(row["log_density"])
+    return {day: (own[first], own[second]) for day, own in found.items() if {first, second} <= own.keys()}
+
+
+def days_table(rows):
+    """Markdown: particles and chain on each day, and the mean over days with its error."""
+    found = over_days(rows)
+    values = np.array(list(found.values())).T
+    lines = [("ngp.stein.auto, 20 particles", values[0]), ("NUTS", values[1]), ("difference", values[0] - values[1])]
+    lines = [[name, *(f"{value:.3f}" for value in own), with_error(*of_mean(own))] for name, own in lines]
+    return markdown(["test log density", *(f"day {day}" for day in found), "mean over days"], lines)
 
 
 def other_rows(table, day, options):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import facts, facts_stein, rebuild
+from examples import facts, facts_orthogonal, facts_stein, rebuild, stein_air_quality
 from examples.tables import rows_of, save
 
 PARTICLES = "stein.auto, 20 particles"
@@ -25,7 +25,10 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
     assert "Within 0.01 nats on 4 of 7 sets" in text
     assert facts.restated(text.replace("nats on 4 of 7", "nats on 4 of 8"), rebuild.RESULTS) == text
-    for name in ("stein_regression", "stein_classification", "stein_air_quality", "two_modes", "conditioned_particles"):
+    for name in (
+        "stein_regression", "stein_classification", "stein_air_quality", "stein_air_quality_spread", "two_modes",
+        "conditioned_particles",
+    ):  # fmt: skip
         shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
     rows = rows_of(tmp_path, "stein_regression")
     rows = [row | {"log_density": "9.0"} if row["method"] == PARTICLES else row for row in rows]
@@ -97,3 +100,38 @@ def test_repairs_name_tests_that_are_there():
     assert len(named) > 30
     missing = [(file, test) for file, test in named if f"def {test}(" not in (Path(__file__).parent / file).read_text()]
     assert not missing
+
+
+def test_days_of_air_quality_are_paired(tmp_path):
+    """Of gaps 1, 2 and 3 (error 0.577) on the days that both engines have; a day of one engine counts in nothing."""
+    rows = []
+    for day, gap in ((5, 1.0), (12, 2.0), (19, 3.0)):
+        rows += [{"engine": "stein_auto", "day": day, "log_density": gap - 9.0 * day}]
+        rows += [{"engine": "NUTS", "day": day, "log_density": -9.0 * day}]
+    save(tmp_path / "stein_air_quality.csv", [*rows, {"engine": "NUTS", "day": 20, "log_density": 1.0}])
+    assert facts_stein.days_apart(tmp_path) == "2.000 ± 0.577"
+    table = stein_air_quality.days_table(rows_of(tmp_path, "stein_air_quality")).splitlines()
+    assert table[0] == "| test log density | day 5 | day 12 | day 19 | mean over days |"
+    assert table[-1] == "| difference | 1.000 | 2.000 | 3.000 | 2.000 ± 0.577 |"
+    spread = [{"engine": "stein_auto", "day": 5, "coordinate": "noise", "apart": gap} for gap in (-0.3, 0.1)]
+    save(tmp_path / "stein_air_quality_spread.csv", [*spread, spread[0] | {"engine": "stein", "apart": 7.0}])
+    assert facts_stein.days_spread(tmp_path, "apart") == "0.10 to 0.30"
+
+
+def test_iterations_are_those_of_a_set(tmp_path):
+    """A method that did not arrive with one seed has no mean; what is left is optimum less bound."""
+    common = {"steps": "1000", "optimum": "10.0"}
+    rows = [
+        common | {"task": task, "seed": seed, "method": "Orth", "iterations_to_10_nats": own, "final_bound": end}
+        for task, seed, own, end in (
+            ("ringnorm, Bernoulli", 0, "7", "4.0"),
+            ("ringnorm, Bernoulli", 1, "9", "2.0"),
+            ("concrete, Gaussian", 0, "7", "4.0"),
+            ("concrete, Gaussian", 1, "", "2.0"),
+        )
+    ]
+    save(tmp_path / "decoupled_convergence.csv", rows)
+    key = "iterations_to_10_nats"
+    assert facts_orthogonal.iterations(tmp_path, ("Orth",), key, "ringnorm") == "Orth 8 ± 1"
+    assert facts_orthogonal.iterations(tmp_path, ("Orth",), key) == "Orth not in 1000"
+    assert facts_orthogonal.left(tmp_path, ("Orth",), "ringnorm") == "Orth 7 ± 1"
