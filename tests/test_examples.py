@@ -17,6 +17,8 @@ ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
 SHARED = {
     "facts",
+    "facts_orthogonal",
+    "facts_stein",
     "__init__",
     "datasets",
     "deep_models",

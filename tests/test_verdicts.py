@@ -79,6 +79,24 @@ def test_an_estimate_of_draws_bounds_the_loss_where_a_mixture_does_not(rng):
     np.testing.assert_allclose(found, -0.5 * np.log(2 * np.pi * width**2) - 0.125 / width**2, rtol=1e-12)
 
 
+def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
+    """LV-GP takes the start at the targets (bound -1, density 5) where it has both; IW has the usual one alone."""
+    rows = []
+    for split, gain in enumerate((0.0, 1.0, 2.0)):
+        for method, start, bound, density in (
+            ("GP VI", "usual", "", 1.0),
+            ("LV-GP VI", "usual", "-2", 2.0 + gain),
+            ("LV-GP VI", "targets", "-1", 5.0 + gain),
+            ("LV-GP IW", "usual", "-3", 3.0),
+        ):
+            row = {"set": "a", "split": split, "method": method, "start": start, "bound": bound}
+            rows.append(row | dict.fromkeys(latent_scores.SCORES, density))
+    assert latent_scores.gains(rows, "a") == pytest.approx((5.0, 1 / np.sqrt(3)))
+    assert latent_scores.gains(rows, "a", pair=(2, 1)) == pytest.approx((0.0, 1 / np.sqrt(3)))
+    assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | 5.000 ± 0.577 |")
+    assert latent_scores.pairs(rows).splitlines()[2:] == ["| LV-GP IW - LV-GP VI | 0.000 ± 0.577 |"]
+
+
 def test_bounds_stand_below_the_full_covariance_of_the_same_data():
     rows = [
         {"simulation": str(number), "belief": belief, "bound": bound, "coverage": "0.5", "width": "1", "error": "2"}
