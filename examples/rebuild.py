@@ -277,6 +277,7 @@ TABLES = {
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
     "decoupled_seconds": decoupled_seconds.table,
+    "latent_scores, starts": latent_scores.by_start,
     "long_runs, K": run_tables.by_samples,
     "noisy_coverage": covered,
     "peers": peers_tables.table,

@@ -3,7 +3,6 @@
 XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices  # or one of its parts, rows or shares
 """
 
-import importlib
 import json
 import os
 import re
@@ -21,9 +20,9 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.programs import keep
+from numpyro_gp.training import loop
 
 START = time.perf_counter()
-fit_module = importlib.import_module("numpyro_gp.training.fit")
 KEY, MATRIX = jax.random.key(0), 3
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(32, 2))
@@ -151,16 +150,16 @@ def refusal(function):
 def main():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     for part in sys.argv[1:] or ["rows", "shares"]:
-        {"rows": pieces, "shares": shares}[part](mesh, fit_module.compiled_loop)
+        {"rows": pieces, "shares": shares}[part](mesh, loop.compiled_loop)
 
 
 def step(name, rows, build):
     """The same steps on one device and on eight, and what these send."""
     programs = []
     wanted = fit(engines()[name], X, Y)
-    fit_module.compiled_loop = watched(build, programs)
+    loop.compiled_loop = watched(build, programs)
     found = fit(engines()[name], X, Y, sharding=rows)
-    fit_module.compiled_loop = build
+    loop.compiled_loop = build
     say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
 
 
@@ -214,9 +213,9 @@ def minibatches(engine, rows, build):
     say("own", bool((numbers // 4 == np.arange(8)[None, :, None]).all() and (numbers[..., 0] != numbers[..., 1]).all()))
     say("counts", np.bincount(numbers.ravel(), minlength=32).tolist())
     say("drawing", collectives(_drawn.lower(drawn.whole[:2], KEY, 0, 16, placement).compile()))
-    fit_module.compiled_loop = watched(build, programs)
+    loop.compiled_loop = watched(build, programs)
     first = fit(engine, X, Y, batch=16, sharding=rows)
-    fit_module.compiled_loop = build
+    loop.compiled_loop = build
     longer = fit(engine, X, Y, batch=16, sharding=rows, steps=5)
     resumed = fit(engine, X, Y, batch=16, sharding=rows, steps=5, resume=first)
     taken = [np.asarray(part) for part in _drawn([X, Y], KEY, 0, 16, placement)]
@@ -232,10 +231,10 @@ def stein(**options):
 def particles(mesh, build):
     """A particle on each device; and four on each of two halves, with a quarter of the rows for each device."""
     wanted, programs = fit(stein(), X, Y), []
-    fit_module.compiled_loop = watched(build, programs)
+    loop.compiled_loop = watched(build, programs)
     shared = NamedSharding(mesh, PartitionSpec("data"))
     found = fit(stein(sharding=shared), X, Y)
-    fit_module.compiled_loop = build
+    loop.compiled_loop = build
     say("particles", {"difference": difference(found, wanted), "collectives": programs[0]})
     say("side by side", difference(fit(stein(sharding=shared, evaluation="vmap"), X, Y), wanted))
     curved = {"kernel_fn": ngp.stein.Moments(ngp.stein.IMQ()), "metric": ngp.stein.Curvature(every=1)}
@@ -254,9 +253,9 @@ def samples(build):
     wanted = fit(importance(latent, 8), X, Y)
     for name, rows in (("samples", None), ("samples and rows", quarters)):
         programs = []
-        fit_module.compiled_loop = watched(build, programs)
+        loop.compiled_loop = watched(build, programs)
         found = fit(importance(latent, 8, sharding=halves), X, Y, sharding=rows)
-        fit_module.compiled_loop = build
+        loop.compiled_loop = build
         say(name, {"difference": difference(found, wanted), "collectives": programs[0]})
     say("odd", refusal(lambda: ngp.ImportanceWeightedELBO(3, sharding=halves)))
     say("joint", refusal(lambda: fit(importance(weighted, 4, sharding=halves), X, Y)))

@@ -3,7 +3,6 @@
 Nothing in them needs a CPU or double precision, and products keep the precision that they are given.
 """
 
-import importlib
 import re
 
 import jax
@@ -19,9 +18,9 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
+from numpyro_gp.training.loop import loop_of
 from tests.precision import x64
 
-loop_of = importlib.import_module("numpyro_gp.training.fit").loop_of
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(12, 2)), jnp.float32)

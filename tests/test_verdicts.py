@@ -94,7 +94,8 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
     assert latent_scores.gains(rows, "a") == pytest.approx((5.0, 1 / np.sqrt(3)))
     assert latent_scores.gains(rows, "a", pair=(2, 1)) == pytest.approx((0.0, 1 / np.sqrt(3)))
     assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | 5.000 ± 0.577 |")
-    assert latent_scores.pairs(rows).splitlines()[2:] == ["| LV-GP IW - LV-GP VI | 0.000 ± 0.577 |"]
+    assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
+    assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
 
 
 def test_bounds_stand_below_the_full_covariance_of_the_same_data():

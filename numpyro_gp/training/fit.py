@@ -1,9 +1,4 @@
-"""The training loop: one compiled loop, one progress bar, a stop with a reason, checkpoints.
-
-The steps run in a compiled ``while`` loop whose *length is an argument*: long chunks, the short
-last one and the re-run up to the last good step are all the same program, so a resumed or
-repeated run gives the same bits, and nothing compiles twice.
-"""
+"""A fit: chunks of one compiled loop, one progress bar, a stop with a reason, checkpoints."""
 
 import inspect
 import os
@@ -18,21 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
-from jax import lax
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
+from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.optim import check_natural_steps
-from numpyro_gp.programs.keep import kept
-from numpyro_gp.programs.trace import as_function, traced
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
-from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
 from numpyro_gp.training.engines import check_engine, check_objective, family
-from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, explain, standstill
+from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
 from numpyro_gp.training.first_state import REMEDY, initial_state, look_at_start
+from numpyro_gp.training.loop import loop_of
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
@@ -347,58 +338,3 @@ def written(job: Job, position: Position) -> FitResult:
         error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")
         raise
     return result
-
-
-# ----------------------------------------------------------------------------------------- the loop
-
-
-def loop_of(engine: Any, feed: Feed, state: Any, size: int, watch: bool) -> Callable[..., tuple]:
-    """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
-
-    The program of one step is its key: the loop is compiled once for all engines whose steps compute the same.
-    ``watch``: stop as well at parameters that stop being finite.
-    """
-
-    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array, Array]:
-        with feed.opened(arrays) as (args, kwargs):
-            state, loss = engine.update(state, *args, **kwargs)
-        if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
-            fail("the loss of update", "one real number", f"{loss!r:.80}", "Sum it over sites and data.", TypeError)
-        healthy = jnp.isfinite(loss)
-        return state, loss, healthy & all_finite(engine.get_params(state)) if watch else healthy
-
-    found = traced(step if feed.placement is None else without_whole_gathers(step), state, feed.arrays())
-    leaves, structure = jax.tree.flatten(state)
-    if found.structure != jax.tree.structure((state, 0, 0)):
-        got = f"{found.structure.children()[0]}"
-        fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
-    count = len(found.constants)
-    extra = ("loop", size, count, len(leaves), feed.placement)
-    run = kept(found.program, extra, lambda: compiled_loop(as_function(found.program), size, feed.placement))
-
-    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
-        steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
-        return steps, jax.tree.unflatten(structure, after), losses, healthy
-
-    return advance
-
-
-def compiled_loop(step: Callable[..., list[Any]], size: int, placement: Placement | None) -> Callable[..., tuple]:
-    """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
-
-    The caller keeps the state it passes in (it is not donated), because a failure is answered by
-    running again from there.
-    """
-
-    @jax.jit
-    def advance(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
-        def body(carry: tuple) -> tuple:
-            count, state, losses, _ = carry
-            *state, loss, healthy = step(*constants, *state, *arrays)
-            return count + 1, state if placement is None else placement.held(state), losses.at[count].set(loss), healthy
-
-        *_, loss, _ = jax.eval_shape(step, *constants, *state, *arrays)
-        start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
-        return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
-
-    return advance
