@@ -72,9 +72,9 @@ def layers_ahead(folder, method, mark):
     return with_error(*decoupled_seconds.apart(rows, rows[0]["set"], method, mark))
 
 
-def latent_gain(folder, name, score="weighted", pair=latent_scores.PAIRS[0]):
+def latent_gain(folder, name, **chosen):
     """By how much LV-GP is above GP on a set, or the first of another pair above the second, by one of the scores."""
-    return with_error(*latent_scores.gains(rows_of(folder, "latent_scores"), name, score, pair))
+    return with_error(*latent_scores.gains(rows_of(folder, "latent_scores"), name, **chosen))
 
 
 def samples_apart(folder, name, first, second):
@@ -210,22 +210,22 @@ FACTS = (
         "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
         "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
         **{
-        f"latent, {name}": functools.partial(latent_gain, name=name)
-        for name in (*latent_scores.SETS, "autompg", "energy", "housing", "yacht")
-    },
-    **{
-        f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
-        for name in ("forest", "solar", "autompg", "energy", "housing")
-    },
-    **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
+            f"latent, {name}": functools.partial(latent_gain, name=name)
+            for name in (*latent_scores.SETS, "autompg", "energy", "housing", "yacht")
+        },
         **{
-            f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate")
+            f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
+            for name in ("forest", "solar", "autompg", "energy", "housing")
+        },
+        **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
+        **{
+            f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
             for name in ("forest", "solar", "bike")
         },
         "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
         "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
         "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
-    "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
+        "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
         "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
         "letters, IW over VI, two layers": functools.partial(
             letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"

@@ -69,16 +69,17 @@ def chosen(rows, name, method, starts=STARTS):
     return {row["split"]: row for row in sorted(own, key=lambda row: float(row["bound"] or "-inf"))}
 
 
-def gains(rows, name, score="weighted", pair=PAIRS[0]):
+def gains(rows, name, score="weighted", pair=PAIRS[0], starts=STARTS):
     """By how much the first method of a pair is ahead of the second, over the splits of a set that have both.
 
-    Where both have a latent input, only starts count that both have.
+    Where both have a latent input, only starts count that both have; NaN where there are none.
     """
     methods = [METHODS[place] for place in pair]
     known = [{row["start"] for row in rows if (row["set"], row["method"]) == (name, method)} for method in methods]
-    starts = known[0] & known[1] if pair != PAIRS[0] else known[0] | known[1]
-    first, second = (chosen(rows, name, method, starts) for method in methods)
-    return of_mean([float(own[score]) - float(second[split][score]) for split, own in first.items() if split in second])
+    own = known[0] & known[1] if pair != PAIRS[0] else known[0] | known[1]
+    first, second = (chosen(rows, name, method, own & set(starts)) for method in methods)
+    gaps = [float(row[score]) - float(second[split][score]) for split, row in first.items() if split in second]
+    return of_mean(gaps) if gaps else (np.nan, np.nan)
 
 
 def table(rows, folder=None):
@@ -107,7 +108,8 @@ def pairs(rows, folder=None, score="weighted"):
             first, second = (METHODS[place] for place in pair)
             both = {(name, first), (name, second)} <= set(found)
             said = f" ({found[name, first] - found[name, second]:.2f})" if both else ""
-            cells.append(with_error(*gains(rows, name, score, pair)) + said if {first, second} <= known else "")
+            gap = gains(rows, name, score, pair) if {first, second} <= known else (np.nan, np.nan)
+            cells.append("" if np.isnan(gap[0]) else with_error(*gap) + said)
         splits = {row["split"] for row in rows if row["set"] == name and row["method"] in METHODS[2:]}
         lines.append([f"{name} ({len(splits)})", *cells])
     return markdown(["set (splits)", *(f"{METHODS[a]} - {METHODS[b]}" for a, b in PAIRS[1:])], lines)
