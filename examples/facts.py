@@ -150,105 +150,94 @@ def nodes_and_bins(folder):
     return f"{max(abs(own[seed] - other[seed]) for seed in own):.2f}"
 
 
-FACTS = (
-    facts_orthogonal.FACTS
-    | facts_stein.FACTS
-    | {
-        "Cox, from anywhere": functools.partial(
-            of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
-        ),
-        "Cox, from anywhere, longer": functools.partial(
-            of_way, name="functionals_cox", way="SVI, 1200 steps from anywhere", column="covered"
-        ),
-        "Cox, SVI": functools.partial(of_way, name="functionals_cox", way="SVI", column="covered"),
-        "Cox, beside NUTS": functools.partial(beside_nuts, way="SVI"),
-        "Cox, nodes and bins": nodes_and_bins,
-        "eight, seconds": functools.partial(
-            of_way, name="functionals_eight", way="values and gradients", column="cpu_seconds", digits=0
-        ),
-        "eight, seconds of GPyTorch": functools.partial(
-            of_way,
-            name="functionals_eight_gpytorch",
-            way="GPyTorch, values and gradients",
-            column="cpu_seconds",
-            digits=0,
-        ),
-        "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
-        "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
-        "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
-        "below, structured": functools.partial(coverage, belief="structured", metric="below"),
-        "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
-        "error, full": functools.partial(coverage, belief="full", metric="error"),
-        **{
-            f"{belief}, {inputs}": functools.partial(below_optimum, belief=belief, inputs=inputs)
-            for belief in ("structured(20)", "structured(40)")
-            for inputs in additive_numbers.INPUTS
-        },
-        **{
-            f"mean field at best, {inputs}": functools.partial(
-                below_optimum, belief="mean field", inputs=inputs, metric="at_best"
-            )
-            for inputs in additive_numbers.INPUTS
-        },
-        "dead input": dead_input,
-        "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
-        "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
-        "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
-        "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
-        "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
-        "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
-        "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
-        "airfoil, pairs": functools.partial(
-            airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"
-        ),
-        "airfoil, pyGAM": functools.partial(
-            airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"
-        ),
-        "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
-        "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
-        "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
-        "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
-        "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
-        **{
-            f"latent, {name}": functools.partial(latent_gain, name=name)
-            for name in (*latent_scores.SETS, "autompg", "energy", "housing", "yacht")
-        },
-        **{
-            f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
-            for name in ("forest", "solar", "autompg", "energy", "housing")
-        },
-        **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
-        **{
-            f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
-            for name in ("forest", "solar", "bike")
-        },
-        "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
-        "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
-        "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
-        "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
-        "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
-        "letters, IW over VI, two layers": functools.partial(
-            letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"
-        ),
-        "letters, independent over VI": functools.partial(
-            letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
-        ),
-        "signal, plain": functools.partial(signal, gradient="plain"),
-        "signal, fall": functools.partial(signal_falls, by="median"),
-        "signal, fall of sizes": functools.partial(signal_falls, by="size"),
-        "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
-        "stations": stations,
-        "rates": rates,
-        "map, all rows": functools.partial(on_the_map, batch="6553"),
-        "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
-        "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
-        "ways, CB covariance": functools.partial(
-            ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"
-        ),
-        "ways, gp mean, loss": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="loss_end"),
-        "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
-    }
-)
+FACTS = {
+    "Cox, from anywhere": functools.partial(
+        of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
+    ),
+    "Cox, from anywhere, longer": functools.partial(
+        of_way, name="functionals_cox", way="SVI, 1200 steps from anywhere", column="covered"
+    ),
+    "Cox, SVI": functools.partial(of_way, name="functionals_cox", way="SVI", column="covered"),
+    "Cox, beside NUTS": functools.partial(beside_nuts, way="SVI"),
+    "Cox, nodes and bins": nodes_and_bins,
+    "eight, seconds": functools.partial(
+        of_way, name="functionals_eight", way="values and gradients", column="cpu_seconds", digits=0
+    ),
+    "eight, seconds of GPyTorch": functools.partial(
+        of_way,
+        name="functionals_eight_gpytorch",
+        way="GPyTorch, values and gradients",
+        column="cpu_seconds",
+        digits=0,
+    ),
+    "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
+    "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
+    "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
+    "below, structured": functools.partial(coverage, belief="structured", metric="below"),
+    "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
+    "error, full": functools.partial(coverage, belief="full", metric="error"),
+    **{
+        f"{belief}, {inputs}": functools.partial(below_optimum, belief=belief, inputs=inputs)
+        for belief in ("structured(20)", "structured(40)")
+        for inputs in additive_numbers.INPUTS
+    },
+    **{
+        f"mean field at best, {inputs}": functools.partial(
+            below_optimum, belief="mean field", inputs=inputs, metric="at_best"
+        )
+        for inputs in additive_numbers.INPUTS
+    },
+    "dead input": dead_input,
+    "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
+    "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
+    "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
+    "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
+    "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
+    "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
+    "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),
+    "airfoil, pairs": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"),
+    "airfoil, pyGAM": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"),
+    "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
+    "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
+    "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
+    "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
+    "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
+    **{
+        f"latent, {name}": functools.partial(latent_gain, name=name)
+        for name in (*latent_scores.SETS, "autompg", "energy", "housing", "yacht")
+    },
+    **{
+        f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
+        for name in ("forest", "solar", "autompg", "energy", "housing")
+    },
+    **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
+    **{
+        f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
+        for name in ("forest", "solar", "bike")
+    },
+    "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
+    "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
+    "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
+    "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
+    "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
+    "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),
+    "letters, independent over VI": functools.partial(
+        letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, VI"
+    ),
+    "signal, plain": functools.partial(signal, gradient="plain"),
+    "signal, fall": functools.partial(signal_falls, by="median"),
+    "signal, fall of sizes": functools.partial(signal_falls, by="size"),
+    "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
+    "stations": stations,
+    "rates": rates,
+    "map, all rows": functools.partial(on_the_map, batch="6553"),
+    "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
+    "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
+    "ways, CB covariance": functools.partial(ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"),
+    "ways, gp mean, loss": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="loss_end"),
+    "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
+}
+FACTS |= facts_orthogonal.FACTS | facts_stein.FACTS
 
 
 def restated(text, folder):
