@@ -22,7 +22,7 @@ from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, lo
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
-from numpyro_gp.rows.call import Arguments, Call, call_of
+from numpyro_gp.rows.call import Arguments, Call, call_of, check_not_empty
 from numpyro_gp.rows.look import look
 from numpyro_gp.sites import local_sites
 
@@ -103,6 +103,7 @@ def latent_posterior(
     check_key("key", key)
     check_count("num_samples", num_samples)
     check_count("num_draws", num_draws)
+    check_not_empty(call_of(model, args, kwargs))
     # Models index their data by the traced rows of a minibatch, which NumPy arrays refuse.
     args, kwargs = on_devices((args, kwargs))
 
@@ -166,6 +167,7 @@ def log_density(
         cure = "Build it by Posterior.from_svi(model, guide, result.params)."
         fail("posterior", "of a fit by SVI with ngp.AutoGP, or a guide of your own", got, cure, TypeError)
     call = call_of(posterior.model, data, kwargs)
+    check_not_empty(call)
     sites = look(posterior.fitted_model, call).sites
     check_full(sites)
     local = tuple(local_sites(sites, plate))

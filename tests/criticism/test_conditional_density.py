@@ -115,6 +115,10 @@ def test_densities_need_latent_inputs_and_a_guide():
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"], np.append(CASE["y"][:2], np.nan))
     with pytest.raises(ValueError, match="must be observed"):
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"])
+    with pytest.raises(ValueError, match="X of the model must be non-empty data"):
+        log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"][:0], CASE["y"][:0])
+    with pytest.raises(ValueError, match="X of the model must be non-empty data"):
+        latent_posterior(KEY, model, guide, {}, CASE["X"][:0], CASE["y"][:0])
 
 
 @pytest.mark.long
