@@ -99,16 +99,16 @@ def table(rows, folder=None):
     )
 
 
-def pairs(rows, folder=None, score="weighted"):
+def pairs(rows, folder=None):
     """Markdown: what weights and depth gain on sets that have rows of them, and in brackets what the paper prints."""
     found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
     for name in dict.fromkeys(row["set"] for row in rows if row["method"] in METHODS[2:]):
-        cells, known = [], {row["method"] for row in rows if row["set"] == name}
+        cells = []
         for pair in PAIRS[1:]:
             first, second = (METHODS[place] for place in pair)
             both = {(name, first), (name, second)} <= set(found)
             said = f" ({found[name, first] - found[name, second]:.2f})" if both else ""
-            gap = gains(rows, name, score, pair) if {first, second} <= known else (np.nan, np.nan)
+            gap = gains(rows, name, pair=pair)
             cells.append("" if np.isnan(gap[0]) else with_error(*gap) + said)
         splits = {row["split"] for row in rows if row["set"] == name and row["method"] in METHODS[2:]}
         lines.append([f"{name} ({len(splits)})", *cells])

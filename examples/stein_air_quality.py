@@ -224,12 +224,13 @@ def compare_spread(draws, day, path=None):
     return rows
 
 
-def over_days(rows, first="stein_auto", second="NUTS"):
-    """Test log densities of two engines, ``{day: (first, second)}``, for the days that both have."""
+def over_days(rows):
+    """Test log densities ``{day: (particles, chain)}`` of `stein_auto` and NUTS, for the days that both have."""
     found = {}
     for row in rows:
         found.setdefault(row["day"], {})[row["engine"]] = float(row["log_density"])
-    return {day: (own[first], own[second]) for day, own in found.items() if {first, second} <= own.keys()}
+    pair = "stein_auto", "NUTS"
+    return {day: tuple(own[name] for name in pair) for day, own in found.items() if own.keys() >= set(pair)}
 
 
 def days_table(rows):

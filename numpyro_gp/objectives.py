@@ -375,7 +375,7 @@ def _refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
     """Refuse several samples of a point: all weights would be equal, and the bound that of one sample for every K."""
     for name, site in local_sites(proposal, plate).items() if num_samples > 1 else ():
         # A point that was computed from samples has their axis.
-        if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1 and is_latent(site):
+        if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1:
             cure = f"Give it a width: ngp.AutoGP(model, {{{name!r}: ngp.guides.free_latent()}}), or rest=AutoNormal."
             required = f"a distribution with a width, as the {num_samples} samples of its weights need"
             fail(f"the guide at the local site {name!r}", required, "a point (Delta)", cure)
