@@ -20,20 +20,32 @@ INNER_WIDTH = 5
 
 
 def build(
-    name, X, num_inducing, *, seed=0, latent=None, inner=ngp.deep.INNER_SCALE, carry_latent=False, noise=0.3, start=None
+    name,
+    X,
+    num_inducing,
+    *,
+    seed=0,
+    latent=None,
+    inner=ngp.deep.INNER_SCALE,
+    carry_latent=False,
+    mixing=INNER_WIDTH,
+    noise=0.3,
+    start=None,
 ):
     """Model and guide of a chain of layers, for data inputs ``X`` ``(N, D)``.
 
     ``latent`` is the recipe of latent inputs (None: an encoder), ``inner`` the standard deviation of inner layers'
     whitened values at the start. ``carry_latent`` lets inner layers pass latent inputs on beside the data's;
-    otherwise their mean cuts them off. ``start`` is the number of one of the stack's ``starts``.
+    otherwise their mean cuts them off. They mix ``mixing`` functions, None is one for each column. ``start`` is the
+    number of one of the stack's ``starts``.
     """
     key, columns = jax.random.key(seed), X.shape[1]
     distinct = len(np.unique(np.asarray(X), axis=0))
     Z = ngp.inducing.kmeans(key, X, min(num_inducing, distinct))
-    if name.startswith("LV") and carry_latent:  # the latent column makes repeated centres different points
+    carries = carry_latent and name.startswith("LV")
+    if carries:  # the latent column makes repeated centres different points
         Z = jnp.resize(Z, (num_inducing, columns))
-    width, mixing = (None, None) if carry_latent else (columns, min(INNER_WIDTH, columns))
+    width, mixing = None if carry_latent else columns, mixing and min(mixing, columns + carries)
     layers = ngp.deep.stack(X, name, Z, width=width, mixing=mixing, key=key)
 
     def model(X, y=None, batch=None):

@@ -72,7 +72,7 @@ def write(args, results):
 
 def fit_and_score(name, args, training, held_out, grid):
     """One model: what was fitted (model, guide, parameters), and its row with the density on a grid of x and y."""
-    model, guide = deep_models.build(name, jnp.asarray(training[0]), args.inducing, carry_latent=True)
+    model, guide = deep_models.build(name, jnp.asarray(training[0]), args.inducing, carry_latent=True, mixing=None)
     samples, progress = args.samples if "LV" in name else 1, not args.quiet
     options = {"steps": args.steps, "batch": args.batch, "samples": samples, "seed": args.seed, "progress": progress}
     result, seconds = deep_models.train(model, guide, *training, **options)
