@@ -80,7 +80,7 @@ def noise(case: Case) -> Iterator[Finding]:
         if seen.noise is None or not seen.y.size:
             continue
         middle = np.subtract(*np.quantile(seen.y, [0.75, 0.25])) / 1.349  # outliers do not make noise look small
-        ratio = float(seen.noise.mean() / max(middle or seen.y.std(), 1e-300))
+        ratio = float(seen.noise.mean()) / max(float(middle or seen.y.std()), 1e-300)
         end = _lower_end(case, seen.noise)
         cure = "look for rows that repeat or a lengthscale that is too short, or give the noise a prior"
         if ratio < FLOOR:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.gam.bounds import Answer, Found, Sums, bound_at_sites, gaussian_bound, summed
-from numpyro_gp.gam.densities import KNOWN, Density, density_of
+from numpyro_gp.gam.densities import KNOWN, Density, Total, density_of
 from numpyro_gp.gam.features import CHUNK, Places, chunks_of
 from numpyro_gp.gam.hyperparameters import Compiled, Opened, Plain, Sites, meaning_of, names_of, sites_of
 from numpyro_gp.gam.model import Model
@@ -22,9 +22,9 @@ from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
 # Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
-FIRST_VARIANCE, FIRST_STEPS = 0.1, 4
-# Most site steps at hyper-parameters that stay.
-MOST_STEPS = 20
+FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
+# Most site steps at hyper-parameters that stay, how often one is halved, and the gain in nats below which they end.
+MOST_STEPS, MOST_HALVINGS, ENOUGH = 20, 12, 1.0
 # Families with a parameter that moves the level of f: sites follow at each evaluation.
 LEVELS = ("gamma",)
 # Rows above which the mode is looked for with tables of them, or with some of them first.
@@ -95,6 +95,12 @@ class SitesOfRows(NamedTuple):
     shift: np.ndarray
     weight: np.ndarray
 
+    @classmethod
+    def by(cls, expected: Total, mean: np.ndarray) -> "SitesOfRows":
+        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean."""
+        weight = np.maximum(-2 * expected.of_variance, 0)  # of what is not log-concave it may be negative
+        return cls(expected.of_mean + weight * mean, weight)
+
 
 class Setting(NamedTuple):
     """A model in the parts that a bound is made of."""
@@ -121,8 +127,9 @@ class Setting(NamedTuple):
 class Bound:
     """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
 
-    With ``tables`` sums over rows are those of the tables. ``found`` and ``inverse`` are of the last evaluation;
-    ``sites`` are those of data that are not Gaussian, and ``new_sites`` one natural step further.
+    With ``tables`` sums over rows are those of the tables. ``found`` and ``inverse`` are of the last evaluation, and so
+    are the ``marginals`` of ``f`` at rows; ``sites`` are those of data that are not Gaussian, and ``new_sites`` one
+    natural step further.
     """
 
     def __init__(self, setting: Setting, data: Data, tables: Tables | None = None) -> None:
@@ -137,17 +144,16 @@ class Bound:
         is_held = len(self._X) <= CHUNK or not self.is_exact
         self._places = Places(setting.model, self._X) if is_held else None
 
-    def __call__(self, free: np.ndarray, cap: float = np.inf) -> tuple[float, np.ndarray]:
-        is_last = self._last is not None and self._last[0] is self.sites and np.array_equal(self._last[1], free)
-        if self._last is not None and is_last and np.isinf(cap):
+    def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
+        if self._last is not None and self._last[0] is self.sites and np.array_equal(self._last[1], free):
             return self._last[2]
         seen = self.setting.meaning(free)
-        found, inverse, of_free = self._exact(seen.opened) if self.is_exact else self._at_sites(free, seen.opened, cap)
+        found, inverse, of_free = self._exact(seen.opened) if self.is_exact else self._at_sites(free, seen.opened)
         self.found, self.inverse = found, inverse / np.repeat(seen.opened.scales, self.setting.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
         self.losses.append(float(found.loss - seen.opened.log_density))
         last = self.losses[-1], np.concatenate(bars) @ seen.slopes + of_free
-        self._last = (self.sites, free.copy(), last) if np.isinf(cap) else None
+        self._last = self.sites, free.copy(), last
         return last
 
     def _exact(self, opened: Opened) -> tuple[Found, np.ndarray, np.ndarray | float]:
@@ -164,29 +170,44 @@ class Bound:
         assert sums is not None
         return gaussian_bound(sums, self.answer, opened.scales, opened.noise, self.setting.sizes), inverse, 0.0
 
-    def _at_sites(self, free: np.ndarray, opened: Opened, cap: float) -> tuple[Found, np.ndarray, np.ndarray | float]:
-        y, weights = self.data.y, self.data.weights
+    def _at_sites(self, free: np.ndarray, opened: Opened) -> tuple[Found, np.ndarray, np.ndarray | float]:
         assert self._places is not None
         features, inverse = self._places(opened.lengths)
         totals = []
 
         def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            totals.append(self.setting.density(free, y, mean, variance, weights))
+            totals.append(self.setting.density(free, self.data.y, mean, variance, self.data.weights))
             return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
 
         found, at = bound_at_sites(features, opened.scales, self.setting.sizes, self.sites, self.data.level, expected)
-        of_free = totals[0].of_free
-        if np.isfinite(cap):
-            expected(at.mean, np.minimum(at.variance, cap))
-        weight = np.maximum(-2 * totals[-1].of_variance, 0)  # of what is not log-concave it may be negative
-        self.new_sites = SitesOfRows(totals[-1].of_mean + weight * at.mean, weight)
-        return found, inverse, -of_free
+        self.marginals, self.new_sites = at, SitesOfRows.by(totals[-1], at.mean)
+        return found, inverse, -totals[-1].of_free
 
     def see(self, free: np.ndarray) -> None:
-        """Site steps at fixed hyper-parameters, from the prior; none where sites are exact."""
-        for step in range(0 if self.is_exact else FIRST_STEPS):
-            self(free, FIRST_VARIANCE if step < FIRST_STEPS - 1 else np.inf)
-            self.sites = self.new_sites
+        """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
+        for step in range(0 if self.is_exact else MOST_STEPS):
+            if self.improve(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf) < ENOUGH and step >= FIRST_STEPS:
+                break
+
+    def improve(self, free: np.ndarray, cap: float = np.inf) -> float:
+        """A natural step of the sites, halved until the bound rises; by how much it did.
+
+        A whole step may go far beyond: the curvature that it takes is that at the marginals of now.
+        """
+        before = self(free)[0]
+        if self.is_exact:
+            return 0.0
+        old, new, at = self.sites, self.new_sites, self.marginals
+        if np.isfinite(cap):
+            narrow = self.setting.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
+            new = SitesOfRows.by(narrow, at.mean)
+        for part in 0.5 ** np.arange(MOST_HALVINGS):
+            self.sites = SitesOfRows(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
+            if (loss := self(free)[0]) < before:
+                return before - loss
+        self.sites = old
+        self(free)
+        return 0.0
 
     def followed(self, free: np.ndarray, tolerance: float = 0.1 * FLAT) -> tuple[float, np.ndarray]:
         """At sites that follow the hyper-parameters, until neither the bound nor a slope moves by more."""
@@ -232,8 +253,7 @@ class Bound:
             if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun
-            self(free)
-            self.sites = self.new_sites
+            self.improve(free)
             scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
             slope = whitened
         return free, False

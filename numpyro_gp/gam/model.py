@@ -234,6 +234,9 @@ def model(
     if name is None:
         cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
         fail("response", "the name of a column", "None", cure, TypeError)
+    if own_terms := [term.name for term in wanted.items if name in (*term.columns, term.by)]:
+        cure = "Leave it out: it would explain itself."
+        fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
     check_choice("measure", measure, MEASURES)
     own = as_family(family)
     said = dataclasses.replace(wanted, response=name)

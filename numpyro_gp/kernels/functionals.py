@@ -6,7 +6,7 @@ is a row of one array, so that all that cuts rows, copies them and sends them to
 length says what it holds: D for a plain point, an even number without slopes, an odd number with them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
@@ -136,6 +136,14 @@ class Functional:
 
     def __len__(self) -> int:
         return self.rows.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        """Row by row; JAX clamps a number beyond the last row, so that Python's own way to go over rows never ends."""
+        return (self[row] for row in range(len(self)))
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        cure = "Pass the points themselves, or use this where a model, `gp_regression` or `predict` takes inputs."
+        fail("inputs", "an array of points", f"a Functional of {len(self)} rows", cure, TypeError)
 
     def __getitem__(self, index: Any) -> Self:
         """Some of the rows; an index has no place for columns."""

@@ -13,7 +13,7 @@ from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import check_finite, fail
+from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
@@ -113,17 +113,31 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
             got = f"one with {type(part).__name__}, which reads the density of its part of the model: without the data"
             fail("guide", required, got, cure)
     check_params(guide, params, None)
+    _warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
     return GuideDraws(guide, dict(params))
+
+
+def _warn_of_nan(what: str, values: Mapping[str, Any], cure: str) -> None:
+    """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
+    found = [name for name, own in values.items() if any(map(_holds_nan, jax.tree.leaves(own)))]
+    if found:
+        warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=4)
+
+
+def _holds_nan(leaf: Any) -> bool:
+    is_floating = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return is_floating and is_known(leaf) and bool(np.isnan(leaf).any())
 
 
 def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
     """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
-    if isinstance(mcmc, Mapping):
-        return stored(mcmc, {}), 1, {}
-    if not hasattr(mcmc, "get_samples"):
+    if not isinstance(mcmc, Mapping) and not hasattr(mcmc, "get_samples"):
         required = "a run of NumPyro's MCMC, or a dictionary of draws"
         fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
-    return stored(mcmc.get_samples(), {}), mcmc.num_chains, dict(mcmc.get_extra_fields())
+    draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
+    found = stored(draws, {})
+    _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
+    return (found, 1, {}) if isinstance(mcmc, Mapping) else (found, mcmc.num_chains, dict(mcmc.get_extra_fields()))
 
 
 def of_particles(

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import log_ndtr
 
@@ -20,7 +19,7 @@ from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.linalg import scales
 from numpyro_gp.primitives.lifted import at_rows
-from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
 
 __all__ = [
@@ -84,8 +83,7 @@ def positive(name: str, f: GaussianProcess, functional: Functional | ArrayLike, 
     unit = small * jnp.sqrt(scales(variance))
     mean, variance = normal.loc / unit, normal.variance / unit**2
     terms = expect(log_ndtr, mean, variance, cuts=composite_cuts(0.0, 1.0, mean))
-    term = Constraint(jnp.sum(terms, axis=-1).reshape(f.plates.batch))
-    numpyro.sample(check_name("name", name), term, obs=jnp.empty((*f.plates.batch, 0), terms.dtype))
+    open_term(name, Constraint(jnp.sum(terms, axis=-1).reshape(f.plates.batch)), terms, f.name, f.plates)
 
 
 def monotone(

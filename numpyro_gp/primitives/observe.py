@@ -57,6 +57,9 @@ def observe(
     >>> numpyro.handlers.seed(model, 0)(jnp.zeros((4, 1))).shape   # without data: a draw of counts
     (4,)
     """
+    if obs is not None and (seen := getattr(f, "given_data_of", None)):
+        cure = "Open f by ngp.gp, and observe both data sets at it."
+        fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen!r}, given its own data", cure)
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
     f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))

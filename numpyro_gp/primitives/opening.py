@@ -76,6 +76,14 @@ def open_site(name: str, fn: dist.Distribution, **options: object) -> tuple[str,
     return found.name, found.plates, value
 
 
+def open_term(name: str, term: dist.Distribution, values: Array, of: str, plates: Plates) -> None:
+    """A site that adds a term about the process ``of``: refused in plates other than its own, which would repeat it."""
+    _, found, _ = open_site(name, term, obs=jnp.empty((*plates.batch, 0), values.dtype))
+    if set(found.names) != set(plates.names):
+        required = f"in the plates of {of!r}, {plates.names or 'none'}: it would count once for each member of others"
+        fail(f"the site {name!r}", required, f"{found.names or 'none'}", f"Call it where {of!r} is opened.")
+
+
 class Opened(NamedTuple):
     """A process and what it stands on: name of its site in the whole model, plates around it, value and basis."""
 

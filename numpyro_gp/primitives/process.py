@@ -97,7 +97,10 @@ class GaussianProcess:
         """
         own, inputs = at_rows(self, X)
         record_call(own, inputs)
-        return own._normal(None if inputs is own._inducing else inputs)
+        found = own._normal(None if inputs is own._inducing else inputs)
+        if self.noise is not None:
+            found.given_data_of = self.name  # for `observe`, which could not score further data by these marginals
+        return found
 
     def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: Functional | ArrayLike) -> dist.Distribution:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.

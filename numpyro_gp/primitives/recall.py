@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
 import numpyro.distributions as dist
 from jax.scipy.linalg import block_diag
 
@@ -15,7 +14,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.linalg import einsum, matmul
 from numpyro_gp.primitives.additive_gp import AdditiveGP
 from numpyro_gp.primitives.lifted import at_rows
-from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
 
 
@@ -67,9 +66,7 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     said = said - 0.5 * einsum("...i,...ij,...j->...", mean, past.precision, mean)
     said = said - 0.5 * einsum("...ij,...ij->...", past.precision, covariance)
     said = said if f.outputs is None else jnp.sum(said, axis=-1)
-    batch = f.plates.batch
-    term = Recalled(said.reshape(batch))
-    numpyro.sample(check_name("name", name), term, obs=jnp.empty((*batch, 0), said.dtype))
+    open_term(name, Recalled(said.reshape(f.plates.batch)), said, f.name, f.plates)
 
 
 def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:

@@ -30,6 +30,8 @@ NAN = np.where(np.arange(6) == 2, np.nan, Y)
 BAD = np.where(X[1, 0] == X, np.nan, X)
 ONE, TWO = np.zeros(3), np.eye(3)
 RBF = kernels.RBF(1.0, 1.0)
+SLOPES = ngp.functionals.Derivative(X, 0)
+PAST = ngp.PseudoData(Z, ONE, jnp.eye(3))
 NORMAL = dist.Normal(jnp.zeros(6), jnp.ones(6))
 
 
@@ -53,6 +55,23 @@ def seeded(call: Callable[[], Any]) -> Callable[[], Any]:
 def process(**options: Any) -> Any:
     """A process of a model."""
     return seeded(lambda: ngp.gp("f", RBF, Z, **options))()
+
+
+def in_data_plate(call: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A call about a process that was opened outside of the plate of data, inside of it."""
+
+    def run() -> None:
+        f = ngp.gp("f", RBF, Z)
+        with numpyro.plate("data", 6):
+            call(f)
+
+    return seeded(run)
+
+
+def twice_observed() -> None:
+    """Further data at a process that is conditioned on its own."""
+    f = ngp.gp_regression("y", RBF, X, 0.1, obs=Y)
+    ngp.observe("more", f(X), likelihoods.Gaussian(0.1), obs=Y)
 
 
 @functools.cache
@@ -84,6 +103,14 @@ def engine(**options: Any) -> SVI:
 
 
 KERNELS: list[Row] = [
+    (lambda: ngp.inducing.kmeans(KEY, SLOPES, 2), "X must be an array of real numbers, but got a Derivative"),
+    (lambda: ngp.starting.lengthscale_prior(SLOPES), "X must be an array of real numbers, but got a Derivative"),
+    (lambda: np.asarray(SLOPES), "inputs must be an array of points, but got a Functional of 6 rows"),
+    (in_data_plate(lambda f: ngp.recall("past", f, PAST)), "the site 'past' must be in the plates of 'f', none"),
+    (in_data_plate(lambda f: ngp.functionals.monotone("up", f, X)), "the site 'up' must be in the plates of 'f', none"),
+    (seeded(lambda: twice_observed()), "f of site 'more' must be of a `gp`, but got that of gp_regression 'y'"),
+    (lambda: ngp.gam("y ~ s(y)", {"y": Y}), "terms must be of other columns than the response 'y'"),
+    (lambda: ngp.gam("y ~ s(a, by=y)", {"y": Y, "a": Y}), "terms must be of other columns than the response 'y'"),
     (lambda: kernels.RBF(-1.0, 1.0), "variance must be positive"),
     (lambda: kernels.RBF(0.0, 1.0), "variance must be positive"),
     (lambda: kernels.RBF(1.0, [1.0, -2.0]), "lengthscale must be positive"),

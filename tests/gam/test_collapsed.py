@@ -1,5 +1,7 @@
 """The bound with the terms integrated out: against a dense formula, its gradient, and the fit that other steps find."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from scipy.special import polygamma
 
 import numpyro_gp as ngp
+from examples import gam_counts
+from examples.datasets import load, split_mask
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import collapsed as own
 from numpyro_gp.gam.engines import by_quasi_newton, guide_of
@@ -36,6 +40,50 @@ def counts():
     model, bound = bound_of("n ~ s(x, num_inducing=6) + offset(log(e))", "poisson")
     bound.see(bound.start)
     return model, bound
+
+
+def hours(split=4):
+    """Rentals of a split of the bicycle hours by hour and kind of day: rates of 1 to 800."""
+    X, y, splits = load("bikehours", Path(gam_counts.__file__).parent / "data")
+    rows = ~split_mask(splits, split)
+    table = {name: X[rows, gam_counts.NAMES.index(name)] for name in ("hour", "workingday", "temperature")}
+    return table | {"y": y[rows]}
+
+
+def test_site_steps_are_halved_until_the_bound_rises():
+    """Whole steps from the prior go to 30 000 nats and back to 150 000, the halved ones only down."""
+    model = ngp.gam.model("y ~ s(hour) + factor(workingday)", hours(), "negative_binomial")
+    whole, halved = (own.Bound(own.Setting.of(model), own.Data.of(model)) for _ in range(2))
+    losses = []
+    for _ in range(3):
+        losses.append(whole(whole.start)[0])
+        whole.sites = whole.new_sites
+    assert losses[2] > 2 * losses[1]
+    before, gains = halved(halved.start)[0], []
+    for _ in range(8):
+        gains.append(halved.improve(halved.start))
+        assert gains[-1] >= 0
+        assert halved(halved.start)[0] == pytest.approx(before - gains[-1])
+        before = halved(halved.start)[0]
+    assert sum(gains) > 0.5 * losses[0]
+    halved.see(halved.start)
+    assert halved.improve(halved.start) < own.ENOUGH
+
+
+def test_counts_of_wide_rates_end_at_one_bound():
+    """From the usual start and from short lengthscales; with whole site steps one was 1500 nats above the other."""
+    formula = "y ~ s(hour) + s(hour, by=workingday) + s(temperature) + factor(workingday)"
+    model = ngp.gam.model(formula, hours(), "negative_binomial")
+    ends = []
+    for shorter in (0.0, np.log(8.0)):
+        bound = own.Bound(own.Setting.of(model), own.Data.of(model))
+        free = bound.start.copy()
+        free[bound.setting.sites.places["f_lengthscale"]] -= shorter
+        bound.see(free)
+        free, is_flat = bound.settle(free, 500)
+        assert is_flat
+        ends.append(bound(free)[0])
+    assert ends[0] == pytest.approx(ends[1], abs=0.5)
 
 
 def test_gaussian_data_have_the_dense_collapsed_bound(gaussian):

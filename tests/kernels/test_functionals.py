@@ -40,3 +40,11 @@ def test_what_makes_no_functional_is_refused(case):
     make, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_rows_end_when_one_goes_over_them():
+    """JAX clamps numbers beyond the last row: Python's own way over them, and NumPy's, did not end."""
+    L = Derivative(np.arange(3.0)[:, None], 0)
+    assert [row.rows.tolist() for row in L] == L.rows.tolist()
+    with pytest.raises(TypeError, match="inputs must be an array of points, but got a Functional of 3 rows"):
+        np.asarray(L)

@@ -1,6 +1,7 @@
 """Draws of a posterior, and what is refused because it would be the prior."""
 
 import inspect
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +102,21 @@ CALLS = {
     "compare": lambda p: ngp.compare({"p": p}, KEY, X, y=Y),
     "predict_at": lambda p: p.predict_at(KEY, X, X, Y),
 }
+
+
+def test_nan_is_named_where_a_posterior_is_made(fits):
+    """One draw among three, and one parameter; those without make no warning, and traced ones neither."""
+    draws = {"f": np.zeros((3, 3)), "scale": np.array([1.0, np.nan, 1.0])}
+    with pytest.warns(UserWarning, match=r"draws hold NaN at \['scale'\]"):
+        ngp.Posterior.from_mcmc(model, draws)
+    guide, params = fits["by hand"]
+    name = next(iter(params))
+    with pytest.warns(UserWarning, match=f"params hold NaN at .*{name}"):
+        ngp.Posterior.from_svi(model, guide, params | {name: jnp.full_like(params[name], jnp.nan)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ngp.Posterior.from_mcmc(model, draws | {"scale": np.ones(3)})
+        jax.jit(lambda scale: ngp.Posterior.from_mcmc(model, draws | {"scale": scale}).samples["scale"])(np.ones(3))
 
 
 @pytest.mark.parametrize("call", CALLS)
