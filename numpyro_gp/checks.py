@@ -106,7 +106,7 @@ def check_finite(argument: str, value: ArrayLike) -> None:
         if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
             bad = np.argwhere(~np.isfinite(array))
             where = "" if array.ndim == 0 else f" (first at index {tuple(int(i) for i in bad[0])})"
-            cure = "Remove or impute missing values, or leave them out with numpyro.handlers.mask."
+            cure = "Remove or impute missing values."
             cure = cure if array.ndim else "Look where it is computed: a logarithm, a division or a step of the fit."
             fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
 

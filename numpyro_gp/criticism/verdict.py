@@ -106,10 +106,11 @@ def verdict(
     for number, finding in enumerate(found, 1):
         print(f"{number}. {finding}")
     if not found:
+        chains = "the chains, " if posterior.kind == "mcmc" else ""
         if any(seen.z.size for seen in case.evidence.sites.values()):
-            print("No fault was found in the chains, inducing inputs, lengthscales, noise, residuals and calibration.")
+            print(f"No fault was found in {chains}inducing inputs, lengthscales, noise, residuals and calibration.")
         else:
-            print("No fault was found in the chains, inducing inputs and lengthscales. Such data are not judged.")
+            print(f"No fault was found in {chains}inducing inputs and lengthscales. Such data are not judged.")
     return found
 
 

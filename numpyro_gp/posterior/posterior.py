@@ -73,6 +73,11 @@ class Posterior:
     num_chains: int = 1
     extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """The engine and the model, without data and draws."""
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        return f"Posterior({self.kind}, {name})"
+
     @classmethod
     def from_svi(
         cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]

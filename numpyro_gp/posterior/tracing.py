@@ -43,6 +43,9 @@ class Values:
         if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
             required = f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}"
             cure = "Use predict for new data, with the inducing inputs of the fit."
+            if self.plates is not None:
+                required = f"those to which posterior draws of site {site['name']!r} fit, of shape {jnp.shape(value)}"
+                cure = "Pass the inducing inputs of the fit. Stack chains: get_samples(group_by_chain=False)."
             fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
         return value
 

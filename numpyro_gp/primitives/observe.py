@@ -137,6 +137,7 @@ def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
 
     def check(values: np.ndarray) -> None:
         cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
+        cure = cure if isinstance(observation, Observation) else "Leave these rows out of X and the data."
         for kind, is_kind in (("NaN", np.isnan), ("infinity", np.isinf)):
             if values.dtype.kind == "f" and (found := is_kind(values)).any():
                 fail(f"obs of site {name!r}", f"free of {kind}", f"{found.sum()} {kind} of {values.size}", cure)

@@ -108,6 +108,14 @@ KERNELS: list[Row] = [
     (lambda: np.asarray(SLOPES), "inputs must be an array of points, but got a Functional of 6 rows"),
     (in_data_plate(lambda f: ngp.recall("past", f, PAST)), "the site 'past' must be in the plates of 'f', none"),
     (in_data_plate(lambda f: ngp.functionals.monotone("up", f, X)), "the site 'up' must be in the plates of 'f', none"),
+    (
+        seeded(lambda: ngp.gp_regression("y", RBF, X, 0.1, obs=NAN)),
+        "obs of site 'y' must be free of NaN.*Leave these rows out of X and the data",
+    ),
+    (
+        lambda: ngp.Posterior.from_mcmc(model, {"f": np.ones((2, 5, 3)), "noise": np.ones((2, 5))}).predict(KEY, X),
+        "args must be those to which posterior draws of site.*Stack chains",
+    ),
     (seeded(lambda: twice_observed()), "f of site 'more' must be of a `gp`, but got that of gp_regression 'y'"),
     (lambda: ngp.gam("y ~ s(y)", {"y": Y}), "terms must be of other columns than the response 'y'"),
     (lambda: ngp.gam("y ~ s(a, by=y)", {"y": Y, "a": Y}), "terms must be of other columns than the response 'y'"),

@@ -68,6 +68,19 @@ def test_chunks_do_not_change_the_answer(chunk_size):
 
 
 @pytest.mark.long
+def test_a_posterior_is_one_short_line():
+    posterior = ngp.Posterior.from_mcmc(written_down, {"f": np.zeros((2, 3))})
+    assert repr(posterior) == "Posterior(mcmc, written_down)"
+    fit = ngp.gam("y ~ linear(dose)", {"dose": np.linspace(0.0, 1.0, 9), "y": np.linspace(0.0, 1.0, 9)})
+    assert repr(fit.posterior) == "Posterior(svi, Model)"
+
+
+def written_down(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.arange(3.0)[:, None])
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
 def test_mcmc_draws_are_an_equal_mixture():
     """Prediction typed out in NumPy: average variance plus variance of means; forgetting the latter is off by 0.05."""
     rng = np.random.default_rng(0)
