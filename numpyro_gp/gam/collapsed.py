@@ -203,7 +203,11 @@ class Bound:
             new = SitesOfRows.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
             self.sites = SitesOfRows(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
-            if (loss := self(free)[0]) < before:
+            try:
+                loss = self(free)[0]
+            except np.linalg.LinAlgError:
+                continue
+            if loss < before or not np.isfinite(before):
                 return before - loss
         self.sites = old
         self(free)

@@ -73,7 +73,7 @@ def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
     own = {key: value for key, value in params.items() if key != "level"}
     rejected(guide, own, r"params must be with the model's own parameters \['level'\]")
     wrong = {**params, first: jnp.zeros(7)}
-    rejected(guide, wrong, "7" if name != "by hand" else "site 'f' has posterior draws of shape|whitened values|shape")
+    rejected(guide, wrong, "7" if name != "by hand" else "draws of site 'f' fit, of shape|whitened values|shape")
 
 
 @pytest.mark.long
@@ -138,7 +138,7 @@ def test_sites_of_single_data_may_be_missing_in_predictions_only():
 
 def test_draws_made_for_other_inducing_inputs_are_refused():
     posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 4))})
-    with pytest.raises(ValueError, match=r"site 'f' has posterior draws of shape \(4,\), but got data for which"):
+    with pytest.raises(ValueError, match=r"posterior draws of site 'f' fit, of shape \(4,\), but got data for"):
         posterior.predict(KEY, X)
 
 
