@@ -72,7 +72,11 @@ def point_pattern(
         count = (len(seen), len(points))
         points, own = jnp.concatenate([seen, points]), jnp.concatenate([jnp.zeros(count[0], own.dtype), own])
         y = jnp.asarray(np.repeat([1.0, 0.0], count), points.dtype)
-    with numpyro.plate(f"{name}_rows", len(points), subsample_size=batch) as idx:
+    rows = numpyro.plate(f"{name}_rows", len(points), subsample_size=batch)
+    with rows as idx:
+        if rows.dim != -1:
+            cure = "Call it beside your plates: its rows are a plate of their own."
+            fail(f"the site {name!r}", "outside of every plate", "a call inside of one", cure)
         return observe(name, f(points[idx]), PointPattern(own[idx]), obs=None if y is None else y[idx])
 
 

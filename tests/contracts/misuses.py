@@ -116,6 +116,7 @@ KERNELS: list[Row] = [
         lambda: ngp.Posterior.from_mcmc(model, {"f": np.ones((2, 5, 3)), "noise": np.ones((2, 5))}).predict(KEY, X),
         "args must be those to which posterior draws of site.*Stack chains",
     ),
+    (in_data_plate(lambda f: ngp.point_pattern("at", f, X, 0.1)), "the site 'at' must be outside of every plate"),
     (seeded(lambda: twice_observed()), "f of site 'more' must be of a `gp`, but got that of gp_regression 'y'"),
     (lambda: ngp.gam("y ~ s(y)", {"y": Y}), "terms must be of other columns than the response 'y'"),
     (lambda: ngp.gam("y ~ s(a, by=y)", {"y": Y, "a": Y}), "terms must be of other columns than the response 'y'"),
