@@ -53,6 +53,14 @@ def peers(folder, number):
     return number(rows_of(folder, "gam_peers"))
 
 
+def engines(folder, engine):
+    """Standard deviations of the hyper-parameters of the main job over those of NUTS."""
+    rows = {(row["engine"], row["quantity"]): float(row["value"]) for row in rows_of(folder, "compare_engines")}
+    names = [f"{name}_sd" for name in ("lengthscale", "variance", "noise")]
+    first, second, last = (f"{rows[engine, name] / rows['NUTS', name]:.2f}" for name in names)
+    return f"{first}, {second} and {last}"
+
+
 def ahead(folder, name, model):
     return with_error(*of_mean([float(row["ahead"]) for row in rows_of(folder, name) if row["model"] == model]))
 
@@ -211,6 +219,7 @@ FACTS = {
         for name in ("forest", "solar", "autompg", "energy", "housing")
     },
     **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
+    "weights above, forest": functools.partial(latent_gain, name="forest", pair=(4, 3)),
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
         for name in ("forest", "solar", "bike")
@@ -228,6 +237,8 @@ FACTS = {
     "signal, fall": functools.partial(signal_falls, by="median"),
     "signal, fall of sizes": functools.partial(signal_falls, by="size"),
     "signal, doubly": functools.partial(signal, gradient="doubly reparametrised"),
+    "engines, SVI": functools.partial(engines, engine="SVI"),
+    "engines, Stein": functools.partial(engines, engine="SVGD"),
     "stations": stations,
     "rates": rates,
     "map, all rows": functools.partial(on_the_map, batch="6553"),

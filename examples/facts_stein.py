@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from examples import stein_air_quality, stein_regression
+from examples import stein_air_quality, stein_regression, stein_space_time
 from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
 
 
@@ -39,6 +39,28 @@ def days_spread(folder, column):
     rows = rows_of(folder, "stein_air_quality_spread")
     found = [abs(float(row[column])) for row in rows if row["engine"] == "stein_auto"]
     return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def months_apart(folder):
+    """Particles less chains at the paper's number of rows, paired by the month held out."""
+    rows = rows_of(folder, "stein_space_time")
+    found = stein_air_quality.over_days(rows, dict.fromkeys(stein_space_time.PAIR)).values()
+    return with_error(*of_mean([first - second for first, second in found]), 4)
+
+
+def months_spread(folder, column):
+    """Least and greatest over hyper-parameters and months: of means apart (0), without sign, or ratios of sd (1)."""
+    found = [
+        abs(one)
+        for both in stein_space_time.apart(rows_of(folder, "stein_space_time")).values()
+        for one in both[column]
+    ]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def most(folder, column):
+    """The largest value of a column over the months."""
+    return f"{max(float(row[column]) for row in rows_of(folder, 'stein_space_time') if row[column]):.3f}"
 
 
 def masses(folder, method):
@@ -86,6 +108,14 @@ def times_nuts(folder):
     return f"from {min(ratios):.2g} to {max(ratios):.2g} times"
 
 
+def faster_than_nuts(folder):
+    """On how many sets of the regression the leading particles took less time than NUTS."""
+    rows = stein_regression.with_enough(rows_of(folder, "stein_regression"))
+    found = means(rows, "dataset", "method", "seconds")
+    both = apart(found[stein_regression.leading(rows)], found["NUTS"])
+    return f"{COUNTS[sum(gap < 0 for gap in both.values())]} of {len(both)}"
+
+
 def labels_and_nuts(folder):
     """The largest mean difference from NUTS over sets, and the largest of its errors over splits."""
     rows, most = on_labels(folder)
@@ -116,12 +146,18 @@ FACTS = {
     "days, density": days_apart,
     "days, means": functools.partial(days_spread, column="apart"),
     "days, spread": functools.partial(days_spread, column="ratio"),
+    "months, density": months_apart,
+    "months, means": functools.partial(months_spread, column=0),
+    "months, spread": functools.partial(months_spread, column=1),
+    "months, chains": functools.partial(most, column="r_hat"),
+    "months, moved": functools.partial(most, column="moved"),
     "masses, weights": functools.partial(masses, method="weights of particles"),
     "masses, shares": functools.partial(masses, method="share of particles"),
     "spreads": spreads,
     "behind NUTS": behind_nuts,
     "few particles": few_particles,
     "longer than NUTS, labels": times_nuts,
+    "faster than NUTS, regression": faster_than_nuts,
     "labels and NUTS": labels_and_nuts,
     "calibration": calibration,
 }

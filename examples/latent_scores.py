@@ -8,7 +8,8 @@ from the prior: where the noise is small none of 500 comes near to a row, and th
 by VI, and by IW with K importance samples, are those of `examples.long_runs`, at the paper's 128 inducing inputs and
 batches of 512. The latent input starts near zero (usual), or at the targets (`layers.starts`), from where it is
 found on sets on which the usual start leaves it unused. Where a split has both, the fit with the higher bound of
-training rows counts. With two layers the inner one carries the latent input on. Rows that are there are not made again.
+training rows counts. With two layers the inner one mixes five functions and carries the
+latent input on. Rows that are there are not made again.
 """
 
 import argparse
@@ -47,7 +48,8 @@ def scored(method, start, data, split, options):
     test = split_mask(masks, split)
     X, y = standardise(inputs), standardise(targets[:, None])[:, 0]
     Xt, yt = jnp.asarray(X[~test]), jnp.asarray(y[~test])
-    carry = {"carry_latent": True} if name == "LV-GP-GP" else {}  # a mean that cuts it off leaves it unused
+    mixing = None if options.one_for_each_column else deep_models.INNER_WIDTH
+    carry = {"carry_latent": True, "mixing": mixing} if name == "LV-GP-GP" else {}  # cut off, it is left unused
     model, guide = deep_models.build(name, Xt, options.inducing, seed=split, **carry, **STARTS[start])
     samples, rate = options.samples if way == "IW" else 1, optax.exponential_decay(0.005, 1000, 0.98)
     svi = deep_models.engine(model, guide, samples=samples, adam=rate)
@@ -143,6 +145,7 @@ def main():
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--samples", type=int, default=5, help="importance samples of IW")
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--one-for-each-column", action="store_true", help="in place of five mixed functions")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()

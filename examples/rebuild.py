@@ -41,6 +41,7 @@ from examples import (
     stein_air_quality,
     stein_classification,
     stein_regression,
+    stein_space_time,
     tables,
     two_modes,
 )
@@ -290,6 +291,8 @@ TABLES = {
     "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
     "stein_geometry": geometry,
+    "stein_space_time": stein_space_time.table,
+    "stein_space_time, spread": stein_space_time.beside_chains,
     "stein_regression, auto": only(
         stein_regression.paired_table,
         ("dataset", "stein, 20 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),

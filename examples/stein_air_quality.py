@@ -224,22 +224,24 @@ def compare_spread(draws, day, path=None):
     return rows
 
 
-def over_days(rows):
-    """Test log densities ``{day: (particles, chain)}`` of `stein_auto` and NUTS, for the days that both have."""
+PAIR = {"stein_auto": "ngp.stein.auto, 20 particles", "NUTS": "NUTS"}
+
+
+def over_days(rows, pair=PAIR):
+    """Test log densities ``{day: (particles, chain)}`` of two engines, for the days that both have."""
     found = {}
     for row in rows:
         found.setdefault(row["day"], {})[row["engine"]] = float(row["log_density"])
-    pair = "stein_auto", "NUTS"
     return {day: tuple(own[name] for name in pair) for day, own in found.items() if own.keys() >= set(pair)}
 
 
-def days_table(rows):
+def days_table(rows, pair=PAIR, unit="day"):
     """Markdown: particles and chain on each day, and the mean over days with its error."""
-    found = over_days(rows)
+    found = over_days(rows, pair)
     values = np.array(list(found.values())).T
-    lines = [("ngp.stein.auto, 20 particles", values[0]), ("NUTS", values[1]), ("difference", values[0] - values[1])]
+    lines = [*zip(pair.values(), values, strict=True), ("difference", values[0] - values[1])]
     lines = [[name, *(f"{value:.3f}" for value in own), with_error(*of_mean(own))] for name, own in lines]
-    return markdown(["test log density", *(f"day {day}" for day in found), "mean over days"], lines)
+    return markdown(["test log density", *(f"{unit} {day}" for day in found), f"mean over {unit}s"], lines)
 
 
 def other_rows(table, day, options):

@@ -25,12 +25,12 @@ from numpyro.infer.util import initialize_model
 from scipy.optimize import minimize
 
 import numpyro_gp as ngp
-from examples.stein_air_quality import collapsed, load, score
-from examples.tables import read, save
+from examples.stein_air_quality import collapsed, days_table, load, over_days, score
+from examples.tables import markdown, read, save
 
 FILE = "london_nox_monthly_2000_2017.csv.gz"
 NAMES = ("longitude", "latitude", "time", "noise", "variance")  # logarithms of the hyper-parameters
-LAPLACE = "Laplace"
+PAIR = ("20 particles", "NUTS, 2 chains")
 
 
 def laplace(key, X, y, Z, count):
@@ -119,6 +119,30 @@ def one_day(day, options, rows, path):
         save(path, rows)
 
 
+def table(rows):
+    """Markdown: particles and chains on each month, and the mean over months with its error."""
+    return days_table(rows, {name: name for name in PAIR}, "month")
+
+
+def apart(rows):
+    """By hyper-parameter, over months: means less those of the chains, in their sd, and ratios of the sd."""
+    months, found = over_days(rows, dict.fromkeys(PAIR)), {(row["day"], row["engine"]): row for row in rows}
+
+    def values(name, month):
+        (m, s), (mean, sd) = (
+            [float(found[month, one][f"{what} of {name}"]) for what in ("mean", "sd")] for one in PAIR
+        )
+        return (m - mean) / sd, s / sd
+
+    return {name: np.array([values(name, month) for month in months]).T for name in NAMES}
+
+
+def beside_chains(rows):
+    """Markdown: means and standard deviations of particles beside those of the chains, a number for each month."""
+    lines = [[name, *(", ".join(f"{one:.2f}" for one in own) for own in both)] for name, both in apart(rows).items()]
+    return markdown(["logarithm of", "mean less that of NUTS, in its sd", "sd over that of NUTS"], lines)
+
+
 def known(rows, name, place):
     """Whether there is a row of an engine and a month."""
     place = {key: str(value) for key, value in place.items()} | {"engine": name}
@@ -147,6 +171,8 @@ def main():
     rows = read(path)
     for day in options.held_out:
         one_day(day, options, rows, path)
+    if not options.smoke:
+        print(table(rows), beside_chains(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import facts, facts_orthogonal, facts_stein, rebuild, stein_air_quality
+from examples import facts, facts_orthogonal, facts_stein, rebuild, stein_air_quality, stein_space_time
 from examples.tables import rows_of, save
 
 PARTICLES = "stein.auto, 20 particles"
@@ -27,7 +27,7 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     assert facts.restated(text.replace("nats on 4 of 7", "nats on 4 of 8"), rebuild.RESULTS) == text
     for name in (
         "stein_regression", "stein_classification", "stein_air_quality", "stein_air_quality_spread", "two_modes",
-        "conditioned_particles",
+        "conditioned_particles", "stein_space_time",
     ):  # fmt: skip
         shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
     rows = rows_of(tmp_path, "stein_regression")
@@ -116,6 +116,50 @@ def test_days_of_air_quality_are_paired(tmp_path):
     spread = [{"engine": "stein_auto", "day": 5, "coordinate": "noise", "apart": gap} for gap in (-0.3, 0.1)]
     save(tmp_path / "stein_air_quality_spread.csv", [*spread, spread[0] | {"engine": "stein", "apart": 7.0}])
     assert facts_stein.days_spread(tmp_path, "apart") == "0.10 to 0.30"
+
+
+def test_months_of_air_quality_are_paired(tmp_path):
+    """Means half a standard deviation of the chains apart, and spreads of 0.8 and 1.2 of theirs."""
+    rows = []
+    for month, ratio in ((54, 0.8), (108, 1.2)):
+        for engine, mean, sd in (("20 particles", 2.0, 4.0 * ratio), ("NUTS, 2 chains", 4.0, 4.0)):
+            own = {f"mean of {name}": mean for name in stein_space_time.NAMES}
+            own |= {f"sd of {name}": sd for name in stein_space_time.NAMES}
+            own |= {"day": month, "engine": engine, "log_density": mean * ratio, "r_hat": "", "inducing": 300}
+            rows.append(own | ({"r_hat": 1.0 + ratio} if engine.startswith("NUTS") else {}))
+    save(tmp_path / "stein_space_time.csv", [*rows, rows[0] | {"day": 162}])
+    assert facts_stein.months_apart(tmp_path) == "-2.0000 ± 0.4000"
+    assert facts_stein.months_spread(tmp_path, 0) == "0.50 to 0.50"
+    assert facts_stein.months_spread(tmp_path, 1) == "0.80 to 1.20"
+    assert facts_stein.most(tmp_path, "r_hat") == "2.200"
+    found = rows_of(tmp_path, "stein_space_time")
+    assert stein_space_time.table(found).splitlines()[-1] == "| difference | -1.600 | -2.400 | -2.000 ± 0.400 |"
+    assert stein_space_time.beside_chains(found).splitlines()[-1] == "| variance | -0.50, -0.50 | 0.80, 1.20 |"
+    assert stein_space_time.known(found, "20 particles", {"day": 162, "inducing": 300})
+    assert not stein_space_time.known(found, "NUTS, 2 chains", {"day": 162, "inducing": 300})
+
+
+def test_engines_of_the_main_job_are_beside_nuts(tmp_path):
+    widths = {"NUTS": (2.0, 4.0, 5.0), "SVI": (1.0, 4.4, 5.0), "SVGD": (2.0, 1.0, 1.0)}
+    rows = [
+        {"engine": engine, "quantity": f"{name}_sd", "value": width}
+        for engine, own in widths.items()
+        for name, width in zip(("lengthscale", "variance", "noise"), own, strict=True)
+    ]
+    save(tmp_path / "compare_engines.csv", rows)
+    assert facts.engines(tmp_path, "SVI") == "0.50, 1.10 and 1.00"
+
+
+def test_a_set_is_faster_by_the_mean_over_its_splits(tmp_path):
+    """Particles take 3 seconds beside 4 on one set, 5 beside 4 on the other; sets with fewer splits do not count."""
+    rows = [
+        {"dataset": name, "method": method, "split": split, "seconds": seconds, "log_density": 0.0}
+        for name, splits, both in (("yacht", 3, (3.0, 4.0)), ("servo", 3, (5.0, 4.0)), ("gas", 1, (1.0, 4.0)))
+        for split in range(splits)
+        for method, seconds in zip(("stein.auto, 20 particles", "NUTS"), both, strict=True)
+    ]
+    save(tmp_path / "stein_regression.csv", rows)
+    assert facts_stein.faster_than_nuts(tmp_path) == f"{facts_stein.COUNTS[1]} of 2"
 
 
 def test_iterations_are_those_of_a_set(tmp_path):
