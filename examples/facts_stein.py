@@ -28,6 +28,11 @@ def beyond(folder, other):
     return f"Ahead beyond two errors on {better} of {len(found)} sets, behind on {COUNTS[worse]}"
 
 
+def span(values, digits=2):
+    """The least and the greatest."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
 def days_apart(folder):
     """Particles less a chain on air quality, paired by the day held out."""
     found = stein_air_quality.over_days(rows_of(folder, "stein_air_quality")).values()
@@ -38,7 +43,7 @@ def days_spread(folder, column):
     """Least and greatest of a column of `stein_auto` over hyper-parameters and days."""
     rows = rows_of(folder, "stein_air_quality_spread")
     found = [abs(float(row[column])) for row in rows if row["engine"] == "stein_auto"]
-    return f"{min(found):.2f} to {max(found):.2f}"
+    return span(found)
 
 
 def months_apart(folder):
@@ -55,7 +60,7 @@ def months_spread(folder, column):
         for both in stein_space_time.apart(rows_of(folder, "stein_space_time")).values()
         for one in both[column]
     ]
-    return f"{min(found):.2f} to {max(found):.2f}"
+    return span(found)
 
 
 def most(folder, column):
@@ -68,12 +73,12 @@ def masses(folder, method):
     rows = rows_of(folder, "two_modes")
     grid = next(float(row["mass"]) for row in rows if row["method"] == "grid")
     found = [abs(float(row["mass"]) - grid) for row in rows if row["method"] == method]
-    return f"{min(found):.3f} to {max(found):.3f}"
+    return span(found, 3)
 
 
 def spreads(folder):
     found = [float(row["sd_over_nuts"]) for row in rows_of(folder, "conditioned_particles")]
-    return f"{min(found):.2f} to {max(found):.2f}"
+    return span(found)
 
 
 def near_nuts(folder):

@@ -242,8 +242,7 @@ def test_ours_starts_at_the_prior_and_climbs():
     np.testing.assert_allclose(looks[0, 3], expected, rtol=1e-5)  # without the noise it would be 2e-3 away
     assert looks[-1, 3] > looks[0, 3] + 0.5
     assert looks[:, 0].tolist() == [0, 2, 4, 6, 8]
-    assert line["seconds"] > 0
-    assert line["memory"] >= line["memory_imported"] > 0  # a process inherits the peak of the one that forks it
+    assert line["seconds"] > 0 < line["memory"] - line["memory_imported"]
 
 
 def test_everyone_is_given_the_same_standardised_rows():
