@@ -210,11 +210,11 @@ FAULTS = [
     ),
     Fault(
         "beliefs without reparametrised gradients",
-        "sites.py",
+        "sites/process.py",
         "# Without this NumPyro stops the gradient at the site (TraceGraph_ELBO, RenyiELBO, TraceEnum_ELBO).\n"
         "    has_rsample = True",
         "has_rsample = False",
-        "test_sites.py",
+        "sites/test_process.py",
     ),
     Fault(
         "whitened beliefs known by the module of their class",

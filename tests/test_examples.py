@@ -40,6 +40,7 @@ def test_shared_modules_have_no_main():
         assert "def main(" not in (ROOT / "examples" / f"{name}.py").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mixing", "functions"), [(5, 3), (2, 2), (None, 3)])
 def test_inner_layers_that_carry_the_latent_input_mix_functions(mixing, functions):
     """Two columns and the latent one go on, whatever the number of functions; without it, the two alone."""

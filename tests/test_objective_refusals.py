@@ -121,6 +121,7 @@ def test_renyis_bound_is_refused_where_inner_functions_are_drawn():
     assert jnp.isfinite(shallow.evaluate(shallow.init(KEY, X, y), X, y))
 
 
+@pytest.mark.long
 def test_several_samples_of_a_point_are_refused():
     """Their weights are equal: the bound was -148.52 for every K, and -149.3 with a width for 30."""
     with pytest.raises(

@@ -340,6 +340,7 @@ def toy(X, y=None):
         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(scale), obs=y)
 
 
+@pytest.mark.long
 def test_global_sites_are_drawn_once_with_their_own_terms():
     case = cases("iw")[0]
     guide = ngp.AutoGP(toy, rest=AutoNormal)

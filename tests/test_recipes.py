@@ -65,6 +65,7 @@ def test_exposures():
     np.testing.assert_allclose(density("counts", X, y, exposure), expected, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_trials():
     trials = np.array([3, 5, 8, 13, 21, 34])
     y = (trials // 2).astype(float)
@@ -90,6 +91,7 @@ def test_missing_values_count_only_as_missing():
 DRAW = {"pair": jnp.zeros((2, 3))}
 
 
+@pytest.mark.long
 def test_pairs_are_of_one_function():
     first, second, won = X[[0, 1, 2]], X[[3, 4, 5]], np.array([1.0, 0.0, 1.0])
     expected = stats.bernoulli.logpmf(won, expit(4 * (F[:3] - F[3:]))).sum()
@@ -98,6 +100,7 @@ def test_pairs_are_of_one_function():
     np.testing.assert_allclose(float(found) - PRIOR - own, expected, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_a_deep_kernel_is_that_of_features():
     first, second, y = RNG.normal(size=(1, 8)), RNG.normal(size=(8, 2)), RNG.normal(size=6)
     prior = stats.norm.logpdf(first).sum() + stats.norm.logpdf(second).sum()

@@ -12,6 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_floating, check_points, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.opening import check_name
+from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.sites import Certain, Observation, Site, standard_normal
 
 
@@ -60,6 +61,7 @@ def observe(
     if obs is not None and (seen := getattr(f, "given_data_of", None)):
         cure = "Open f by ngp.gp, and observe both data sets at it."
         fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen!r}, given its own data", cure)
+    members = getattr(f, "members_of", None)
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
     f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))
@@ -68,7 +70,10 @@ def observe(
         observation.likelihood.check_targets(obs)
     with handlers.trace() as trace:
         value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
-    check_plates(name, observation, next(iter(trace.values())))
+    site = next(iter(trace.values()))
+    if members is not None:
+        check_members_of(name, members, site)
+    check_plates(name, observation, site)
     return value
 
 
@@ -89,6 +94,16 @@ def _shifted(name: str, f: Any, offset: Array) -> Any:
     if isinstance(f, dist.MultivariateNormal):
         return dist.MultivariateNormal(f.loc + offset, f.covariance_matrix)
     return Certain(f.loc + offset) if isinstance(f, Certain) else dist.Normal(f.loc + offset, f.scale)
+
+
+def check_members_of(name: str, members: Plates, site: Site) -> None:
+    """Refuse the plate of the data around a process, which makes a function for each row and the data count N times."""
+    axes = dict(zip(members.names, members.axes, strict=True))
+    for frame in site["cond_indep_stack"]:
+        if axes.get(frame.name, frame.dim + 1) != frame.dim + 1:
+            required = f"with the members of plate {frame.name!r} on axis {frame.dim}, where the plate is"
+            cure = "Make one process for all data outside the plate of the data, or observe groups in plates of dim=-2."
+            fail(f"f of site {name!r}", required, f"them on axis {axes[frame.name] - 1}", cure)
 
 
 def check_plates(name: str, observation: Observation, site: Site) -> None:

@@ -170,7 +170,9 @@ class GaussianProcess:
     def _normal(self, inputs: Array | None) -> dist.Distribution:
         mean, scale = _moments(self, inputs)
         normal = dist.Normal(mean, scale)
-        return normal if self.outputs is None else normal.to_event(1)
+        normal = normal if self.outputs is None else normal.to_event(1)
+        normal.members_of = self.plates  # for `observe`, where the last axis is that of the data
+        return normal
 
     def joint(self, X: Functional | ArrayLike) -> dist.MultivariateNormal:
         """Joint distribution of ``f`` over the rows of ``X`` ``(..., N, D)``, event shape ``(N,)``.

@@ -128,6 +128,7 @@ def test_effects_average_to_zero_under_the_measure_that_is_chosen(measure):
     np.testing.assert_allclose(weights @ points, mean, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_traced_design_has_the_kernels_of_an_eager_one():
     """As in every fit: its uniform measures were traced there, and could not be put beside each other."""
     found = layout(pairs=[(0, 2)])

@@ -189,6 +189,7 @@ def test_processes_of_groups_are_refused():
         sobol.plug_in(f)
 
 
+@pytest.mark.long
 def test_over_rows_equals_the_dense_formula():
     """With inducing inputs at all rows the posterior is exact: moments of f over the rows by dense algebra."""
     rng = np.random.default_rng(0)

@@ -78,6 +78,7 @@ def test_nothing_said_is_the_prior_with_finite_gradients():
         assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in slopes)
 
 
+@pytest.mark.long
 def test_gradients_of_hyper_parameters_and_level_are_the_ordinary_ones():
     """A term that the written rule forgets, of the level or of the factor, is off by more than 1e-2."""
 
@@ -155,6 +156,7 @@ def with_noise(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
 
+@pytest.mark.long
 def test_pseudo_data_in_units_of_the_noise_are_exact_at_every_noise():
     """One step at one noise; what keeps the noise of that step is off by 0.1 and more at the others."""
     guide = ngp.AutoGP(with_noise, {"f": ngp.guides.conditional(noise="noise")}, rest=AutoNormal)
@@ -195,6 +197,7 @@ def test_the_noise_is_a_number_or_one_for_each_output():
         ngp.guides.conditional(noise=0.1)
 
 
+@pytest.mark.long
 def test_outputs_and_members_are_each_their_own():
     several = Conditional(jnp.stack([SHIFT, 2 * SHIFT]), jnp.stack([PRECISION, 0.5 * PRECISION]))
     singles = [Conditional(several.shift[p], several.precision[p]) for p in range(2)]

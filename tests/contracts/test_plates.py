@@ -138,6 +138,7 @@ V = jnp.asarray(RNG.normal(size=(G, M)))
 MEMBERS = [{name: value[g] for name, value in HYPER.items()} for g in range(G)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "likelihood", [ngp.likelihoods.Gaussian(0.3), ngp.likelihoods.Bernoulli()], ids=["normal", "0/1"]
 )

@@ -295,6 +295,7 @@ def test_a_file_that_another_process_has_taken_does_not_stop_the_import(monkeypa
     assert calls == ["arviz", "arviz"]
 
 
+@pytest.mark.long
 def test_importing_the_library_does_not_import_arviz():
     import subprocess
     import sys

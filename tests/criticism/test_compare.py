@@ -152,6 +152,7 @@ def test_leave_one_out_that_is_no_number_is_flagged():
     assert reasons == ["LOO marked ! is no number: the log likelihood is not finite at 1 of 3 data."]
 
 
+@pytest.mark.long
 def test_text_and_files(table, tmp_path):
     text = str(table)
     lines = text.splitlines()

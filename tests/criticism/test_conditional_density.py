@@ -41,6 +41,7 @@ def moments(inputs):
     return A.T @ CASE["m"], CASE["variance"] - (A**2).sum(0) + np.einsum("mn,mk,kn->n", A, CASE["S"], A)
 
 
+@pytest.mark.long
 def test_densities_of_new_data_are_those_of_quadrature():
     """Against a grid over w; the bound's term and weights without the guide's density are off by more than the limit."""
     posterior = ngp.Posterior.from_svi(model, guide, {})

@@ -57,6 +57,7 @@ def test_importance_weights_leave_a_datum_out():
     assert np.sqrt(np.mean((seen.z - wanted) ** 2)) < 0.5 * np.sqrt(np.mean((plain - wanted) ** 2))
 
 
+@pytest.mark.long
 def test_what_is_left_unexplained_is_that_of_dense_matrices():
     call = call_of(faults.model, (X, y), {"Z": CLUSTERED})
     own = {name: np.full(DRAWS, value) for name, value in KNOWN.items()}

@@ -70,6 +70,7 @@ def test_site_steps_are_halved_until_the_bound_rises():
     assert halved.improve(halved.start) < own.ENOUGH
 
 
+@pytest.mark.long
 def test_counts_of_wide_rates_end_at_one_bound():
     """From the usual start and from short lengthscales; with whole site steps one was 1500 nats above the other."""
     formula = "y ~ s(hour) + s(hour, by=workingday) + s(temperature) + factor(workingday)"

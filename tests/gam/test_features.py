@@ -30,6 +30,7 @@ def at_random(model, X):
     return lengths, scales, *own.Places(model, X)(lengths)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("formula", "measure"), CASES)
 def test_scales_and_features_are_those_of_the_basis(formula, measure):
     """Features are linear in the standard deviation of their term: scaled ones equal those of the scaled kernels."""

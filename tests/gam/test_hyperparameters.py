@@ -35,6 +35,7 @@ def test_a_vector_is_scales_lengthscales_noise_and_its_density():
     np.testing.assert_allclose(start, np.log(means), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_slopes_are_those_of_the_values():
     model = ngp.gam.model("n ~ s(x, num_inducing=5)", DATA, "negative_binomial")
     sites = own.sites_of(model)

@@ -26,6 +26,7 @@ def engine_of(model):
     return SVI(model, guide_of(model), ngp.optim.natural_gradient(optax.adam(0.01), 0.1), Trace_ELBO())
 
 
+@pytest.mark.long
 def test_programs_of_a_fit_have_as_many_operations_for_forty_terms_as_for_eighty():
     """One operation for each term would be 40 more; there were 50 for each."""
     found = []

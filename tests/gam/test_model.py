@@ -64,6 +64,7 @@ def test_weights_are_repeated_rows():
     assert abs(weighted - density(X, y)) > 1.0
 
 
+@pytest.mark.long
 def test_offsets_are_added_as_they_are():
     model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA, "poisson")
     values = {"f_scale": jnp.ones(1), "f": jnp.zeros(2)}

@@ -91,6 +91,7 @@ def test_predictions_of_draws_are_those_of_the_posterior():
     agree(fit, NEW, RNG.normal(size=7))
 
 
+@pytest.mark.long
 def test_predictions_of_particles_in_the_coordinates_of_a_fit_are_those_of_the_posterior():
     """Particles hold ``e`` of ``v = m + C e``, and the model says ``v``: a chain would hold both."""
     fit = like(ngp.gam.model("y ~ linear(x) + factor(g)", DATA))

@@ -67,6 +67,7 @@ def numbers():
     return drawn(model, at_rows, None, lambda: posterior, jax.random.key(0), 1), at_rows
 
 
+@pytest.mark.long
 def test_shares_edf_and_correlations_equal_dense_formulas():
     model, _, gram, inverse = fitted()
     rows = passed(*numbers(), 0.9, np.random.default_rng(0)).rows

@@ -254,6 +254,7 @@ def test_quantiles_with_the_default_rest_are_its_medians():
     assert found["f"].shape == (2, 5)
 
 
+@pytest.mark.long
 def test_quantiles_of_a_rest_that_has_none_are_refused():
     class Bare(AutoNormal):
         quantiles = AutoGuide.quantiles

@@ -70,6 +70,7 @@ def factorisations(jaxpr):
 OWN_COVARIANCE = {"gp": [], "cb": [(2, 4, 4), (3, 3)]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covariance", ["gp", "cb"])
 @pytest.mark.parametrize("mean", ["gpcent", "gp", "cb"])
 def test_marginals_and_divergence_share_each_factorisation(mean, covariance):

@@ -53,6 +53,7 @@ def starts(rest):
     return np.append(biject_to(dist.constraints.positive).inv(found["scale"]), found["level"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rest", [AutoMultivariateNormal, functools.partial(AutoNormal, init_scale=0.01)])
 def test_a_class_starts_at_medians_of_the_priors(rest):
     """NumPyro takes the median of fifteen draws: it is within 1.25 sd / sqrt(15) of the true one, here by 4.5 times."""

@@ -31,6 +31,7 @@ def guide_of(rest):
     return guide, names | more
 
 
+@pytest.mark.long
 def test_each_draw_has_its_own_basis():
     guide, params = guide_of(AutoNormal)
     found = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2, 3))

@@ -44,6 +44,7 @@ def test_a_batch_is_its_kernels():
         found["d"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 2, 3)], ids=["alike", "of other sizes"])
 def test_their_basis_is_that_of_a_dictionary(sizes):
     """Whether inducing inputs let a batch stay one, or not."""

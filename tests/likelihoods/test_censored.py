@@ -111,6 +111,7 @@ def over_normal(function, mean, variance, place):
     return quad(density, *ends, points=inside, limit=300, epsabs=1e-11)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_expectations_are_those_of_quadrature(name):
     likelihood, y, logs, places = CASES[name]

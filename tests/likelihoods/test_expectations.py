@@ -52,6 +52,7 @@ def test_derivatives_at_vanishing_variance(variance, composite):
         assert_allclose(mode(derivative)(variance), 0.25 * np.sin(0.6), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_derivatives_in_arguments_and_all_mixed_ones():
     """``E exp(a f) = exp(a m + a^2 s / 2)``, in reverse over forward and forward over reverse."""
 

@@ -31,6 +31,7 @@ def on_the_grid(likelihood, y, mean, variance):
     return logsumexp(likelihood.log_prob(jnp.broadcast_to(y, f.shape), f) + LOG_WEIGHTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_density_and_gradient_of_an_outlier(name):
     likelihood, y, *moments = CASES[name]

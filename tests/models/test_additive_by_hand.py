@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import numpyro_gp as ngp
 from models import additive, additive_by_hand
 
 
+@pytest.mark.long
 def test_the_components_are_those_of_the_formula():
     """Lengthscales of a formula are in standard deviations of a column; curves average to zero over the rows."""
     data = additive_by_hand.simulate(jax.random.key(0), num_data=30)

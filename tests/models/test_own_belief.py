@@ -63,6 +63,7 @@ def test_its_gradients_are_those_of_the_coupled_belief():
         np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_variance_next_to_an_inducing_point_stays_positive(dtype):
     small = LowRank(jnp.zeros(4, dtype), jnp.full(4, 1e-8, dtype), jnp.zeros((4, 1), dtype))

@@ -62,6 +62,7 @@ def test_latent_inputs_are_drawn_until_the_log_density_is_that_of_quadrature(pos
     assert np.sqrt(np.mean(drawn**2)) <= 0.04
 
 
+@pytest.mark.long
 def test_it_is_said_where_the_most_draws_do_not_suffice(posterior):
     with pytest.warns(UserWarning, match=r"with 100 draws, above tolerance=0.04. About \d+ draws would do"):
         assert posterior.predict(KEY, jnp.asarray(X), tolerance=0.04, num_samples=100).num_draws == 100

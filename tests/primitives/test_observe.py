@@ -76,6 +76,29 @@ def test_axes_of_data_that_no_plate_declares():
         ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros((2, 3)))
 
 
+def test_a_process_inside_the_plate_of_the_data_is_refused():
+    X = jnp.zeros((3, 1))
+
+    def model(y, outputs=None):
+        with numpyro.plate("data", 3):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:1], outputs=outputs)
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    message = "members of plate 'data' on axis -1, where the plate is, but got them on axis -2. Make one process"
+    for y, outputs in ((None, None), (jnp.zeros(3), None), (jnp.zeros((3, 2)), 2)):
+        with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
+            model(y, outputs)
+
+    def groups(y):
+        with numpyro.plate("data", 3, dim=-2):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:1])
+            with numpyro.plate("rows", 3):
+                return ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    with handlers.seed(rng_seed=0):
+        assert groups(jnp.zeros((3, 3))).shape == (3, 3)
+
+
 @pytest.mark.long
 def test_without_data_it_draws_from_the_predictive():
     def model():

@@ -61,6 +61,7 @@ def test_outputs_and_members_add_and_stand_apart():
         np.testing.assert_allclose(term(several, past)[0], jnp.stack(singles), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_components_are_recalled_together():
     kernels = {"a": RBF(1.0, 0.5).on(0), "b": RBF(0.7, 0.9).on(1)}
     at, old = jnp.asarray(RNG.uniform(-1, 1, (4, 2))), jnp.asarray(RNG.uniform(-1, 1, (3, 2)))

@@ -132,6 +132,7 @@ def test_numpyros_kernels_are_asked_pair_by_pair():
     np.testing.assert_allclose(slope(kernel, x, y), -2 * (np.asarray(x) - np.asarray(y)) * value, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_parameters_are_declared_by_a_copy_of_the_guide():
     guide = AutoDelta(pair_model)
     sites = private.declared_parameters(guide, KEY, (), {})

@@ -48,6 +48,7 @@ STARTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_data_with_fewer_rows_than_their_plate_are_refused(start):
     """``y[rows]`` of seven rows for twelve would repeat the last one five times."""

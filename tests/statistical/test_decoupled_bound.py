@@ -63,6 +63,7 @@ def near_optimum(variance, lengthscale, noise, gamma, beta, X, y, spread, normal
     return beliefs, found
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems)
 def test_bounds_stay_below_the_evidence_and_the_kl_is_the_dense_one(problem):
@@ -93,6 +94,7 @@ def test_bounds_stay_below_the_evidence_and_the_kl_is_the_dense_one(problem):
         assert bound <= evidence + 1e-6 * (1 + abs(evidence))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_a_basis_of_posterior_covariances_would_exceed_the_evidence(seed):
     """The variant of mathematics.md section 4.4 with ``Z_beta = X``: ours attains the evidence, that one passes it.

@@ -60,6 +60,7 @@ def test_draws_are_not_stranded_and_what_lies_far_below_them_is(rng):
         )
 
 
+@pytest.mark.long
 def test_stranded_particles_are_noticed_by_fit_and_by_from_stein():
     svgd = started(normal, [0.1, -0.3, 0.2, 9.0])
     with pytest.warns(
@@ -80,6 +81,7 @@ def test_stranded_particles_are_noticed_by_fit_and_by_from_stein():
             ngp.Posterior.from_stein(normal, svgd, found.params, weights=weights)
 
 
+@pytest.mark.long
 def test_a_density_that_is_no_number_is_refused_where_positions_are_finite():
     svgd = started(walled, [0.0, 0.5, 9.0])
     with pytest.warns(UserWarning, match="Particles are not finite after 2 steps"):

@@ -59,6 +59,7 @@ def test_a_linear_change_of_coordinates_changes_nothing(kind, rng):
     assert np.abs(found["plain"] - START).max() > 0.1
 
 
+@pytest.mark.long
 def test_of_a_normal_the_curvature_gives_its_covariance():
     svgd, state = after(correlated, (np.eye(3),), Curvature(), START, steps=1)
     root = np.asarray(state.optim_state.root)

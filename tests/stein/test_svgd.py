@@ -36,6 +36,7 @@ def test_scores_are_evaluated_as_is_quicker_on_the_backend():
     assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
 
 
+@pytest.mark.long
 def test_one_particle_finds_the_map_of_the_unconstrained_density():
     svgd = SVGD(lambda: numpyro.sample("rate", dist.Gamma(4.0, 1.0)), optax.adam(0.1), num_stein_particles=1)
     result = svgd.run(KEY, 300, progress_bar=False)

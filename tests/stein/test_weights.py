@@ -29,6 +29,7 @@ def engine(rates):
     return svgd, svgd.init(KEY, 0.0)
 
 
+@pytest.mark.long
 def test_masses_are_those_of_the_modes_and_not_of_the_numbers_of_particles():
     svgd, state = engine([-2.2, -2.0, -1.9, -2.1, -1.7, 2.1])
     found = weights(jax.random.key(1), svgd, state, 0.7)
@@ -42,6 +43,7 @@ def test_masses_are_those_of_the_modes_and_not_of_the_numbers_of_particles():
     assert posterior.num_draws == 60
 
 
+@pytest.mark.long
 def test_a_tail_that_is_longer_than_the_curvature_says_is_found():
     """0.6 of the mass is the logarithm of a Gamma(0.1) variable, sqrt(10) wide at its mode and 10 wide to the left.
 

@@ -134,6 +134,7 @@ def test_a_sampler_pickles_and_may_stand_inside_a_trace():
     assert np.isfinite(state.potential_energy)
 
 
+@pytest.mark.long
 def test_numpy_arrays_serve_as_in_fit():
     """A model may take the rows of a plate from NumPy's arrays, which JAX alone refuses."""
 

@@ -47,6 +47,7 @@ def test_widths_above_and_below_the_columns(X):
         ngp.starting.lengthscale_prior(second.inducing)
 
 
+@pytest.mark.long
 def test_the_papers_width_for_eight_columns(rng):
     """Havasi et al. (2018): width 10, three hidden layers, 8 columns; 500 points of the mean through the same means."""
     X = rng.normal(size=(60, 8))

@@ -124,6 +124,7 @@ def test_the_network_reads_inputs_and_targets_in_their_own_units(rng):
     np.testing.assert_array_equal(left[:, 2], table[:, 2])
 
 
+@pytest.mark.long
 def test_latent_inputs_start_at_targets_and_at_their_products_with_inputs(rng):
     """In the units of the training rows; the width is half of the prior's, and a model without latent inputs has one."""
     X, y = jnp.asarray(3 + 50 * rng.normal(size=(20, 2))), jnp.asarray(rng.normal(size=(20, 2)) - 7)
@@ -168,6 +169,7 @@ def test_starts_find_optima_that_steps_do_not_reach():
     assert programs[2] <= 1  # the start itself: steps are those of the start before
 
 
+@pytest.mark.long
 def test_recipes_are_those_of_the_layers(data):
     X, y = data
     layers = ngp.deep.stack(X, "LV-GP-GP", inducing=5, y=y, name="g")

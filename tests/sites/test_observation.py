@@ -1,6 +1,4 @@
-"""One site, two kinds of value: scores, shapes and NumPyro's ways of looking at them."""
-
-import pickle
+"""The distribution of data: the moments it reads, what it scores, draws and predicts, and values that are known."""
 
 import jax
 import jax.numpy as jnp
@@ -8,94 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.distributions.kl import kl_divergence
-from numpyro.infer import TraceGraph_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import Basis
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
-from numpyro_gp.sites import Certain, InducingPrior, Observation, latents
-from tests.oracles.build import basis_of
-from tests.oracles.vectors import cases
-
-
-def site(size=3, outputs=None):
-    basis = Basis.build(ngp.kernels.RBF(1.0, 1.0), jnp.linspace(0.0, 2.0, size)[:, None])
-    return InducingPrior("f", basis, (size,) if outputs is None else (outputs, size))
-
-
-@pytest.mark.parametrize("outputs", [None, 2])
-def test_a_point_is_scored_by_its_standard_normal_density(rng, outputs):
-    prior = site(outputs=outputs)
-    v = rng.normal(size=prior.event_shape)
-    np.testing.assert_allclose(prior.log_prob(jnp.asarray(v)), stats.norm.logpdf(v).sum(), rtol=1e-13)
-    batch = rng.normal(size=(5, *prior.event_shape))
-    assert prior.log_prob(jnp.asarray(batch)).shape == (5,)
-
-
-@pytest.mark.parametrize("case", cases("svgp"))
-def test_a_belief_is_scored_by_minus_its_kl(case):
-    prior = InducingPrior("f", basis_of(case), (5,))
-    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    np.testing.assert_allclose(prior.log_prob(belief), -case["kl"], atol=1e-9)
-    np.testing.assert_allclose(kl_divergence(ngp.Belief(belief), prior), case["kl"], atol=1e-9)
-    assert ngp.Belief(belief).log_prob(belief) == 0.0
-
-
-def test_prior_draws_are_standard_normal():
-    draws = site(outputs=2).sample(jax.random.key(1), (20000,))
-    assert draws.shape == (20000, 2, 3)
-    np.testing.assert_allclose(draws.mean(0), 0.0, atol=0.04)
-    np.testing.assert_allclose(draws.std(0), 1.0, atol=0.03)
-
-
-def test_sites_in_plates_expand_and_flatten():
-    expanded = site().expand((4,))
-    assert expanded.sample(jax.random.key(0)).shape == (4, 3)
-    leaves, structure = jax.tree.flatten(site())
-    assert jax.tree.unflatten(structure, leaves).event_shape == (3,)
-    assert pickle.loads(pickle.dumps(site())).event_shape == (3,)
-
-
-def test_belief_distribution_is_a_point_mass():
-    belief = ngp.beliefs.Coupled(jnp.arange(3.0), 2 * jnp.eye(3))
-    fn = ngp.Belief(belief)
-    assert fn.sample(jax.random.key(0)) is belief
-    assert fn.event_shape == (3,)
-    np.testing.assert_array_equal(fn.mean, np.arange(3.0))
-    np.testing.assert_allclose(fn.variance, 4.0)
-    assert pickle.loads(pickle.dumps(fn)).value.shape == (3,)
-
-
-def test_gradients_reach_a_belief_also_where_numpyro_asks_whether_a_site_is_reparametrised():
-    """Of ``KL = |m|^2 / 2``; stopped at the site they are zero."""
-
-    def model(mean):
-        numpyro.sample("f", site())
-
-    def guide(mean):
-        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, jnp.eye(3))))
-
-    mean = jnp.array([0.5, -1.0, 2.0])
-    loss = lambda mean: TraceGraph_ELBO().loss(jax.random.key(0), {}, model, guide, mean)  # noqa: E731
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(mean), mean, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: ngp.Belief(jnp.zeros(3)), TypeError, "value must be a belief.*Distribution|use numpyro.distributions.Delta"),
-        (lambda: site().log_prob(jnp.zeros(4)), ValueError, r"value of site 'f' must be whitened inducing values of shape \(3,\)"),
-        (lambda: site().log_prob(ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))), ValueError, "belief at site 'f'"),
-        (lambda: latents(jnp.zeros(3)), TypeError, r"f must be a Normal.*Call the process at inputs first: ngp.observe"),
-        (lambda: Observation(dist.Normal(jnp.zeros(3), 1.0), ngp.likelihoods.Softmax(3)), ValueError, "3 latent functions"),
-        (lambda: Observation(dist.Normal(jnp.zeros((5, 2)), 1.0).to_event(1), ngp.likelihoods.Softmax(3)), ValueError, "outputs=3"),
-    ],
-)  # fmt: skip
-def test_bad_values(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+from numpyro_gp.sites import Certain, Observation, latents
 
 
 def test_latents_of_every_form(rng):
@@ -181,3 +96,16 @@ def test_known_values_of_several_functions_and_in_float32():
 def test_known_values_pass_numpyros_own_validation():
     with numpyro.validation_enabled():
         assert Certain(jnp.ones(2)).variance.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: latents(jnp.zeros(3)), TypeError, r"f must be a Normal.*Call the process at inputs first: ngp.observe"),
+        (lambda: Observation(dist.Normal(jnp.zeros(3), 1.0), ngp.likelihoods.Softmax(3)), ValueError, "3 latent functions"),
+        (lambda: Observation(dist.Normal(jnp.zeros((5, 2)), 1.0).to_event(1), ngp.likelihoods.Softmax(3)), ValueError, "outputs=3"),
+    ],
+)  # fmt: skip
+def test_bad_values(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,25 @@
+"""The distributions behind the primitives, and what the library reads off the sites of a model.
+
+``process`` is the prior and the belief of a GP site, ``observation`` the data seen through a likelihood, ``roles`` what
+a site is used for.
+"""
+
+from numpyro_gp.sites.observation import Certain, Observation, latents
+from numpyro_gp.sites.process import Belief, InducingPrior, standard_normal
+from numpyro_gp.sites.roles import Site, Trace, in_plate, is_latent, local_sites, role, unwrap
+
+__all__ = [
+    "Belief",
+    "Certain",
+    "InducingPrior",
+    "Observation",
+    "Site",
+    "Trace",
+    "in_plate",
+    "is_latent",
+    "latents",
+    "local_sites",
+    "role",
+    "standard_normal",
+    "unwrap",
+]
