@@ -44,8 +44,9 @@ def apart(rows, name, method, mark):
     return of_mean(equal_seconds.ahead(at_mark(rows, mark), name, method, FIRST))
 
 
-def table(rows):
+def table(rows, data_set=None):
     """Markdown: layers against seconds, test log density; then what decoupled layers are ahead, paired by split."""
+    rows = [row for row in rows if data_set in (None, row["set"].split(",")[0])]
     marks = range(1, equal_seconds.MARKS + 1)
     mean = lambda own, what: np.mean([float(row[what]) for row in own])  # noqa: E731
     heads = [f"{mean(at_mark(rows, mark), 'seconds'):.0f} s" for mark in marks]

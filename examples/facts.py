@@ -74,10 +74,10 @@ def airfoil(folder, model, other):
     return with_error(*of_mean(list(apart(found[model], found[other]).values())), 2)
 
 
-def layers_ahead(folder, method, mark):
-    """By how much decoupled layers are above others at a share of the seconds."""
+def layers_ahead(folder, method, mark, name="kin8nm"):
+    """By how much decoupled layers, one of them hidden, are above others at a share of the seconds."""
     rows = rows_of(folder, "decoupled_seconds")
-    return with_error(*decoupled_seconds.apart(rows, rows[0]["set"], method, mark))
+    return with_error(*decoupled_seconds.apart(rows, f"{name}, hidden layers: 1", method, mark))
 
 
 def latent_gain(folder, name, **chosen):

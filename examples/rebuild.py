@@ -277,7 +277,10 @@ TABLES = {
     "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
-    "decoupled_seconds": decoupled_seconds.table,
+    **{
+        f"decoupled_seconds, {name}": functools.partial(decoupled_seconds.table, data_set=name)
+        for name in ("kin8nm", "protein_raw")
+    },
     "latent_scores, starts": latent_scores.by_start,
     "long_runs, K": run_tables.by_samples,
     "noisy_coverage": covered,
