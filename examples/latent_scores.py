@@ -74,14 +74,14 @@ def chosen(rows, name, method, starts=STARTS):
 def gains(rows, name, score="weighted", pair=PAIRS[0], starts=STARTS):
     """By how much the first method of a pair is ahead of the second, over the splits of a set that have both.
 
-    Where both have a latent input, only starts count that both have; NaN where there are none.
+    Where both have a latent input, only starts count that both have; NaN where fewer than three splits are left.
     """
     methods = [METHODS[place] for place in pair]
     known = [{row["start"] for row in rows if (row["set"], row["method"]) == (name, method)} for method in methods]
     own = known[0] & known[1] if pair != PAIRS[0] else known[0] | known[1]
     first, second = (chosen(rows, name, method, own & set(starts)) for method in methods)
     gaps = [float(row[score]) - float(second[split][score]) for split, row in first.items() if split in second]
-    return of_mean(gaps) if gaps else (np.nan, np.nan)
+    return of_mean(gaps) if len(gaps) > 2 else (np.nan, np.nan)
 
 
 def table(rows, folder=None):

@@ -22,6 +22,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
+from numpyro_gp.primitives.joint_draws import free_noise
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
@@ -172,7 +173,8 @@ def weighted_samples(
 
     def run(proposal: Trace) -> WeightedSamples:
         given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
-        trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
+        with free_noise():
+            trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
         _check_model(trace, proposal, plate)
         if sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."

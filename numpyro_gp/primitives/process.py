@@ -26,6 +26,7 @@ from numpyro_gp.linalg import (
 )
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
+from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name, record_call
@@ -191,6 +192,8 @@ class GaussianProcess:
         The draw is independent over N (the data plate) and jointly consistent over every axis left
         of it: the inputs of one datum share one function (mathematics.md section 10.2). Its standard normal
         noise is the sample site ``site``, of batch shape ``(..., N)``. Members of plates have functions of their own.
+        Under `ImportanceWeightedELBO` draws of several inputs go through those of the whitened values of a coupled
+        belief, with a noise site ``site/values`` of the model alone.
 
         Returns
         -------
@@ -205,9 +208,21 @@ class GaussianProcess:
         if layout.sets == 1:
             mean, scale = _moments(own, inputs)
             return mean + scale * noise
-        white = layout.members(noise, 1 + len(event))
-        drawn: Array = own.each(own._joint_draw, inputs, white)
+        white, through = layout.members(noise, 1 + len(event)), values_to_draw(own.process, own.basis)
+        if through is None or isinstance(own.mean, LiftedMean):
+            drawn: Array = own.each(own._joint_draw, inputs, white)
+        else:
+            shape = (inputs.shape[-2], *through.shape)
+            standard = standard_normal(shape, self.basis.dtype, through.ndim)
+            values: Array = numpyro.sample(f"{site}/values", standard, infer={"numpyro_gp": "noise"})
+            rows = layout.rows(inputs)
+            drawn = layout.whole(drawn_through(through, own.basis, rows, values, white, own._jitter(rows)))
         return own._mean_at(inputs, batch) + drawn
+
+    def _jitter(self, rows: Array) -> Array:
+        """What is added to covariances of one unit at rows ``(R, N, D)``: relative to the mean prior variance."""
+        relative = default_jitter(rows.dtype) if self.jitter is None else self.jitter
+        return relative * jnp.mean(jax.vmap(self.basis.diagonal)(rows))
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
         """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.

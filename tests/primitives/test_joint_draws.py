@@ -1,0 +1,108 @@
+"""Draws of one function at the several inputs of a datum: their distribution through whitened values, and where."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI
+
+import numpyro_gp as ngp
+from numpyro_gp.linalg import default_jitter
+from numpyro_gp.primitives.joint_draws import free_noise
+
+SETS, ROWS, POINTS = 3, 2, 4
+
+
+def layer(belief, X, noise, *, outputs=None, mean=None):
+    """Values drawn at ``X`` ``(R, N, D)``, of given noise, and what the process says of them jointly."""
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": belief, **noise}):
+        Z = jnp.linspace(-1.0, 1.0, POINTS)[:, None]
+        f = ngp.gp("f", ngp.kernels.RBF(1.3, 0.7), inducing=Z, outputs=outputs, mean=mean)
+        with numpyro.plate("data", ROWS):
+            return f.draw("draw", X), f.joint(jnp.swapaxes(X, 0, 1))
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
+    """They are linear in the noise: ``J J^T`` is the covariance over the inputs of a datum, and zero between data."""
+    own = () if outputs is None else (outputs,)
+    factor = np.tril(rng.normal(size=(*own, POINTS, POINTS)), -1) + np.eye(POINTS) * rng.uniform(0.3, 0.9, POINTS)
+    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=(*own, POINTS))), jnp.asarray(factor))
+    X = jnp.asarray(rng.normal(size=(SETS, ROWS, 1)))
+    noise = {"draw": jnp.zeros((SETS, ROWS, *own)), "draw/values": jnp.zeros((ROWS, *own, POINTS))}
+
+    def drawn(noise):
+        with free_noise():
+            return layer(belief, X, noise, outputs=outputs, mean=lambda X: X[..., 0])[0]
+
+    with free_noise():
+        found, joint = layer(belief, X, noise, outputs=outputs, mean=lambda X: X[..., 0])
+    wanted = np.asarray(joint.loc).reshape(ROWS, *own, SETS)
+    np.testing.assert_allclose(np.moveaxis(found, 0, -1), wanted, rtol=1e-10, atol=1e-12)
+    slopes = jax.jacobian(drawn)(noise).values()
+    flat = [np.asarray(one).reshape(SETS * ROWS * int(np.prod(own)), -1) for one in slopes]
+    covariance = sum(one @ one.T for one in flat).reshape(2 * (SETS, ROWS, *own))
+    wanted = np.zeros_like(covariance)
+    for row in range(ROWS):
+        if outputs is None:
+            wanted[:, row, :, row] = joint.covariance_matrix[row]
+        for place in range(outputs or 0):
+            wanted[:, row, place, :, row, place] = joint.covariance_matrix[row, place]
+    np.testing.assert_allclose(covariance, wanted, rtol=1e-10, atol=1e-12)
+    assert np.min(np.abs(np.linalg.eigvalsh(joint.covariance_matrix))) > default_jitter(np.dtype(float))
+
+
+def deep(X, y=None):
+    Z = jnp.linspace(-1.0, 1.0, POINTS)[:, None]
+    lower = ngp.gp("f_0", ngp.kernels.RBF(1.0, 1.0), inducing=jnp.concatenate([Z, -Z], axis=1), outputs=2)
+    upper = ngp.gp("f_1", ngp.kernels.RBF(1.0, 1.0), inducing=jnp.concatenate([Z, Z], axis=1))
+    with numpyro.plate("data", len(X)):
+        hidden = lower.draw("draw", ngp.latent_inputs("w", X))
+        ngp.observe("y", upper(hidden), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def test_only_importance_weights_open_noise_that_guides_do_not_know():
+    X = jnp.linspace(-1.0, 1.0, 5)[:, None]
+    guide, sites = ngp.AutoGP(deep), []
+
+    def watched(*args):
+        with handlers.trace() as trace:
+            deep(*args)
+        sites.append({name: site["fn"].batch_shape for name, site in trace.items() if name.startswith("draw")})
+
+    for objective in (ngp.ImportanceWeightedELBO(3), numpyro.infer.TraceMeanField_ELBO()):
+        svi = SVI(watched, guide, optax.adam(0.01), objective)
+        state = svi.init(jax.random.key(0), X, X[:, 0])
+        sites.clear()
+        assert np.isfinite(svi.evaluate(state, X, X[:, 0]))
+        expected = (
+            {"draw": (3, 5), "draw/values": (5,)}
+            if isinstance(objective, ngp.ImportanceWeightedELBO)
+            else {"draw": (5,)}
+        )
+        assert sites == [expected]
+
+
+def test_a_step_multiplies_a_factor_with_one_draw_for_each_datum():
+    """``N M^2`` for ``K`` samples of a datum: the joint covariance takes that for each sample."""
+    rows, points, samples = 64, 32, 8
+    belief = ngp.beliefs.Coupled(jnp.zeros(points), jnp.eye(points))
+    X, Z = jnp.zeros((samples, rows, 1)), jnp.linspace(0.0, 9.0, points)[:, None]
+
+    def drawn(factor, is_free):
+        with handlers.seed(rng_seed=0), handlers.substitute(data={"f": belief.__class__(belief.mean, factor)}):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=Z)
+            if not is_free:
+                return f.draw("draw", X)
+            with free_noise():
+                return f.draw("draw", X)
+
+    flops = [
+        jax.jit(drawn, static_argnums=1).lower(belief.scale_tril, is_free).compile().cost_analysis()["flops"]
+        for is_free in (False, True)
+    ]
+    saved = 2 * rows * points**2 * (samples - 1)  # products with the factor alone
+    assert flops[0] - flops[1] > 0.8 * saved
