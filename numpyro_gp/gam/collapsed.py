@@ -179,8 +179,11 @@ class Bound:
             totals.append(self.setting.density(free, self.data.y, mean, variance, self.data.weights))
             return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
 
-        found, at = bound_at_sites(features, opened.scales, self.setting.sizes, self.sites, self.data.level, expected)
-        self.marginals, self.new_sites = at, SitesOfRows.by(totals[-1], at.mean)
+        with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
+            found, at = bound_at_sites(
+                features, opened.scales, self.setting.sizes, self.sites, self.data.level, expected
+            )
+            self.marginals, self.new_sites = at, SitesOfRows.by(totals[-1], at.mean)
         return found, inverse, -totals[-1].of_free
 
     def see(self, free: np.ndarray) -> None:
@@ -189,8 +192,8 @@ class Bound:
             if self.improve(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf) < ENOUGH and step >= FIRST_STEPS:
                 break
 
-    def improve(self, free: np.ndarray, cap: float = np.inf) -> float:
-        """A natural step of the sites, halved until the bound rises; by how much it did.
+    def improve(self, free: np.ndarray, cap: float = np.inf, slack: float = 0.0) -> float:
+        """A natural step of the sites, halved until the bound rises, or falls by less than ``slack``; by how much.
 
         A whole step may go far beyond: the curvature that it takes is that at the marginals of now.
         """
@@ -207,7 +210,7 @@ class Bound:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:
                 continue
-            if loss < before or not np.isfinite(before):
+            if loss < before + slack or not np.isfinite(before):
                 return before - loss
         self.sites = old
         self(free)
@@ -217,7 +220,8 @@ class Bound:
         """At sites that follow the hyper-parameters, until neither the bound nor a slope moves by more."""
         loss, gradient = self(free)
         for _ in range(0 if self.is_exact else MOST_STEPS):
-            self.sites, before, slopes = self.new_sites, loss, gradient
+            before, slopes = loss, gradient
+            self.improve(free, slack=tolerance)
             loss, gradient = self(free)
             if max(abs(loss - before), np.abs(gradient - slopes).max(initial=0)) < tolerance:
                 break
@@ -235,25 +239,32 @@ class Bound:
         at, is_whole = (self.followed, True) if follows else (self, self.is_exact)
         scale, before = np.eye(len(free)) if root is None else root, np.inf
         whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
+        best = np.inf, self.sites
         slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
 
             def white(z: np.ndarray, origin: np.ndarray = free, root: np.ndarray = scale) -> tuple[float, np.ndarray]:
+                nonlocal best
                 away = root @ z
                 if np.abs(away).max(initial=0) < FAR:
+                    if follows:  # sites that followed a step far too long would not find back
+                        self.sites = best[1]
                     try:
                         loss, gradient = at(origin + away)
-                        return loss, root.T @ gradient
+                        best = (loss, self.sites) if loss < best[0] else best
+                        if np.isfinite(loss) and np.isfinite(gradient).all():
+                            return loss, root.T @ gradient
                     except np.linalg.LinAlgError:
                         pass
                 # A step far too long: the line search comes back from a steep wall.
-                return self.losses[-1] + WALL, WALL * z / (z @ z)
+                return best[0] + WALL, WALL * z / (z @ z)
 
             size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
             free = free + scale @ found.x
+            self.sites = best[1] if follows else self.sites
             if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun
@@ -280,7 +291,11 @@ class Bound:
         there = self.sites
         for place in [] if self.is_exact else self.setting.sites.of_likelihood:
             move = 3e-2 * np.eye(len(free))[place]
-            more, less = (self.followed(free + sign * move, 1e-3)[1] for sign in (1, -1))
+            ends = []
+            for sign in (1, -1):
+                self.sites = there
+                ends.append(self.followed(free + sign * move, 1e-3)[1])
+            more, less = ends
             curvature[place] = curvature[:, place] = (more - less) / 6e-2
         self.sites = there
         values, vectors = np.linalg.eigh(curvature)
@@ -316,4 +331,13 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     found, inverse = bound.found, bound.inverse
     precision = inverse.T @ found.precision @ inverse
     shift = inverse.T @ found.pulled
-    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), np.asarray(losses), is_flat)
+    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
+
+
+def without_walls(losses: list[float]) -> np.ndarray:
+    """Losses but for those of steps far too long, from which the search came back; the last one stays."""
+    found = np.asarray(losses)
+    is_kept = np.isfinite(found) & (found < found[0] + WALL)
+    is_kept[-1] = True
+    kept: np.ndarray = found[is_kept]
+    return kept

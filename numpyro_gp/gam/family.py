@@ -139,7 +139,8 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         spread = spread or 1.0
         return Start(constant, spread, max(0.7 * noise, 1e-3 * spread))
     if family.link == "log":
-        constant = math.log(max(mean, 1e-8) / float(np.average(np.exp(offset), weights=weights)))
+        mean = mean or 0.5 / float(np.sum(weights))  # of zeros alone: half an event among all
+        constant = math.log(mean / float(np.average(np.exp(offset), weights=weights)))
     else:
         share = min(max(mean, 0.5 / len(y)), 1 - 0.5 / len(y))
         constant = math.log(share / (1 - share)) - float(np.average(offset, weights=weights))

@@ -206,8 +206,14 @@ def _each(function: Callable[..., object], chunk: Observation, *extra: Array) ->
 def _moments(chunk: Observation) -> tuple[Array, ...]:
     """Mean and variance of new data, then of the latent function."""
     means, variances = _each(lambda o: (o.mean, o.variance), chunk)
-    latent, spread = chunk.mean_latent, chunk.variance_latent
-    return means.mean(0), variances.mean(0) + means.var(0), latent.mean(0), spread.mean(0) + latent.var(0)
+    mean, spread = _mixture(means, variances)
+    return mean, spread, *_mixture(chunk.mean_latent, chunk.variance_latent)
+
+
+def _mixture(means: Array, variances: Array) -> tuple[Array, Array]:
+    """Mean and variance of a mixture of draws; from the first one, so that sums of large numbers round nothing."""
+    away = means - means[:1]
+    return means[0] + away.mean(0), variances.mean(0) + away.var(0)
 
 
 @compiled

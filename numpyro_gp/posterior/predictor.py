@@ -1,5 +1,6 @@
 """Predictions of inputs that come one after the other: one trace of the model, one program, one factorisation."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpyro_gp.checks import check_count, check_key
 from numpyro_gp.posterior.chunks import Reused
 from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.feeds import Layout, batch_of, layout_of, with_batch
 
@@ -74,6 +76,14 @@ class Predictor:
             start += length
 
     def _at(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
+        if not is_traced():
+            return self._now(name, inputs, start)
+        # Inside a program of JAX arrays are that program's, and do not outlive it: nothing is kept.
+        alone = copy.copy(self)
+        alone._reused = copy.copy(self._reused)
+        return alone._now(name, inputs, start)
+
+    def _now(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
         layout = layout_of(name, inputs, self._first)
         first = self._first = self._first or layout
         call = self._call = self._call_of(name, inputs)

@@ -17,6 +17,7 @@ from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
+from numpyro_gp.sites import role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
@@ -232,12 +233,23 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
     shapes = {name: jax.tree.map(jnp.shape, params[name]) for name in wanted if name in params}
     wrong = [f"{name!r} of shape {shapes[name]}, not {wanted[name]}" for name in shapes if shapes[name] != wanted[name]]
     wrong = wrong if knows_itself else []
+    others = sorted(set(params) - set(wanted))
+    if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
+        cure = "Build the guide with the recipes of the fit: they are those of another belief."
+        fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
     if missing or wrong:
         got = f"none named {missing}" if missing else ", ".join(wrong)
-        others = sorted(set(params) - set(wanted))
         required = f"the parameters of the guide: {sorted(wanted)}"
         cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
         fail("params", required, f"{got}; others are {others}" if others else got, cure)
+
+
+def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
+    """Whether a parameter is named as those of a belief at a site of the guide are, and is not the model's own."""
+    trace = guide.prototype_trace or {}
+    sites = [site for site, message in trace.items() if role(message) == "gp"]
+    own = trace[name]["type"] == "param" if name in trace else False
+    return not own and any(name.startswith(f"{site}/") for site in sites)
 
 
 def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:

@@ -69,7 +69,14 @@ def observe(
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
     with handlers.trace() as trace:
-        value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
+        try:
+            value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
+        except ValueError as error:
+            if "ncompatible shapes" not in str(error):
+                raise
+            required, got = "of the rows of its plates", f"shape {observation.batch_shape}. {error}"
+            cure = "Pass the rows of a subsampled plate, f(X[idx]) and y[idx]; else give the plate as many as X has."
+            fail(f"f of site {name!r}", required, got.rstrip("."), cure)
     site = next(iter(trace.values()))
     if members is not None:
         check_members_of(name, members, site)
@@ -111,6 +118,10 @@ def check_plates(name: str, observation: Observation, site: Site) -> None:
     plates = ((frame.size,) + (1,) * (-frame.dim - 1) for frame in site["cond_indep_stack"])
     batch = np.broadcast_shapes(observation.batch_shape, *plates)
     shape, got = batch + observation.event_shape, jnp.shape(site["value"])
+    rank = len(got) - len(observation.event_shape)
+    if site["is_observed"] and (lacking := [f.name for f in site["cond_indep_stack"] if f.size > 1 and -f.dim > rank]):
+        cure = "Open the plate of the rows with dim=-1. A plate that the data have no axis of counts them many times."
+        fail(f"obs of site {name!r}", f"with an axis of each plate, {lacking} as well", f"shape {got}", cure)
     if len(got) > len(shape):
         cure = 'Open a plate for each axis of replicates: numpyro.plate("replicates", R, dim=-2).'
         fail(f"obs of site {name!r}", f"of the shape of f in its plates, {shape}", f"shape {got}", cure)

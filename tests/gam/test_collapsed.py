@@ -286,3 +286,28 @@ def test_a_flat_direction_is_not_followed_to_where_numbers_overflow():
     found, _ = bound.settle(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
     assert np.isfinite(bound.losses).all()
     np.testing.assert_allclose(found, mode, atol=0.05)
+
+
+@pytest.mark.parametrize(("rows", "shape", "seed"), [(50, 4.0, 1), (50, 4.0, 2), (50, 50.0, 0), (200, 4.0, 0)])
+def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows, shape, seed):
+    """Ends at a mode: slopes at sites that follow are zero there, and curves are within the noise of the truth."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 10, rows)
+    data = {"x": x, "y": rng.gamma(shape, np.exp(np.sin(x)) / shape)}
+    model = ngp.gam.model("y ~ s(x)", data, "gamma")
+    found = own.collapsed(model, 500)
+    assert found.is_flat
+    assert np.isfinite(found.losses).all()
+    assert found.losses.max() < found.losses[0] + own.WALL
+    bound = own.Bound(own.Setting.of(model), own.Data.of(model))
+    bound.see(found.location)
+    slopes = found.root.T @ bound.followed(found.location, 1e-6)[1]
+    assert np.abs(slopes).max() < 0.1
+    mean = bound.marginals.mean
+    assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape
+
+
+def test_a_step_that_is_far_too_long_leaves_no_loss():
+    kept = own.without_walls([3.0, np.inf, 2.0, 1e9, 2.5, 1.0])
+    np.testing.assert_array_equal(kept, [3.0, 2.0, 2.5, 1.0])
+    assert np.isnan(own.without_walls([3.0, np.nan])[-1])

@@ -66,3 +66,10 @@ def test_labels_start_at_the_logit_of_their_share():
 def test_refusals(family, message):
     with pytest.raises((TypeError, ValueError), match=message):
         as_family(family)
+
+
+def test_counts_without_an_event_start_at_half_of_one():
+    start = quick_glm(as_family("poisson"), np.zeros((200, 0)), np.zeros(200), np.zeros(200), np.ones(200))
+    assert start.constant == pytest.approx(np.log(0.5 / 200))
+    positive = quick_glm(as_family("gamma"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))
+    assert positive.constant == pytest.approx(np.log(1e-12))

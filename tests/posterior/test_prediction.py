@@ -43,6 +43,19 @@ def test_moments_and_density():
     assert "draws=2" in repr(mixture)
 
 
+def test_moments_of_large_numbers_in_single_precision(rng):
+    """A sum of draws at 1e6 would round by a unit and more; each draw is exact to 0.03."""
+    away = rng.normal(size=(64, 5)).astype(np.float32)
+    draws = np.float32(1e6) + away
+    gaussian = ngp.likelihoods.Gaussian(jnp.float32(0.1))
+    whole = jax.vmap(lambda m: Observation(dist.Normal(m, jnp.float32(0.1)), gaussian))(jnp.asarray(draws))
+    found = Prediction([whole], [5], jax.random.key(0))
+    exact = draws.astype(float)
+    np.testing.assert_allclose(np.asarray(found.mean, float), exact.mean(0), atol=0.07)
+    np.testing.assert_allclose(found.variance, 0.02 + exact.var(0), rtol=1e-3)
+    np.testing.assert_allclose(found.function_variance, 0.01 + exact.var(0), rtol=1e-3)
+
+
 def test_gaussian_quantiles_invert_the_distribution_function():
     """A Gaussian of the same two moments would be off by more than 0.1 at the first, bimodal, point."""
     levels = [0.05, 0.5, 0.9]

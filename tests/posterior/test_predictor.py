@@ -39,3 +39,14 @@ def test_a_predictor_factorises_once_and_says_what_predict_does(monkeypatch):
         predictor(X[:5])
     with pytest.raises(TypeError, match="inputs must be a tuple of arrays"):
         predictor("X")
+
+
+def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in():
+    """First inside of a compiled function, then outside, and the other way round."""
+    X = CASE["X"]
+    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
+    wanted = posterior.predict(jax.random.key(0), X[:3]).mean
+    predictor = posterior.predictor(jax.random.key(0))
+    inside = jax.jit(lambda X: predictor(X).mean)
+    for found in (inside(X[:3]), predictor(X[:3]).mean, inside(X[:2]), predictor(X[:3]).mean):
+        np.testing.assert_allclose(found, wanted[: len(found)], rtol=1e-12)

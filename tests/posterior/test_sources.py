@@ -77,6 +77,14 @@ def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
 
 
 @pytest.mark.long
+def test_parameters_of_another_belief_are_refused(fits):
+    """Those of the model and of other guides are not the belief's, and stay."""
+    guide, params = fits["AutoGP"]
+    message = r"others as well: \['f/Z_gamma', 'f/ngp:natural_gamma'\]. Build the guide with the recipes of the fit"
+    rejected(guide, params | {"f/ngp:natural_gamma": jnp.zeros(2), "f/Z_gamma": jnp.zeros(2)}, message)
+    ngp.Posterior.from_svi(model, guide, params | {"level": jnp.ones(()), "network$params": jnp.zeros(2)})
+
+
 def test_the_check_leaves_the_guide_as_it_was(fits):
     guide, params = fits["AutoGP"]
     before = dict(guide.rest.__dict__)

@@ -99,6 +99,22 @@ def test_a_process_inside_the_plate_of_the_data_is_refused():
         assert groups(jnp.zeros((3, 3))).shape == (3, 3)
 
 
+def test_plates_that_do_not_fit_the_rows_are_named():
+    """Rows that a subsampled plate has not cut, and a plate on another axis, which would count data once for each."""
+
+    def model(y, *size, **options):
+        with numpyro.plate("data", *size, **options):
+            ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    message = r"f of site 'y' must be of the rows of its plates, but got shape \(3,\).*Pass the rows of a subsampled"
+    for size in ((4,), (9, 2)):
+        with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
+            model(None, *size)
+    message = r"obs of site 'y' must be with an axis of each plate, \['data'\] as well, but got shape \(3,\).*dim=-1"
+    with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
+        model(jnp.zeros(3), 3, dim=-2)
+
+
 @pytest.mark.long
 def test_without_data_it_draws_from_the_predictive():
     def model():
