@@ -208,6 +208,11 @@ FACTS = {
     "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
     "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
     "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
+    "layers on protein, early": functools.partial(layers_ahead, method="coupled", mark=2, name="protein_raw"),
+    "layers on protein, end": functools.partial(layers_ahead, method="coupled", mark=5, name="protein_raw"),
+    "layers on protein, orthogonal end": functools.partial(
+        layers_ahead, method="orthogonal", mark=5, name="protein_raw"
+    ),
     "layers, orthogonal early": functools.partial(layers_ahead, method="orthogonal", mark=1),
     "layers, orthogonal end": functools.partial(layers_ahead, method="orthogonal", mark=5),
     **{
@@ -224,8 +229,13 @@ FACTS = {
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
         for name in ("forest", "solar", "bike")
     },
-    "samples, 5 over 1": functools.partial(samples_apart, name="autompg", first=5, second=1),
-    "samples, 20 over 5": functools.partial(samples_apart, name="autompg", first=20, second=5),
+    **{
+        f"samples, {first} over {second}{'' if name == 'autompg' else f', {name}'}": functools.partial(
+            samples_apart, name=name, first=first, second=second
+        )
+        for name in ("autompg", "energy", "housing")
+        for first, second in ((5, 1), (20, 5))
+    },
     "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
     "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
     "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),

@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
     ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
     datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
-    empty where each datum has a latent input of its own.
+    empty where each datum has a latent input of its own, and where a single draw decides what most data left out say.
     ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
     """
 
@@ -318,6 +318,7 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     shape = y.shape[:1] + (1,) * (y.ndim - 1)
     # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
     weights = np.exp(own["term"].min(axis=0) - own["term"])
+    is_of_one = weights.max(axis=0) > 0.5 * weights.sum(axis=0)
     weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean(axis=0))
     weights = (weights / weights.sum(axis=0)).reshape(-1, *shape)
     mean, variance = own["mean"], own["variance"]
@@ -328,4 +329,6 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}
+    if len(weights) > 2 and np.mean(is_of_one) > 0.5:
+        kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
     return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)

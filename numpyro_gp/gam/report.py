@@ -68,7 +68,9 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
         facts["log density, left out"] = f"{own.pointwise.mean():.4f} per row{of_these}"
         if bad := int((~(own.k <= own.good_k)).sum()):
             of_them = "1 row" if bad == 1 else f"{bad} rows"
-            notes.append(f"The log density left out is unreliable for {of_them}. Predict rows of a test set instead.")
+            cure = "Predict rows of a test set instead."
+            cure = "Take more inducing inputs, or predict rows of a test set." if 2 * bad > count else cure
+            notes.append(f"The log density left out is unreliable for {of_them}. {cure}")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes
 
@@ -89,7 +91,7 @@ def checked(
     y, count = at_rows.model.rows.y[found.places], len(at_rows.model.rows.y)
     evidence = evidence_of(draws, at_rows, found.at, found.densities, y, found.places)
     weights, words = None, "noise, inducing inputs"
-    words += ", residuals, calibration" if evidence.sites else ""
+    words += ", residuals, calibration" if any(seen.pit.size for seen in evidence.sites.values()) else ""
     words += "" if len(y) == count else f" at {len(y)} rows"
     if draws.log_ratio is not None and draws.size > 1:
         if len(y) == count:

@@ -107,7 +107,8 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
     if not isinstance(params, Mapping):
         fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        fail("guide", "the guide that was fitted", "one that has not been run", "Fit it first, or run svi.init.")
+        cure = "Run svi.init, or give Posterior.load the arguments of the fit."
+        fail("guide", "the guide that was fitted", "one that has not been run", cure)
     for part in guide if isinstance(guide, AutoGuideList) else ():
         if isinstance(part, AutoLaplaceApproximation):
             required, cure = "a list of guides that their parameters alone describe", "Use AutoMultivariateNormal."

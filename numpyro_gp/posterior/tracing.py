@@ -97,7 +97,8 @@ def process_at(posterior: object, draw: Draw, call: Arguments, plates: frozenset
     if name is None and len(found) == 1:
         return next(iter(found.values()))
     if name is None or name not in found:
-        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), "Name it: gp='f'.")
+        cure = f"Name it: gp={next(iter(found), 'f')!r}."
+        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), cure)
     return found[name]
 
 

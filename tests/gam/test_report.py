@@ -48,3 +48,15 @@ def test_a_summary_of_a_chain_looks_at_its_chains():
     found = fit.summary()
     assert found.facts["checks of the fit"] == "noise, inducing inputs, residuals, calibration, chains"
     assert any("R-hat of f_scale" in note for note in found.notes)
+
+
+def test_calibration_is_not_judged_by_weights_of_single_draws():
+    """Counts near 160 000 know more of f than 24 inducing inputs leave: each row alone decides between the draws."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 100)
+    data = {"x": x, "y": rng.poisson(np.exp(12 + np.sin(x)))}
+    said = str(ngp.gam("y ~ s(x)", data, "poisson").summary())
+    assert "rows. Take more inducing inputs" in said
+    assert "calibration" not in said
+    few = str(ngp.gam("y ~ s(x)", {"x": x, "y": rng.poisson(np.exp(1 + np.sin(x)))}, "poisson").summary())
+    assert "residuals, calibration" in few

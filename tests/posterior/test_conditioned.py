@@ -227,3 +227,19 @@ def test_messages():
     easy.past.clear()
     with pytest.raises(ValueError, match="the guide must be one with a belief at every process, 'f' too"):
         numpyro.handlers.seed(easy, 0)(X, LABELS)
+
+
+@pytest.mark.parametrize("model", [single, additive])
+def test_saved_draws_in_these_coordinates_are_loaded_with_the_plain_model(model, tmp_path):
+    """As those of `stein.auto`: another process makes the coordinates of what was saved."""
+    points = {"smooth": Z, "linear": Z} if model is additive else Z
+    size = 8 if model is additive else 4
+    past = ngp.PseudoData(points, jnp.arange(float(size)), jnp.eye(size))
+    rng = np.random.default_rng(0)
+    draws = {"f_conditioned": jnp.asarray(rng.normal(size=(3, size))), "lengthscale": jnp.array([0.5, 0.8, 1.2])}
+    posterior = ngp.Posterior.from_mcmc(Conditioned(model, {"f": past}), draws)
+    posterior.save(tmp_path / "draws.npz")
+    found = ngp.Posterior.load(tmp_path / "draws.npz", model)
+    wanted = posterior.predict(KEY, X).mean
+    np.testing.assert_array_equal(found.predict(KEY, X).mean, wanted)
+    assert np.ptp(wanted) > 0.1
