@@ -22,6 +22,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import Basis, BatchBasis
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import known
+from numpyro_gp.criticism.pareto import left_out
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import terms
@@ -48,6 +49,8 @@ from numpyro_gp.sites import Observation, Trace, role, unwrap
 # Rows of a site that are looked at, and how many copies of each of them all draws make together.
 ROWS, COPIES = 2000, 1000
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
+# Draws of which Pareto's k of leaving a datum out is found.
+TO_LEAVE_OUT = 50
 OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 # Calls of processes, in their order: the process and its inputs (..., N, D).
 Calls = list[tuple[Any, Array]]
@@ -58,7 +61,8 @@ class Seen(NamedTuple):
 
     ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
     datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
-    empty where each datum has a latent input of its own, and where a single draw decides what most data left out say.
+    empty where each datum has a latent input of its own, and where few draws decide what most data without normal noise
+    say that are left out.
     ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
     """
 
@@ -318,7 +322,6 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     shape = y.shape[:1] + (1,) * (y.ndim - 1)
     # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
     weights = np.exp(own["term"].min(axis=0) - own["term"])
-    is_of_one = weights.max(axis=0) > 0.5 * weights.sum(axis=0)
     weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean(axis=0))
     weights = (weights / weights.sum(axis=0)).reshape(-1, *shape)
     mean, variance = own["mean"], own["variance"]
@@ -329,6 +332,8 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}
-    if len(weights) > 2 and np.mean(is_of_one) > 0.5:
-        kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
+    if len(weights) >= TO_LEAVE_OUT and not is_normal:
+        without = left_out(own["term"].reshape(len(weights), -1))
+        if np.mean(~(without.k <= without.good_k)) > 0.5:
+            kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
     return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)
