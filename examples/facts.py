@@ -224,7 +224,9 @@ FACTS = {
         for name in ("forest", "solar", "autompg", "energy", "housing")
     },
     **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
-    "weights above, forest": functools.partial(latent_gain, name="forest", pair=(4, 3)),
+    **{
+        f"weights above, {name}": functools.partial(latent_gain, name=name, pair=(4, 3)) for name in ("forest", "solar")
+    },
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
         for name in ("forest", "solar", "bike")

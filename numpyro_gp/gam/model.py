@@ -255,7 +255,9 @@ def model(
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
-
+    if family.link == "identity" and len(y) > 1 and np.ptp(y) == 0:
+        cure = "Look at the column: there is nothing to explain."
+        fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
     if isinstance(family.given, str):  # what the parameters are does not matter: to draw them compiles little programs
         one = np.ones((), jnp.result_type(float))
         likelihood = NAMED[family.given](*(one for _ in PARAMETERS[family.given](Start())))
