@@ -80,6 +80,17 @@ def layers_ahead(folder, method, mark, name="kin8nm"):
     return with_error(*decoupled_seconds.apart(rows, f"{name}, hidden layers: 1", method, mark))
 
 
+def without_hidden(folder, name):
+    """By how much a decoupled layer alone is above a coupled one in test log density, at the paper's points."""
+    rows = run_tables.read(folder / "long_runs.csv")
+    own = [row for row in rows if row["set"] == name and "coupled=200 mean=500" in row["settings"]]
+    found = {
+        kind: {row["split"]: row["log_density"] for row in own if row["method"] == f"{kind} 0"}
+        for kind in ("decoupled", "coupled")
+    }
+    return with_error(*of_mean(list(apart(found["decoupled"], found["coupled"]).values())))
+
+
 def latent_gain(folder, name, **chosen):
     """By how much LV-GP is above GP on a set, or the first of another pair above the second, by one of the scores."""
     return with_error(*latent_scores.gains(rows_of(folder, "latent_scores"), name, **chosen))
@@ -206,6 +217,8 @@ FACTS = {
     "airfoil, pairs": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="ngp.gam, main effects"),
     "airfoil, pyGAM": functools.partial(airfoil, model=gam_interactions_tables.CHOSEN, other="pyGAM, the same pairs"),
     "airfoil, EBM": functools.partial(airfoil, model="EBM, its own pairs", other=gam_interactions_tables.CHOSEN),
+    "alone, kin8nm": functools.partial(without_hidden, name="kin8nm"),
+    "alone, protein": functools.partial(without_hidden, name="protein_raw"),
     "layers, early": functools.partial(layers_ahead, method="coupled", mark=2),
     "layers, end": functools.partial(layers_ahead, method="coupled", mark=5),
     "layers on protein, early": functools.partial(layers_ahead, method="coupled", mark=2, name="protein_raw"),
