@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLap
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
+from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import role
@@ -235,22 +236,22 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
     wrong = [f"{name!r} of shape {shapes[name]}, not {wanted[name]}" for name in shapes if shapes[name] != wanted[name]]
     wrong = wrong if knows_itself else []
     others = sorted(set(params) - set(wanted))
-    if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
-        cure = "Build the guide with the recipes of the fit: they are those of another belief."
-        fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
     if missing or wrong:
         got = f"none named {missing}" if missing else ", ".join(wrong)
         required = f"the parameters of the guide: {sorted(wanted)}"
         cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
         fail("params", required, f"{got}; others are {others}" if others else got, cure)
+    if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
+        cure = "Build the guide with the recipes of the fit: they are those of another belief."
+        fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
 
 
 def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
-    """Whether a parameter is named as those of a belief at a site of the guide are, and is not the model's own."""
-    trace = guide.prototype_trace or {}
-    sites = [site for site, message in trace.items() if role(message) == "gp"]
-    own = trace[name]["type"] == "param" if name in trace else False
-    return not own and any(name.startswith(f"{site}/") for site in sites)
+    """Whether a parameter has a name that only beliefs have: of a factor, of points of a mean, or a moment's."""
+    site, _, own = name.rpartition("/")
+    known = guide.prototype_trace or {}
+    is_process = site in known and role(known[site]) == "gp"
+    return is_process and ("tril" in own or own.startswith("Z_") or name.startswith(f"{site}{NATURAL_MARK}"))
 
 
 def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:

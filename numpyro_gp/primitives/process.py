@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
@@ -193,7 +194,7 @@ class GaussianProcess:
         of it: the inputs of one datum share one function (mathematics.md section 10.2). Its standard normal
         noise is the sample site ``site``, of batch shape ``(..., N)``. Members of plates have functions of their own.
         Under `ImportanceWeightedELBO` draws of several inputs go through those of the whitened values of a coupled
-        belief, with a noise site ``site/values`` of the model alone.
+        belief, with a noise site ``site/values`` of the model alone, unless ``site`` has a value already.
 
         Returns
         -------
@@ -204,12 +205,14 @@ class GaussianProcess:
         layout = self.plates.layout("X", inputs.shape[:-1])
         batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
-        noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
+        with handlers.trace() as trace:
+            noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if layout.sets == 1:
             mean, scale = _moments(own, inputs)
             return mean + scale * noise
         white, through = layout.members(noise, 1 + len(event)), values_to_draw(own.process, own.basis)
-        if through is None or isinstance(own.mean, LiftedMean):
+        is_given = next(iter(trace.values()))["kwargs"]["rng_key"] is None  # noise of the user's is that of all inputs
+        if through is None or is_given or isinstance(own.mean, LiftedMean):
             drawn: Array = own.each(own._joint_draw, inputs, white)
         else:
             shape = (inputs.shape[-2], *through.shape)

@@ -10,40 +10,40 @@ from numpyro import handlers
 from numpyro.infer import SVI
 
 import numpyro_gp as ngp
-from numpyro_gp.linalg import default_jitter
-from numpyro_gp.primitives.joint_draws import free_noise
+from numpyro_gp.primitives.joint_draws import drawn_through, free_noise
 
 SETS, ROWS, POINTS = 3, 2, 4
 
 
-def layer(belief, X, noise, *, outputs=None, mean=None):
-    """Values drawn at ``X`` ``(R, N, D)``, of given noise, and what the process says of them jointly."""
-    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": belief, **noise}):
-        Z = jnp.linspace(-1.0, 1.0, POINTS)[:, None]
-        f = ngp.gp("f", ngp.kernels.RBF(1.3, 0.7), inducing=Z, outputs=outputs, mean=mean)
-        with numpyro.plate("data", ROWS):
-            return f.draw("draw", X), f.joint(jnp.swapaxes(X, 0, 1))
+KERNEL, Z = ngp.kernels.RBF(1.3, 0.7), jnp.linspace(-1.0, 1.0, POINTS)[:, None]
+
+
+def layer(belief, X, noise, outputs=None):
+    """Values drawn at ``X`` ``(R, N, D)``, of given noise, what the process says of them jointly, and all sites."""
+    with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data={"f": belief, **noise}):
+        f = ngp.gp("f", KERNEL, inducing=Z, outputs=outputs, mean=lambda X: X[..., 0])
+        with numpyro.plate("data", ROWS), free_noise():
+            return f.draw("draw", X), f.joint(jnp.swapaxes(X, 0, 1)), trace
+
+
+def some_belief(rng, outputs):
+    own = () if outputs is None else (outputs,)
+    factor = np.tril(rng.normal(size=(*own, POINTS, POINTS)), -1) + np.eye(POINTS) * rng.uniform(0.3, 0.9, POINTS)
+    return ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=(*own, POINTS))), jnp.asarray(factor)), own
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
     """They are linear in the noise: ``J J^T`` is the covariance over the inputs of a datum, and zero between data."""
-    own = () if outputs is None else (outputs,)
-    factor = np.tril(rng.normal(size=(*own, POINTS, POINTS)), -1) + np.eye(POINTS) * rng.uniform(0.3, 0.9, POINTS)
-    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=(*own, POINTS))), jnp.asarray(factor))
-    X = jnp.asarray(rng.normal(size=(SETS, ROWS, 1)))
-    noise = {"draw": jnp.zeros((SETS, ROWS, *own)), "draw/values": jnp.zeros((ROWS, *own, POINTS))}
-
-    def drawn(noise):
-        with free_noise():
-            return layer(belief, X, noise, outputs=outputs, mean=lambda X: X[..., 0])[0]
-
-    with free_noise():
-        found, joint = layer(belief, X, noise, outputs=outputs, mean=lambda X: X[..., 0])
+    belief, own = some_belief(rng, outputs)
+    X, basis = jnp.asarray(rng.normal(size=(SETS, ROWS, 1))), ngp.beliefs.Basis.build(KERNEL, Z)
+    drawn = lambda values, white: drawn_through(belief, basis, X, values, white, jnp.asarray(1.3e-6))  # noqa: E731
+    noise = jnp.zeros((ROWS, *own, POINTS)), jnp.zeros((SETS, ROWS, *own))
+    joint = layer(belief, X, {}, outputs)[1]
+    shift = jnp.expand_dims(X[..., 0], tuple(range(2, 2 + len(own))))
     wanted = np.asarray(joint.loc).reshape(ROWS, *own, SETS)
-    np.testing.assert_allclose(np.moveaxis(found, 0, -1), wanted, rtol=1e-10, atol=1e-12)
-    slopes = jax.jacobian(drawn)(noise).values()
-    flat = [np.asarray(one).reshape(SETS * ROWS * int(np.prod(own)), -1) for one in slopes]
+    np.testing.assert_allclose(np.moveaxis(drawn(*noise) + shift, 0, -1), wanted, rtol=1e-10, atol=1e-12)
+    flat = [np.asarray(one).reshape(SETS * ROWS * int(np.prod(own)), -1) for one in jax.jacobian(drawn, (0, 1))(*noise)]
     covariance = sum(one @ one.T for one in flat).reshape(2 * (SETS, ROWS, *own))
     wanted = np.zeros_like(covariance)
     for row in range(ROWS):
@@ -52,11 +52,20 @@ def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
         for place in range(outputs or 0):
             wanted[:, row, place, :, row, place] = joint.covariance_matrix[row, place]
     np.testing.assert_allclose(covariance, wanted, rtol=1e-10, atol=1e-12)
-    assert np.min(np.abs(np.linalg.eigvalsh(joint.covariance_matrix))) > default_jitter(np.dtype(float))
+    assert np.min(np.linalg.eigvalsh(joint.covariance_matrix)) > 1e-4, "nothing is seen of a singular one"
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_layer_draws_through_its_values_with_its_mean_and_jitter(rng, outputs):
+    belief, _ = some_belief(rng, outputs)
+    X, basis = jnp.asarray(rng.normal(size=(SETS, ROWS, 1))), ngp.beliefs.Basis.build(KERNEL, Z)
+    found, _, trace = layer(belief, X, {}, outputs)
+    values, white = trace["draw/values"]["value"], trace["draw"]["value"]
+    wanted = drawn_through(belief, basis, X, values, white, jnp.asarray(1.3e-6))
+    np.testing.assert_allclose(found, wanted + (X if outputs else X[..., 0]), rtol=1e-10)
 
 
 def deep(X, y=None):
-    Z = jnp.linspace(-1.0, 1.0, POINTS)[:, None]
     lower = ngp.gp("f_0", ngp.kernels.RBF(1.0, 1.0), inducing=jnp.concatenate([Z, -Z], axis=1), outputs=2)
     upper = ngp.gp("f_1", ngp.kernels.RBF(1.0, 1.0), inducing=jnp.concatenate([Z, Z], axis=1))
     with numpyro.plate("data", len(X)):
@@ -106,3 +115,14 @@ def test_a_step_multiplies_a_factor_with_one_draw_for_each_datum():
     ]
     saved = 2 * rows * points**2 * (samples - 1)  # products with the factor alone
     assert flops[0] - flops[1] > 0.8 * saved
+
+
+def test_noise_that_is_given_is_that_of_the_joint_covariance(rng):
+    """A user's own draws, one for each input, mean what they meant: the factor of the covariance times them."""
+    belief, _ = some_belief(rng, None)
+    X, noise = jnp.asarray(rng.normal(size=(SETS, ROWS, 1))), jnp.asarray(rng.normal(size=(SETS, ROWS)))
+    found, joint, trace = layer(belief, X, {"draw": noise})
+    assert "draw/values" not in trace
+    factors = np.linalg.cholesky(joint.covariance_matrix)
+    wanted = np.asarray(joint.loc) + np.einsum("nrs,sn->nr", factors, noise)
+    np.testing.assert_allclose(found, wanted.T, rtol=1e-6, atol=1e-8)
