@@ -239,7 +239,7 @@ class Bound:
         at, is_whole = (self.followed, True) if follows else (self, self.is_exact)
         scale, before = np.eye(len(free)) if root is None else root, np.inf
         whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
-        best = np.inf, self.sites
+        best = self.losses[-1] if self.losses else np.inf, self.sites
         slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
 
@@ -259,7 +259,7 @@ class Bound:
                 # A step far too long: the line search comes back from a steep wall.
                 return best[0] + WALL, WALL * z / (z @ z)
 
-            size = abs(self.losses[-1]) if np.isfinite(before) else len(self.data.y)
+            size = abs(best[0]) if np.isfinite(before) else len(self.data.y)
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
