@@ -1,6 +1,7 @@
 """The two forms of the bound agree where both hold, with each other and with a dense formula."""
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from numpyro_gp.gam import bounds as own
@@ -69,3 +70,10 @@ def test_slopes_of_the_noise():
     more, less = (own.gaussian_bound(sums, answer, SCALES, NOISE + sign * step, SIZES).loss for sign in (1, -1))
     found = own.gaussian_bound(sums, answer, SCALES, NOISE, SIZES).of_noise
     np.testing.assert_allclose(found, (more - less) / (2 * step), rtol=1e-7)
+
+
+def test_a_matrix_that_is_no_number_is_told_as_one_without_a_factor():
+    """So that a step too long is taken back, whichever way its numbers end."""
+    for bad in (np.full((3, 3), np.nan), np.diag([1.0, np.nan, 1.0]), np.diag([1.0, -1.0])):
+        with pytest.raises(np.linalg.LinAlgError):
+            own.inverse_of(bad)

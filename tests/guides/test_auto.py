@@ -269,9 +269,9 @@ def test_a_mask_over_latent_inputs_is_refused():
     """The model hid their prior and the guide kept their entropy: scales of hidden rows grew without end."""
 
     def masked(X, y=None, seen=True):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.ones((2, 2)) * jnp.arange(2.0)[:, None])
         with numpyro.plate("data", X.shape[0]), handlers.mask(mask=seen):
             w = ngp.latent_inputs("w", X)
-            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.ones((2, 2)) * jnp.arange(2.0)[:, None])
             ngp.observe("y", f(w), ngp.likelihoods.Gaussian(0.3), obs=y)
 
     guide, seen = ngp.AutoGP(masked), jnp.arange(20) < 9
