@@ -83,8 +83,10 @@ def summed(features: Features, weights: np.ndarray, pull: np.ndarray) -> Sums:
 
 def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
     """The inverse of a positive definite matrix, and half of the logarithm of its determinant."""
-    root = cholesky(matrix, lower=True, check_finite=False)  # LAPACK finds NaN, and says so as of any other matrix
-    inner = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+    if not np.isfinite(matrix).all():  # caught by the search; SciPy's own error is that of a wrong argument
+        raise np.linalg.LinAlgError("the matrix must be finite")
+    root = cholesky(matrix, lower=True)
+    inner = solve_triangular(root, np.eye(len(root)), lower=True)
     return inner.T @ inner, float(np.log(np.diagonal(root)).sum())
 
 

@@ -19,8 +19,8 @@ TABLE = {
 PACKAGE = Path(numpyro_gp.__file__).parent
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
-# Caught where it is raised.
-NO_MISUSES |= {"UnfitStart"}
+# Caught where it is raised, and by the search for a mode.
+NO_MISUSES |= {"UnfitStart", "np.linalg.LinAlgError in gam/bounds.py"}
 # What the user's own source of batches raised, a step later.
 NO_MISUSES |= {"self.waiting in rows/feeds.py"}
 # NumPyro's own words, as it says them where values are known.
