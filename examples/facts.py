@@ -82,13 +82,8 @@ def layers_ahead(folder, method, mark, name="kin8nm"):
 
 def without_hidden(folder, name):
     """By how much a decoupled layer alone is above a coupled one in test log density, at the paper's points."""
-    rows = run_tables.read(folder / "long_runs.csv")
-    own = [row for row in rows if row["set"] == name and "coupled=200 mean=500" in row["settings"]]
-    found = {
-        kind: {row["split"]: row["log_density"] for row in own if row["method"] == f"{kind} 0"}
-        for kind in ("decoupled", "coupled")
-    }
-    return with_error(*of_mean(list(apart(found["decoupled"], found["coupled"]).values())))
+    found = run_tables.depths(run_tables.read(folder / "long_runs.csv"))
+    return with_error(*of_mean(list(apart(found[name, "decoupled", 0], found[name, "coupled", 0]).values())))
 
 
 def latent_gain(folder, name, **chosen):
@@ -236,9 +231,10 @@ FACTS = {
         f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
         for name in ("forest", "solar", "autompg", "energy", "housing")
     },
-    **{f"depth, {name}": functools.partial(latent_gain, name=name, pair=(3, 1)) for name in ("forest", "solar")},
     **{
-        f"weights above, {name}": functools.partial(latent_gain, name=name, pair=(4, 3)) for name in ("forest", "solar")
+        f"{gain}, {name}": functools.partial(latent_gain, name=name, pair=pair)
+        for gain, pair in (("depth", (3, 1)), ("weights above", (4, 3)))
+        for name in ("forest", "solar")
     },
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])

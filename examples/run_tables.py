@@ -197,14 +197,14 @@ SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "de
 SIZES["classes"] = "beta=300 gamma=700(?!.*softmax)"
 
 
-def at_paper_sizes(rows, experiment):
-    """Rows of an experiment at the paper's sizes, on every set those of the version with most of them."""
+def at_paper_sizes(rows, experiment, by=("set",)):
+    """Rows of an experiment at the paper's sizes, on every set (or other keys) those of the version with most."""
     own = [row for row in rows if row["experiment"] == experiment and re.match(SIZES[experiment], row["settings"])]
     versions = {}
     for row in own:
-        versions.setdefault(row["set"], []).append(row["version"])
+        versions.setdefault(tuple(row[key] for key in by), []).append(row["version"])
     most = {name: max(dict.fromkeys(found), key=found.count) for name, found in versions.items()}
-    return [row for row in own if row["version"] == most[row["set"]]]
+    return [row for row in own if row["version"] == most[tuple(row[key] for key in by)]]
 
 
 def by_method(rows, experiment):
@@ -231,11 +231,11 @@ def by_pair(rows, experiment):
 
 
 def depths(rows):
-    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): values over splits}``."""
+    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): {split: value}}``."""
     found = {}
-    for row in last_rounds(at_paper_sizes(rows, "depth")):
+    for row in last_rounds(at_paper_sizes(rows, "depth", ("set", "method"))):
         kind, hidden = row["method"].split()
-        found.setdefault((row["set"], kind, int(hidden)), []).append(row["log_density"])
+        found.setdefault((row["set"], kind, int(hidden)), {})[row["split"]] = row["log_density"]
     return found
 
 
@@ -244,7 +244,10 @@ def by_depth(rows):
     found = depths(rows)
     columns = sorted({(name, kind) for name, kind, _ in found})
     lines = [
-        [str(hidden), *(cell(*of_mean(own), len(own)) if (own := found.get((*c, hidden))) else "" for c in columns)]
+        [
+            str(hidden),
+            *(cell(*of_mean([*own.values()]), len(own)) if (own := found.get((*c, hidden))) else "" for c in columns),
+        ]
         for hidden in sorted({hidden for *_, hidden in found})
     ]
     return table(["hidden layers", *(f"{name}, {kind}" for name, kind in columns)], lines)
@@ -302,7 +305,7 @@ def draw_depths(rows):
     for axis, name in zip(axes, sets, strict=True):
         for number, kind in enumerate(sorted({kind for _, kind, _ in found})):
             at = sorted(hidden for own, other, hidden in found if (own, other) == (name, kind))
-            means, errors = zip(*(of_mean(found[name, kind, hidden]) for hidden in at), strict=True)
+            means, errors = zip(*(of_mean([*found[name, kind, hidden].values()]) for hidden in at), strict=True)
             axis.errorbar(np.array(at) + 0.06 * number, means, errors, fmt="os"[number] + "-", capsize=3, label=kind)
         axis.set(xlabel="hidden layers", xticks=range(5))
     axes[0].set_ylabel("test log density, nats per row")

@@ -5,6 +5,7 @@ Let a fit say ``N(m, C C^T)`` of the whitened values ``v`` of a process at the h
 ``log p(e) = log N(v; 0, I) + sum_i log C_ii``, whatever the fit was (mathematics.md section 14.5).
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,17 @@ class Conditioned(Messenger):
         super().__init__(fn)
         self.past = dict(past)
         self.init_strategy = init_to_value(values=dict(start or {}))
+
+    @property
+    def arrays(self) -> dict[str, dict[str, Any]]:
+        """What the coordinates are made of, by site and name: draws in them mean nothing without."""
+        names = [field.name for field in dataclasses.fields(PseudoData)]
+        return {site: {name: getattr(own, name) for name in names} for site, own in self.past.items()}
+
+    @classmethod
+    def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, Any]]) -> "Conditioned":
+        """The model in the coordinates of `arrays`."""
+        return cls(fn, {site: PseudoData(**own) for site, own in arrays.items()})
 
     def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] != "sample" or msg["infer"].get("numpyro_gp") != "gp" or msg["is_observed"]:

@@ -23,7 +23,6 @@ from numpyro_gp.posterior.new_data import (
     predict_rows,
     predict_within,
 )
-from numpyro_gp.posterior.past import PseudoData
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
@@ -421,11 +420,8 @@ class Posterior:
         """
         groups = {"samples": self.samples or {}, "params": self.params, "extra_fields": dict(self.extra_fields)}
         groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
-        if isinstance(self.model, Conditioned):  # draws are in coordinates that another process makes of these
-            names = [field.name for field in dataclasses.fields(PseudoData)]
-            groups["past"] = {
-                site: {name: getattr(past, name) for name in names} for site, past in self.model.past.items()
-            }
+        if isinstance(self.model, Conditioned):
+            groups["past"] = self.model.arrays
         write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
 
     @property
@@ -447,9 +443,9 @@ class Posterior:
             if guide is None:
                 fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
             return cls(model, kind, of_guide(guide, groups["params"], *args, **kwargs))
-        source, past = stored(groups["samples"], groups.get("params", {})), groups.get("past", {})
-        if past and not isinstance(model, Conditioned):
-            model = Conditioned(model, {site: PseudoData(**own) for site, own in past.items()})
+        source = stored(groups["samples"], groups.get("params", {}))
+        if "past" in groups and not isinstance(model, Conditioned):
+            model = Conditioned.of_arrays(model, groups["past"])
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}))
 
     def at(self, source: GuideDraws | StoredDraws) -> "Posterior":

@@ -13,6 +13,9 @@ from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.base import Process
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
 from numpyro_gp.linalg import add_to_diagonal, einsum, matmul, small_cholesky
+from numpyro_gp.means import Mean
+from numpyro_gp.primitives.lifted import LiftedMean
+from numpyro_gp.sites import Site
 
 _is_free: ContextVar[bool] = ContextVar("_is_free", default=False)
 
@@ -27,10 +30,14 @@ def free_noise() -> Iterator[None]:
         _is_free.reset(token)
 
 
-def values_to_draw(process: Process, basis: AbstractBasis) -> Coupled | None:
-    """The belief whose whitened values a draw goes through; None where it takes the joint covariance of its inputs."""
-    is_one = _is_free.get() and not isinstance(basis, BatchBasis)
-    return process if is_one and isinstance(process, Coupled) else None
+def values_to_draw(process: Process, basis: AbstractBasis, mean: Mean, noise: Site) -> Coupled | None:
+    """The belief whose whitened values a draw goes through; None where it takes the joint covariance of its inputs.
+
+    ``noise`` is the site of the inputs' own noise. A value that the user gave it is the noise of that covariance.
+    """
+    is_drawn = _is_free.get() and noise["kwargs"]["rng_key"] is not None
+    is_plain = not isinstance(basis, BatchBasis) and not isinstance(mean, LiftedMean)  # rows of one process and unit
+    return process if is_drawn and is_plain and isinstance(process, Coupled) else None
 
 
 def drawn_through(
@@ -39,17 +46,19 @@ def drawn_through(
     rows: Float[Array, "R N D"],
     values: Float[Array, "N *batch M"],
     white: Float[Array, "R N *batch"],
-    amount: Float[Array, ""],
+    relative: float,
 ) -> Float[Array, "R N *batch"]:
     """``f_r = a_r . (m + C z) + (chol(k(X, X) - A^T A + eps I) e)_r`` for the R inputs of each of N data.
 
     ``z`` (``values``) is standard normal, one draw for each datum and output, and so is ``e`` (``white``): the same
     distribution as by the joint covariance, whose ``C^T a_r`` cost ``M^2`` for every input (mathematics.md
-    section 10.2). ``amount`` is ``eps``.
+    section 10.2). ``eps`` is ``relative`` to the mean prior variance.
     """
     sets, count, columns = rows.shape
-    features = basis.features(rows.reshape(-1, columns)).reshape(-1, sets, count)
+    every = rows.reshape(-1, columns)
+    features = basis.features(every).reshape(-1, sets, count)
     drawn = belief.mean[..., None] + matmul(belief.scale_tril, jnp.moveaxis(values, 0, -1))
     prior = jax.vmap(basis.matrix)(jnp.swapaxes(rows, 0, 1))
+    amount = relative * jnp.mean(basis.diagonal(every))
     rest = add_to_diagonal(prior - einsum("mrn,msn->nrs", features, features), jnp.broadcast_to(amount, (count, sets)))
     return einsum("mrn,...mn->rn...", features, drawn) + einsum("nrs,sn...->rn...", small_cholesky(rest), white)

@@ -68,20 +68,26 @@ def observe(
     if obs is not None:
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
+    site = _opened(check_name("name", name), observation, obs)
+    if members is not None:
+        check_members_of(name, members, site)
+    check_plates(name, observation, site)
+    value: Array = site["value"]
+    return value
+
+
+def _opened(name: str, observation: Observation, obs: Array | None) -> Site:
+    """The site of the data; plates that its rows do not fit are named, where NumPyro knows two shapes alone."""
     with handlers.trace() as trace:
         try:
-            value: Array = numpyro.sample(check_name("name", name), observation, obs=obs)
+            numpyro.sample(name, observation, obs=obs)
         except ValueError as error:
             if "ncompatible shapes" not in str(error):
                 raise
             required, got = "of the rows of its plates", f"shape {observation.batch_shape}. {error}"
             cure = "Pass the rows of a subsampled plate, f(X[idx]) and y[idx]; else give the plate as many as X has."
             fail(f"f of site {name!r}", required, got.rstrip("."), cure)
-    site = next(iter(trace.values()))
-    if members is not None:
-        check_members_of(name, members, site)
-    check_plates(name, observation, site)
-    return value
+    return next(iter(trace.values()))
 
 
 def _shifted(name: str, f: Any, offset: Array) -> Any:

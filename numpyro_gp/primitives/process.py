@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
@@ -210,22 +211,19 @@ class GaussianProcess:
         if layout.sets == 1:
             mean, scale = _moments(own, inputs)
             return mean + scale * noise
-        white, through = layout.members(noise, 1 + len(event)), values_to_draw(own.process, own.basis)
-        is_given = next(iter(trace.values()))["kwargs"]["rng_key"] is None  # noise of the user's is that of all inputs
-        if through is None or is_given or isinstance(own.mean, LiftedMean):
+        white = layout.members(noise, 1 + len(event))
+        belief = values_to_draw(own.process, own.basis, own.mean, next(iter(trace.values())))
+        if belief is None:
             drawn: Array = own.each(own._joint_draw, inputs, white)
         else:
-            shape = (inputs.shape[-2], *through.shape)
-            standard = standard_normal(shape, self.basis.dtype, through.ndim)
+            standard = standard_normal((inputs.shape[-2], *belief.shape), self.basis.dtype, belief.ndim)
             values: Array = numpyro.sample(f"{site}/values", standard, infer={"numpyro_gp": "noise"})
-            rows = layout.rows(inputs)
-            drawn = layout.whole(drawn_through(through, own.basis, rows, values, white, own._jitter(rows)))
+            relative = own._relative_jitter(inputs.dtype)
+            drawn = layout.whole(drawn_through(belief, own.basis, layout.rows(inputs), values, white, relative))
         return own._mean_at(inputs, batch) + drawn
 
-    def _jitter(self, rows: Array) -> Array:
-        """What is added to covariances of one unit at rows ``(R, N, D)``: relative to the mean prior variance."""
-        relative = default_jitter(rows.dtype) if self.jitter is None else self.jitter
-        return relative * jnp.mean(jax.vmap(self.basis.diagonal)(rows))
+    def _relative_jitter(self, dtype: np.dtype) -> float:
+        return default_jitter(dtype) if self.jitter is None else self.jitter
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
         """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
@@ -281,7 +279,7 @@ class GaussianProcess:
         ``eps`` is relative to the mean prior variance at the inputs, of each output that has a kernel of its own.
         """
         mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
-        relative = default_jitter(covariance.dtype) if self.jitter is None else self.jitter
+        relative = self._relative_jitter(covariance.dtype)
         prior = jax.vmap(basis.diagonal)(rows)
         if isinstance(self.mean, LiftedMean):  # rows of several units
             amount = jnp.expand_dims(relative * scales(prior), tuple(range(1, covariance.ndim - prior.ndim)))

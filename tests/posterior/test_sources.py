@@ -82,7 +82,8 @@ def test_parameters_of_another_belief_are_refused(fits):
     guide, params = fits["AutoGP"]
     message = r"others as well: \['f/Z_gamma', 'f/ngp:natural_gamma'\]. Build the guide with the recipes of the fit"
     rejected(guide, params | {"f/ngp:natural_gamma": jnp.zeros(2), "f/Z_gamma": jnp.zeros(2)}, message)
-    ngp.Posterior.from_svi(model, guide, params | {"level": jnp.ones(()), "network$params": jnp.zeros(2)})
+    others = {"level": jnp.ones(()), "network$params": jnp.zeros(2)}
+    assert ngp.Posterior.from_svi(model, guide, params | others).params.keys() == (params | others).keys()
 
 
 def test_the_check_leaves_the_guide_as_it_was(fits):
