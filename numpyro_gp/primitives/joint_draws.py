@@ -55,10 +55,11 @@ def drawn_through(
     section 10.2). ``eps`` is ``relative`` to the mean prior variance.
     """
     sets, count, columns = rows.shape
-    every = rows.reshape(-1, columns)
-    features = basis.features(every).reshape(-1, sets, count)
+    rows = jnp.swapaxes(rows, 0, 1)
+    every = rows.reshape(-1, columns)  # of one datum after another: devices that have pieces of the data keep them
+    features = basis.features(every).reshape(-1, count, sets)
     drawn = belief.mean[..., None] + matmul(belief.scale_tril, jnp.moveaxis(values, 0, -1))
-    prior = jax.vmap(basis.matrix)(jnp.swapaxes(rows, 0, 1))
+    prior = jax.vmap(basis.matrix)(rows)
     amount = relative * jnp.mean(basis.diagonal(every))
-    rest = add_to_diagonal(prior - einsum("mrn,msn->nrs", features, features), jnp.broadcast_to(amount, (count, sets)))
-    return einsum("mrn,...mn->rn...", features, drawn) + einsum("nrs,sn...->rn...", small_cholesky(rest), white)
+    rest = add_to_diagonal(prior - einsum("mnr,mns->nrs", features, features), jnp.broadcast_to(amount, (count, sets)))
+    return einsum("mnr,...mn->rn...", features, drawn) + einsum("nrs,sn...->rn...", small_cholesky(rest), white)
