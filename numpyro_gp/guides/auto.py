@@ -29,6 +29,7 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.guides.whitened_draws import OnBases
+from numpyro_gp.primitives.inducing import Inducing, given_inducing, noted_inducing
 from numpyro_gp.programs.private import is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
@@ -39,6 +40,7 @@ from numpyro_gp.programs.set_up import (
     is_set_up_here,
     without_tracer,
 )
+from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
@@ -99,6 +101,7 @@ class AutoGP(AutoGuide):
         self.rest: Any = None
         # Whether draws of the sites outside of the plates of data differ; known from the first call on.
         self.is_random = True
+        self.inducing: Inducing = {}  # of the last call with known arguments, which is where a fit starts
         super().__init__(model, prefix=prefix, create_plates=create_plates)
 
     @property
@@ -118,7 +121,8 @@ class AutoGP(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: object, **kwargs: object) -> None:
-        self.prototype_trace = self._run_model(args, kwargs)
+        with noted_inducing() as self.inducing:
+            self.prototype_trace = self._run_model(args, kwargs)
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
@@ -145,6 +149,9 @@ class AutoGP(AutoGuide):
 
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
+        if is_set_up_here() or not is_traced():  # not a step: that is traced
+            given = given_inducing(self.model, args, kwargs)
+            self.inducing = self.inducing if given is None else given
         sites = sites_at(self.model, args, kwargs)
         if self._frames:
             sites = abstract_trace(self.model, args, kwargs) if sites is None else sites

@@ -18,12 +18,21 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
-from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, check_source, draws_of, is_same, run_model
+from numpyro_gp.posterior.tracing import (
+    Draw,
+    Values,
+    at_each_draw,
+    check_source,
+    draws_of,
+    is_same,
+    look_again,
+    run_model,
+)
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
-from numpyro_gp.rows.look import check_rows, look
+from numpyro_gp.rows.look import check_rows, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 
 
@@ -64,8 +73,9 @@ def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
 def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
     key = check_key("key", key)
-    found = look(posterior.fitted_model, call)
+    found = look_again(posterior, call)
     check_rows(found, call)
+    check_values(found, call.arrays)
     check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
     return draws_of(key, stored_index(posterior, num_samples))
 

@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
     call.numbers(rows)  # refused before the model runs
-    found = look(posterior.fitted_model, call)
+    found = tracing.look_again(posterior, call)
     name, plates = tracing.data_site(found.sites, site), tracing.new_data_plates(posterior, call, found.sites, new)
     check_all_rows(found.sites, plates)
     return Plan(found, name, plates, tracing.has_local(found.sites, plates))
@@ -145,7 +145,9 @@ def predict_conditioned(
 
 def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    plates = tracing.new_data_plates(posterior, call, look(posterior.fitted_model, call).sites)
+    found = tracing.look_again(posterior, call)
+    plates = tracing.new_data_plates(posterior, call, found.sites)
+    check_values(found, call.arrays)
     index = posterior.spread(num_samples, is_random=True)
 
     def one(own: Any, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:

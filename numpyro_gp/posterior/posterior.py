@@ -25,9 +25,18 @@ from numpyro_gp.posterior.new_data import (
 )
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
-from numpyro_gp.posterior.sources import GuideDraws, StoredDraws, of_chains, of_guide, of_particles, stored
+from numpyro_gp.posterior.sources import (
+    GuideDraws,
+    StoredDraws,
+    inducing_of_run,
+    of_chains,
+    of_guide,
+    of_particles,
+    stored,
+)
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
+from numpyro_gp.primitives.inducing import Inducing, inducing_of
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of, is_data
@@ -54,6 +63,9 @@ class Posterior:
         Draws of the global sites, as points or beliefs: those of a guide at its parameters, or draws that are stored.
     num_chains, extra_fields : int, dict
         Number of chains that stored draws come from, one after the other; what the sampler recorded beside them.
+    inducing : dict
+        Inducing inputs that the model took from its arguments in the fit, by site, where they are known: predictions
+        refuse others.
 
     Examples
     --------
@@ -72,6 +84,7 @@ class Posterior:
     source: GuideDraws | StoredDraws
     num_chains: int = 1
     extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    inducing: Inducing = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """The engine and the model, without data and draws."""
@@ -83,12 +96,12 @@ class Posterior:
         cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
     ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
-        return cls(model, "svi", of_guide(guide, params))
+        return cls(model, "svi", of_guide(guide, params), inducing=inducing_of(guide))
 
     @classmethod
     def from_mcmc(cls, model: Callable[..., object], mcmc: Any) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
-        return cls(model, "mcmc", *of_chains(mcmc))
+        return cls(model, "mcmc", *of_chains(mcmc), inducing=inducing_of_run(model, mcmc))
 
     @classmethod
     def from_stein(
@@ -121,7 +134,8 @@ class Posterior:
         own = getattr(svgd, "model", None)
         if isinstance(own, Conditioned):  # as `ngp.stein.auto` leaves it: particles are in these coordinates
             model = own
-        return cls(model, "stein", of_particles(svgd, params_or_state, args, kwargs, weights))
+        source = of_particles(svgd, params_or_state, args, kwargs, weights)
+        return cls(model, "stein", source, inducing=inducing_of(svgd))
 
     @property
     def samples(self) -> Mapping[str, Any] | None:
@@ -404,7 +418,7 @@ class Posterior:
         model, source = to_pickle("model", self.model), self.source
         if isinstance(source, GuideDraws):
             source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
-        return Posterior, (model, self.kind, source, self.num_chains, dict(self.extra_fields))
+        return Posterior, (model, self.kind, source, self.num_chains, dict(self.extra_fields), self.inducing)
 
     def __copy__(self) -> "Posterior":
         return dataclasses.replace(self)
@@ -419,6 +433,7 @@ class Posterior:
         kernel or a likelihood that does. `load` gets the model and the guide from the program that defines them.
         """
         groups = {"samples": self.samples or {}, "params": self.params, "extra_fields": dict(self.extra_fields)}
+        groups["inducing"] = self.inducing
         groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
         if isinstance(self.model, Conditioned):
             groups["past"] = self.model.arrays
@@ -442,11 +457,12 @@ class Posterior:
         if kind == "svi":
             if guide is None:
                 fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
-            return cls(model, kind, of_guide(guide, groups["params"], *args, **kwargs))
+            source = of_guide(guide, groups["params"], *args, **kwargs)
+            return cls(model, kind, source, inducing=groups.get("inducing", {}))
         source = stored(groups["samples"], groups.get("params", {}))
         if "past" in groups and not isinstance(model, Conditioned):
             model = Conditioned.of_arrays(model, groups["past"])
-        return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}))
+        return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
 
     def at(self, source: GuideDraws | StoredDraws) -> "Posterior":
         """Return this posterior over other arrays, those of a compiled function's arguments."""

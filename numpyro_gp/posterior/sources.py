@@ -16,6 +16,8 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.primitives.inducing import Inducing, given_inducing
+from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import role
@@ -141,6 +143,13 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
     found = stored(draws, {})
     _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
     return (found, 1, {}) if isinstance(mcmc, Mapping) else (found, mcmc.num_chains, dict(mcmc.get_extra_fields()))
+
+
+def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
+    """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
+    given = arguments_of_run(mcmc)
+    is_own = given is not None and getattr(getattr(mcmc, "sampler", None), "model", None) is model
+    return (given_inducing(model, *given) or {}) if is_own else {}
 
 
 def of_particles(

@@ -14,9 +14,11 @@ from numpyro_gp.checks import check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params
+from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run
 from numpyro_gp.rows.call import Arguments, Call
+from numpyro_gp.rows.look import Look, look
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -114,6 +116,12 @@ def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *res
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
+
+
+def look_again(posterior: Any, call: Call) -> Look:
+    """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit."""
+    with compared_with(posterior.inducing):
+        return look(posterior.fitted_model, call)
 
 
 def new_data_plates(posterior: Any, call: Call, trace: Trace, new: Sequence[str] = ()) -> frozenset[str]:

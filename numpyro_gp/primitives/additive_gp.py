@@ -16,6 +16,7 @@ from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.gp import mean_of_members
+from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import at_rows, components_of_functionals, deviation
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
@@ -132,5 +133,6 @@ def additive_gp(
     readers, points, functional = components_of_functionals(kernels, inducing)
     basis = AdditiveBasis.build(*check_components(readers, points, leading=True), jitter)
     found = open_process(name, BatchBasis(basis, basis.lead) if basis.lead else basis, (basis.size,))
+    report(found.name, points)
     own, columns = mean_of_members(mean, found.plates, functional), functional or basis.inducing[0].shape[-1]
     return record(AdditiveGP(found.name, found.process, found.basis, own, None, columns, jitter, plates=found.plates))

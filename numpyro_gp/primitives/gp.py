@@ -14,6 +14,7 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
 from numpyro_gp.primitives.members import Levels
 from numpyro_gp.primitives.opening import open_process, record
@@ -146,6 +147,7 @@ def gp(
     basis = _bases(own, points, outputs, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
     found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates))
+    report(found.name, {"": points})
     own_mean, columns = mean_of_members(mean, found.plates, functional), functional or points.shape[-1]
     return record(
         GaussianProcess(found.name, found.process, found.basis, own_mean, outputs, columns, jitter, plates=found.plates)

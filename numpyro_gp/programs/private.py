@@ -59,6 +59,12 @@ def constants_of_loop(parameters: Mapping[str, Any]) -> int:
     return len(parameters["ft_in"].unpack()[0])  # constants, what is carried, and what is scanned: since JAX 0.12
 
 
+def arguments_of_run(mcmc: Any) -> tuple[Args, Kwargs] | None:
+    """The arguments of the model in the last run of an ``MCMC``; None before, and of one that was pickled."""
+    args, kwargs = getattr(mcmc, "_args", None), getattr(mcmc, "_kwargs", None)
+    return None if args is None or kwargs is None else (args, kwargs)
+
+
 def xla_has_started() -> bool:
     """Whether JAX has made a backend, for which XLA reads its flags."""
     return bool(xla_bridge.backends_are_initialized())

@@ -18,6 +18,7 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
+from numpyro_gp.primitives.inducing import Inducing, given_inducing
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
 from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
@@ -123,6 +124,7 @@ class SVGD(SteinHooks):
         super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
         self.init_particles, self.metric, self.sharding = init_particles, metric, sharding
+        self.inducing: Inducing = {}  # at which the particles are values of processes
         self.judgement: Judgement | None = None  # of the end of the last run, for `Posterior.from_stein`
         if evaluation is None:
             evaluation = "map" if jax.default_backend() == "cpu" else "vmap"
@@ -134,6 +136,7 @@ class SVGD(SteinHooks):
         """Place the particles and the optimiser at the start."""
         check_key("rng_key", rng_key)
         self._check_rows(args, kwargs)
+        self.inducing = given_inducing(self.model, args, {**kwargs, **self.static_kwargs}) or {}
         args, kwargs = on_devices((args, kwargs))
         state = in_one_program(lambda: self._init(rng_key, args, kwargs), self)
         self.state_like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), state)

@@ -13,6 +13,7 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
+from numpyro_gp.primitives.inducing import hand_on
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
@@ -68,6 +69,7 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         raise
     if own is not engine:  # all but the guide is as its own start would have left it
         vars(engine).update({**vars(own), "guide": engine.guide})
+        hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
     return state
 

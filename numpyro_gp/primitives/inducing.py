@@ -1,0 +1,125 @@
+"""Inducing inputs that a model takes from its arguments: those of a fit, and whether another call has the same.
+
+Whitened values are those of a process at its inducing inputs. At others of the same number they are another function,
+and nothing but a comparison shows it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpyro.infer.autoguide import AutoGuideList
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail, is_known, when_known
+from numpyro_gp.programs.set_up import NEEDS_VALUES
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.look import look
+
+# By the name of the site, and of the component of an additive process.
+Inducing = Mapping[str, Mapping[str, np.ndarray]]
+
+
+class _Asked(NamedTuple):
+    """Who asks: what is told a site, a part of it and its inputs, and whether inputs that are no arguments count."""
+
+    tell: Callable[[str, str, np.ndarray], None]
+    arguments_alone: bool
+
+
+_asked: ContextVar[_Asked | None] = ContextVar("_asked", default=None)
+
+
+class Told(NamedTuple):
+    """A check of inducing inputs: hands them on."""
+
+    tell: Callable[[str, str, np.ndarray], None]
+    site: str
+    part: str
+
+    def __call__(self, values: np.ndarray) -> None:
+        self.tell(self.site, self.part, values)
+
+
+def report(site: str, points: Mapping[str, Array]) -> None:
+    """Tell those who ask at which inducing inputs a process stands."""
+    asked = _asked.get()
+    for part, own in points.items() if asked is not None else ():
+        if isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
+            when_known(Told(asked.tell, site, part), own)
+
+
+@contextmanager
+def _told(asked: _Asked) -> Iterator[None]:
+    token = _asked.set(asked)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+@contextmanager
+def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
+    """Collect the inducing inputs of the processes that a model opens in this block, where they are known."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    with _told(_Asked(lambda site, part, values: found.setdefault(site, {}).update({part: values}), False)):
+        yield found
+
+
+def given_inducing(
+    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Inducing | None:
+    """Those that a model takes from these arguments as they are; None where arguments are traced, or values needed."""
+    with jax.ensure_compile_time_eval():  # NumPy's arrays stay known, also where a start is traced
+        call = call_of(model, args, kwargs)
+    if not all(map(is_known, call.arrays)):
+        return None
+    try:
+        with noted_inducing() as found:
+            seen = look(model, call)
+    except NEEDS_VALUES:
+        return None
+    for check, numbers in seen.checks:
+        if isinstance(check, Told):
+            when_known(check, *(call.arrays[number] for number in numbers))
+    return found
+
+
+def inducing_of(engine: object) -> Inducing:
+    """Those at which a guide of ours or particles started, or the guides of a list."""
+    if isinstance(engine, AutoGuideList):
+        return {site: own for part in engine for site, own in inducing_of(part).items()}
+    found: Inducing = getattr(engine, "inducing", {})
+    return found
+
+
+def hand_on(started: object, guide: object) -> None:
+    """Give a guide, or those of a list, the inducing inputs with which a copy of it started."""
+    if isinstance(guide, AutoGuideList) and isinstance(started, AutoGuideList):
+        for one, other in zip(started, guide, strict=True):
+            hand_on(one, other)
+    elif hasattr(guide, "inducing"):
+        vars(guide)["inducing"] = inducing_of(started)
+
+
+@contextmanager
+def compared_with(fitted: Inducing) -> Iterator[None]:
+    """In a look at a model: its checks refuse arguments that are other inducing inputs than those of the fit."""
+
+    def compare(site: str, part: str, values: np.ndarray) -> None:
+        own = fitted.get(site, {}).get(part)
+        if own is None or own.shape != values.shape:  # of another shape: the values of the site do not fit either
+            return
+        if not np.allclose(values, own, rtol=1e-4, atol=1e-6 * np.abs(own).max(initial=0.0)):
+            away = np.abs(values - own).max()
+            name = f"inducing inputs of {site!r}" + (f", component {part!r}" if part else "")
+            cure = (
+                "Pass the Z of the fit, and inputs in its units; of a full process ngp.gp(name, kernel, X) the X too."
+            )
+            fail(name, "those of the fit", f"others, up to {away:.3g} away", cure)
+
+    with _told(_Asked(compare, True)):
+        yield

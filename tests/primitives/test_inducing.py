@@ -1,0 +1,172 @@
+"""Values of a fit are those at its inducing inputs: predictions refuse others of the same number."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import numpyro.infer
+import optax
+import pytest
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList
+
+import numpyro_gp as ngp
+from numpyro_gp.primitives.inducing import given_inducing, hand_on, inducing_of
+
+KEY = jax.random.key(0)
+X = np.random.default_rng(0).uniform(size=(12, 2))
+Y, Z, OTHER = np.sin(5 * X[:, 0]), X[:4].copy(), X[4:8].copy()
+REFUSAL = "inducing inputs of 'f' must be those of the fit, but got others, up to"
+
+
+def model(X, y=None, *, Z):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+def variational(own=model, guide=None):
+    return SVI(own, guide or ngp.AutoGP(own), optax.adam(0.01), Trace_ELBO())
+
+
+def by_fit(Z, svi=None, **given):
+    svi = svi or variational()
+    result = ngp.fit(KEY, svi, 1, X, Y, progress=False, **(given or {"Z": Z}))
+    return ngp.Posterior.from_svi(svi.model, svi.guide, result.params)
+
+
+def by_run(Z, svi=None):
+    svi = svi or variational()
+    return ngp.Posterior.from_svi(model, svi.guide, svi.run(KEY, 1, X, Y, Z=Z, progress_bar=False).params)
+
+
+def by_chain(Z, sampler=ngp.NUTS):
+    mcmc = MCMC(sampler(model), num_warmup=2, num_samples=2, progress_bar=False)
+    mcmc.run(KEY, X, Y, Z=Z)
+    return ngp.Posterior.from_mcmc(model, mcmc)
+
+
+def by_particles(Z):
+    svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=1)
+    return ngp.Posterior.from_stein(model, svgd, ngp.fit(KEY, svgd, 1, X, Y, Z=Z, progress=False).params)
+
+
+def by_chain_of_numpyro(Z):
+    return by_chain(Z, numpyro.infer.NUTS)
+
+
+FITS = [by_fit, pytest.param(by_run, marks=pytest.mark.long), by_chain]
+FITS += [pytest.param(by_chain_of_numpyro, marks=pytest.mark.long), by_particles]
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_predictions_at_other_inducing_inputs_are_refused(fit):
+    posterior = fit(Z)
+    wanted = posterior.predict(KEY, X[:3], Z=Z).mean
+    assert jnp.array_equal(posterior.predict(KEY, X[:3], Z=jnp.asarray(Z)).mean, wanted)
+    with pytest.raises(ValueError, match=REFUSAL):
+        posterior.predict(KEY, X[:3], Z=OTHER)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda posterior: posterior.predictor(KEY, Z=OTHER)(X[:3]),
+        lambda posterior: posterior.functions(KEY, 2, X[:3], Z=OTHER),
+        lambda posterior: posterior.function_draws(KEY, X[:3], X[:3], Z=OTHER),
+        lambda posterior: posterior.draws(KEY, X, Y, Z=OTHER),
+    ],
+    ids=["predictor", "functions", "function_draws", "draws"],
+)
+def test_all_that_reads_the_process_refuses_them(ask):
+    with pytest.raises(ValueError, match=REFUSAL):
+        ask(by_fit(Z))
+
+
+@pytest.mark.parametrize("fit", [by_fit, pytest.param(by_run, marks=pytest.mark.long)])
+def test_a_guide_that_is_fitted_again_stands_at_its_new_inducing_inputs(fit):
+    svi = variational()
+    fit(Z, svi)
+    posterior = fit(OTHER, svi)
+    assert posterior.predict(KEY, X[:3], Z=OTHER).mean.shape == (3,)
+    with pytest.raises(ValueError, match=REFUSAL):
+        posterior.predict(KEY, X[:3], Z=Z)
+
+
+def test_a_saved_posterior_knows_them(tmp_path):
+    by_particles(Z).save(tmp_path / "particles.npz")
+    by_fit(Z).save(tmp_path / "fit.npz")
+    particles = ngp.Posterior.load(tmp_path / "particles.npz", model)
+    fitted = ngp.Posterior.load(tmp_path / "fit.npz", model, ngp.AutoGP(model), X, Y, Z=OTHER)
+    for posterior in (particles, fitted):
+        posterior.predict(KEY, X[:3], Z=Z)
+        with pytest.raises(ValueError, match=REFUSAL):
+            posterior.predict(KEY, X[:3], Z=OTHER)
+
+
+def test_inducing_inputs_that_are_learnt_are_no_argument():
+    def learnt(X, y=None, *, Z):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), numpyro.param("Z", Z))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = by_fit(Z, variational(learnt))
+    wanted = posterior.predict(KEY, X[:3], Z=Z).mean
+    assert jnp.array_equal(posterior.predict(KEY, X[:3], Z=OTHER).mean, wanted)
+
+
+def test_a_process_at_all_data_is_refused_at_as_many_others():
+    def full(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    svi = variational(full)
+    result = ngp.fit(KEY, svi, 1, X, Y, progress=False)
+    posterior = ngp.Posterior.from_svi(full, svi.guide, result.params)
+    posterior.predict(KEY, X)
+    with pytest.raises(ValueError, match=f"{REFUSAL} 0.1 away"):
+        posterior.predict(KEY, X + 0.1)
+
+
+def test_components_of_an_additive_process_are_named():
+    def additive(X, y=None, *, Z):
+        kernels = {name: ngp.kernels.RBF(1.0, 1.0).on(column) for column, name in enumerate("ab")}
+        f = ngp.additive_gp("f", kernels, Z)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    svi = variational(additive)
+    result = ngp.fit(KEY, svi, 1, X, Y, Z={"a": Z, "b": Z}, progress=False)
+    posterior = ngp.Posterior.from_svi(additive, svi.guide, result.params)
+    with pytest.raises(ValueError, match="inducing inputs of 'f', component 'b' must be"):
+        posterior.predict(KEY, X, Z={"a": Z, "b": OTHER})
+
+
+@pytest.mark.long
+def test_guides_of_a_list_know_their_own():
+    guide = AutoGuideList(model)
+    guide.append(ngp.AutoGP(numpyro.handlers.block(model, hide=["lengthscale"])))
+    guide.append(AutoDelta(numpyro.handlers.block(model, expose=["lengthscale"])))
+    svi = variational(guide=guide)
+    ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
+    assert np.array_equal(inducing_of(guide)["f"][""], Z)
+    copied = AutoGuideList(model)
+    copied.append(ngp.AutoGP(model))
+    copied[0].inducing = {"f": {"": OTHER}}
+    alone = AutoGuideList(model)
+    alone.append(ngp.AutoGP(model))
+    hand_on(copied, alone)
+    assert inducing_of(alone) == {"f": {"": OTHER}}
+    assert inducing_of(AutoDelta(model)) == {}
+
+
+def test_only_arguments_as_they_are_count():
+    def scaled(X, *, Z):
+        ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), 2 * Z)
+        ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
+
+    assert list(given_inducing(scaled, (X,), {"Z": Z})) == ["g"]
+    assert jax.jit(lambda Z: jnp.sum(Z) + (given_inducing(scaled, (X,), {"Z": Z}) is None))(Z) == Z.sum() + 1
