@@ -457,8 +457,8 @@ class Posterior:
         if kind == "svi":
             if guide is None:
                 fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
-            source = of_guide(guide, groups["params"], *args, **kwargs)
-            return cls(model, kind, source, inducing=groups.get("inducing", {}))
+            fitted = of_guide(guide, groups["params"], *args, **kwargs)
+            return cls(model, kind, fitted, inducing=groups.get("inducing", {}))
         source = stored(groups["samples"], groups.get("params", {}))
         if "past" in groups and not isinstance(model, Conditioned):
             model = Conditioned.of_arrays(model, groups["past"])

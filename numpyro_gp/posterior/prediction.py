@@ -25,8 +25,9 @@ ROWS_TOGETHER = 2**16
 class Prediction:
     """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
-    It pickles. A likelihood that is a ``lambda`` or a function inside the model stays behind, with a warning: the four
-    moments are kept, and all else needs `Posterior.predict` again.
+    It is a pytree: a compiled function may return it, ``jax.jit(posterior.predictor(key))(X)``. It pickles, too. A
+    likelihood that is a ``lambda`` or a function inside the model stays behind, with a warning: the four moments are
+    kept, and all else needs `Posterior.predict` again.
 
     Attributes
     ----------
@@ -192,6 +193,27 @@ class Prediction:
         if found.ndim != 1 or not found.size:
             fail("times", "of shape (T,), one or more", f"shape {found.shape}", "Pass jnp.linspace(0.0, 10.0, 50).")
         return check_floating("times", found.astype(self.mean.dtype))
+
+
+MOMENTS = ("mean", "variance", "function_mean", "function_variance")
+
+
+def _parts(prediction: Prediction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    own = prediction
+    arrays = (list(own._chunks), own._key, *(getattr(own, name) for name in MOMENTS))
+    return arrays, (tuple(own._sizes), own._axis, own.num_draws, own._data_axes)
+
+
+def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
+    found = object.__new__(Prediction)
+    sizes, found._axis, found.num_draws, found._data_axes = fixed
+    found._held, found._key, *moments = arrays
+    found._sizes = list(sizes)
+    vars(found).update(zip(MOMENTS, moments, strict=True))
+    return found
+
+
+jax.tree_util.register_pytree_node(Prediction, _parts, _of_parts)
 
 
 def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:

@@ -148,8 +148,9 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
 def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
     """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
     given = arguments_of_run(mcmc)
-    is_own = given is not None and getattr(getattr(mcmc, "sampler", None), "model", None) is model
-    return (given_inducing(model, *given) or {}) if is_own else {}
+    if given is None or getattr(getattr(mcmc, "sampler", None), "model", None) is not model:
+        return {}
+    return given_inducing(model, *given) or {}
 
 
 def of_particles(

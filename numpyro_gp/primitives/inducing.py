@@ -4,6 +4,7 @@ Whitened values are those of a process at its inducing inputs. At others of the 
 and nothing but a comparison shows it.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,7 +34,8 @@ class _Asked(NamedTuple):
 _asked: ContextVar[_Asked | None] = ContextVar("_asked", default=None)
 
 
-class Told(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Told:
     """A check of inducing inputs: hands them on."""
 
     tell: Callable[[str, str, np.ndarray], None]
@@ -47,7 +49,9 @@ class Told(NamedTuple):
 def report(site: str, points: Mapping[str, Array]) -> None:
     """Tell those who ask at which inducing inputs a process stands."""
     asked = _asked.get()
-    for part, own in points.items() if asked is not None else ():
+    if asked is None:
+        return
+    for part, own in points.items():
         if isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
             when_known(Told(asked.tell, site, part), own)
 

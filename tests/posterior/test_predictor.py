@@ -3,6 +3,8 @@
 Streams, which are made of it: ``test_new_data.py``.
 """
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,3 +52,20 @@ def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in():
     inside = jax.jit(lambda X: predictor(X).mean)
     for found in (inside(X[:3]), predictor(X[:3]).mean, inside(X[:2]), predictor(X[:3]).mean):
         np.testing.assert_allclose(found, wanted[: len(found)], rtol=1e-12)
+
+
+def test_a_compiled_function_returns_a_whole_prediction():
+    """Densities, quantiles and draws are those outside, in chunks too; so are those of its arrays on the host."""
+    X, key = CASE["X"], jax.random.key(0)
+    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
+    predictor = posterior.predictor(key, chunk_size=2)
+    wanted, y = posterior.predict(key, X[:3], chunk_size=2), jnp.zeros(3)
+    inside = jax.jit(predictor)(X[:3])
+    for found in (inside, jax.tree.map(lambda leaf: leaf, inside), copy.copy(inside)):
+        assert repr(found) == repr(wanted)
+        np.testing.assert_allclose(found.variance, wanted.variance, rtol=1e-12)
+        np.testing.assert_allclose(found.log_density(y), wanted.log_density(y), rtol=1e-10)
+        np.testing.assert_allclose(found.quantiles([0.1]), wanted.quantiles([0.1]), rtol=1e-8)
+        np.testing.assert_allclose(found.sample(5), wanted.sample(5), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"y must be of shape \(3,\)"):
+        inside.log_density(jnp.zeros(2))
