@@ -6,7 +6,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_positive, fail, when_known
-from numpyro_gp.kernels.base import positive_scalar
+from numpyro_gp.kernels.hyperparameters import positive_scalar
 from numpyro_gp.kernels.nonstationary import OfCodes
 
 

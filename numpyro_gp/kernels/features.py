@@ -14,9 +14,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.kernels import stationary
-from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.functionals import applied, terms
+from numpyro_gp.kernels.hyperparameters import inner_products, per_input
 from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, at_codes
 from numpyro_gp.kernels.of_functionals import OfFunctionals

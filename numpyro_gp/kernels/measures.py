@@ -9,14 +9,14 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
-from numpyro_gp.kernels.base import _require_axes, positive_per_input
+from numpyro_gp.kernels.hyperparameters import positive_per_input, require_axes
 
 # Nodes and weights of a quadrature.
 Rule = tuple[Float[Array, " Q"], Float[Array, " Q"]]
 
 
 def _finite(argument: str, value: ArrayLike) -> Array:
-    return _require_axes(argument, check_floating(argument, value), 1)
+    return require_axes(argument, check_floating(argument, value), 1)
 
 
 def legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarray, " {order}"]]:
@@ -157,7 +157,7 @@ class Empirical:
     weights: ArrayField = cast("ArrayField", None)
 
     def __post_init__(self) -> None:
-        points = _require_axes("points", check_floating("points", self.points), 2)
+        points = require_axes("points", check_floating("points", self.points), 2)
         if points.ndim == 0 or points.shape[-1] == 0:
             fail("points", "of shape (Q,) or (D, Q)", f"shape {points.shape}", "Pass Empirical.of(column).")
         if self.weights is None:

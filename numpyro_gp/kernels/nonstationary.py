@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
-from numpyro_gp.kernels.base import (
-    Kernel,
+from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.kernels.hyperparameters import (
     inner_products,
     nonnegative_scalar,
     per_input,

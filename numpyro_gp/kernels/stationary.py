@@ -15,7 +15,8 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
-from numpyro_gp.kernels.base import Kernel, inner_products, per_input, positive_per_input, positive_scalar
+from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.kernels.hyperparameters import inner_products, per_input, positive_per_input, positive_scalar
 from numpyro_gp.linalg import moved_columns, scaled
 
 
