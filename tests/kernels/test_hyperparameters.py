@@ -44,4 +44,6 @@ def test_a_value_for_each_input_is_a_row():
 def test_inner_products_are_in_full_precision(rng):
     """Inputs rounded to bfloat16, as accelerators do by default, would be off by 0.01."""
     A, B = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(4, 3)).astype(np.float32)
-    np.testing.assert_allclose(inner_products(A, B), A.astype(float) @ B.T.astype(float), atol=1e-5)
+    np.testing.assert_allclose(
+        inner_products(jnp.asarray(A), jnp.asarray(B)), A.astype(float) @ B.T.astype(float), atol=1e-5
+    )
