@@ -76,7 +76,7 @@ def draw(path, losses, memory, size):
     """Loss for each row, and memory, by step."""
     figure, (above, below) = plt.subplots(2, sharex=True, figsize=(6, 4.5), layout="constrained")
     above.plot(losses, linewidth=0.7)
-    above.set_ylabel("loss a row")
+    above.set_ylabel("loss per row")
     below.plot(memory, linewidth=0.9, label="process")
     below.axhline(size, color="grey", linestyle=":", label="file")
     below.set(xlabel="step", ylabel="MiB", ylim=(0, None))

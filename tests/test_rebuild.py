@@ -25,6 +25,12 @@ def test_tables_of_the_pages_are_those_of_the_rows():
     assert shown == {*rebuild.TABLES, *rebuild.PRINTED}
 
 
+def test_every_saved_figure_is_on_a_page():
+    """Else it shows runs that nobody speaks of, and nobody looks at it."""
+    words = "\n".join(page.read_text() for page in rebuild.PAGES.parent.rglob("*.md"))
+    assert [figure.name for figure in rebuild.RESULTS.glob("*.png") if f"results/{figure.name}" not in words] == []
+
+
 def test_every_claim_has_one_of_four_verdicts_and_the_index_counts_them():
     """Verdicts alone, a price where there is none, and no count on the index that its page does not have.
 
