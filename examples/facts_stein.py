@@ -12,10 +12,10 @@ from examples.tables import COUNTS, apart, means, of_mean, rows_of, with_error
 def gaps(folder, other):
     """The leading particles less another method, paired by split, ``{set: (difference, error)}``.
 
-    Of sets with three splits or more: fewer have no verdict.
+    Of sets of which both have three splits or more: fewer have no verdict.
     """
     rows = stein_regression.with_enough(rows_of(folder, "stein_regression"))
-    return stein_regression.paired([row | {"log_density": float(row["log_density"])} for row in rows])[other]
+    return stein_regression.paired(rows, stein_regression.ENOUGH)[other]
 
 
 def over_sets(folder, other):

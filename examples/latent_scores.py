@@ -130,7 +130,7 @@ def by_start(rows):
         if both:
             higher = f"{sum(gap > 0 for gap in gaps['bound'])} of {len(both)}"
             lines.append([name, higher, *(with_error(*of_mean(gap)) for gap in gaps.values())])
-    return markdown(["set", "higher bound", "bound of a row", "test log density"], lines)
+    return markdown(["set", "higher bound", "bound per row", "test log density"], lines)
 
 
 def main():

@@ -191,10 +191,10 @@ def with_enough(rows):
     return [row for row in rows if len(splits.get(row["dataset"], ())) >= ENOUGH]
 
 
-def paired(rows):
+def paired(rows, least=1):
     """Log density of the leading method less that of every other one, ``{other: {set: (mean, error)}}``.
 
-    From differences within splits; where both have no split of a set in common, it is left out.
+    From differences within splits; sets of which both have fewer than ``least`` splits in common are left out.
     """
     names = list(dict.fromkeys(row["method"] for row in rows))
     most, found = leading(rows), {}
@@ -203,18 +203,23 @@ def paired(rows):
         if method != most and (name, split, most) in score:
             gap = float(score[name, split, most]) - float(score[name, split, method])
             found.setdefault(method, {}).setdefault(name, []).append(gap)
-    return {method: {name: of_mean(gaps) for name, gaps in own.items()} for method, own in found.items()}
+    return {
+        method: {name: of_mean(gaps) for name, gaps in own.items() if len(gaps) >= least}
+        for method, own in found.items()
+    }
 
 
 def paired_table(rows):
     """`paired` in markdown, with the mean over sets and its error; bold beyond two errors, of enough splits."""
-    found, enough = paired(rows), {row["dataset"] for row in with_enough(rows)}
+    found, enough = paired(rows), paired(rows, ENOUGH)
     has = {name for own in found.values() for name in own}
     sets, lines = [name for name in dict.fromkeys(row["dataset"] for row in rows) if name in has], []
     for name in sets:
-        cells = [own.get(name) for own in found.values()]
-        shown = marked if name in enough else with_error
-        lines.append([name, *("" if cell is None else shown(*cell) for cell in cells)])
+        cells = [""] * len(found)
+        for place, (method, own) in enumerate(found.items()):
+            if name in own:
+                cells[place] = (marked if name in enough[method] else with_error)(*own[name])
+        lines.append([name, *cells])
     lines.append(["over sets", *(marked(*of_mean([gap for gap, _ in own.values()])) for own in found.values())])
     return markdown(["dataset", *found], lines)
 
