@@ -1,4 +1,4 @@
-"""Sixty deliberate faults, and whether the tests see them. Run by hand, from the repository:
+"""Seventy deliberate faults, and whether the tests see them. Run by hand, from the repository:
 
     python -m tests.mutations                 all of them
     python -m tests.mutations kl "half"       those whose description holds one of these words
@@ -481,6 +481,41 @@ FAULTS = [
         "when_known(check, *[arrays[number] for number in numbers])",
         "[arrays[number] for number in numbers]",
         "rows/test_look.py",
+    ),
+    Fault(
+        "inner draws under importance weights without what the values leave",
+        "primitives/joint_draws.py",
+        "small_cholesky(rest), white)",
+        "small_cholesky(rest), 0 * white)",
+        "primitives/test_joint_draws.py",
+    ),
+    Fault(
+        "one set of values for all data in the draws under importance weights",
+        "primitives/joint_draws.py",
+        "matmul(belief.scale_tril, jnp.moveaxis(values, 0, -1))",
+        "matmul(belief.scale_tril, 0 * jnp.moveaxis(values, 0, -1) + jnp.moveaxis(values, 0, -1)[..., :1])",
+        "primitives/test_joint_draws.py",
+    ),
+    Fault(
+        "inputs of a datum mixed with those of others in the draws under importance weights",
+        "primitives/joint_draws.py",
+        "basis.features(every).reshape(-1, count, sets)",
+        "jnp.swapaxes(basis.features(every).reshape(-1, sets, count), 1, 2)",
+        "primitives/test_joint_draws.py",
+    ),
+    Fault(
+        "inducing inputs of a prediction that are not compared",
+        "primitives/inducing.py",
+        "if not np.allclose(values, own,",
+        "if own.size == 0 and not np.allclose(values, own,",
+        "primitives/test_inducing.py",
+    ),
+    Fault(
+        "site steps of a gam that are never halved",
+        "gam/collapsed.py",
+        "for part in 0.5 ** np.arange(MOST_HALVINGS):",
+        "for part in np.ones(MOST_HALVINGS):",
+        "gam/test_collapsed.py",
     ),
 ]
 
