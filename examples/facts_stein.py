@@ -88,7 +88,8 @@ def near_nuts(folder):
 
 def behind_nuts(folder):
     found = {name: gap for name, (gap, error) in gaps(folder, "NUTS").items() if error > 0 and gap < -2 * error}
-    return "Behind beyond two errors on " + ", ".join(f"{name} ({-gap:.3f})" for name, gap in found.items())
+    said = (f"{name} ({-gap:.{3 if -gap >= 0.001 else 4}f})" for name, gap in found.items())
+    return "Behind beyond two errors on " + ", ".join(said)
 
 
 def few_particles(folder):
