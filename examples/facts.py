@@ -234,7 +234,7 @@ FACTS = {
     **{
         f"{gain}, {name}": functools.partial(latent_gain, name=name, pair=pair)
         for gain, pair in (("depth", (3, 1)), ("weights above", (4, 3)))
-        for name in ("forest", "solar", "airfoil")
+        for name in ("forest", "solar", "airfoil", "power")
     },
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
