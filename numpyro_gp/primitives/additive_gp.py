@@ -133,6 +133,6 @@ def additive_gp(
     readers, points, functional = components_of_functionals(kernels, inducing)
     basis = AdditiveBasis.build(*check_components(readers, points, leading=True), jitter)
     found = open_process(name, BatchBasis(basis, basis.lead) if basis.lead else basis, (basis.size,))
-    report(found.name, points)
+    report(found.name, {f", component {key!r}": own for key, own in points.items()})
     own, columns = mean_of_members(mean, found.plates, functional), functional or basis.inducing[0].shape[-1]
     return record(AdditiveGP(found.name, found.process, found.basis, own, None, columns, jitter, plates=found.plates))

@@ -20,7 +20,7 @@ from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
 
-# By the name of the site, and of the component of an additive process.
+# By the name of the site, and what else there is to say: the component of an additive process.
 Inducing = Mapping[str, Mapping[str, np.ndarray]]
 
 
@@ -46,13 +46,17 @@ class Told:
         self.tell(self.site, self.part, values)
 
 
-def report(site: str, points: Mapping[str, Array]) -> None:
-    """Tell those who ask at which inducing inputs a process stands."""
+def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) -> None:
+    """Tell those who ask at which inducing inputs a process stands.
+
+    Those that are known while a model is looked at may be parameters, and other ones than at the start. ``is_given``:
+    they are none, but held by what the model was given, as layers are.
+    """
     asked = _asked.get()
     if asked is None:
         return
     for part, own in points.items():
-        if isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
+        if is_given or isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
             when_known(Told(asked.tell, site, part), own)
 
 
@@ -119,11 +123,8 @@ def compared_with(fitted: Inducing) -> Iterator[None]:
             return
         if not np.allclose(values, own, rtol=1e-4, atol=1e-6 * np.abs(own).max(initial=0.0)):
             away = np.abs(values - own).max()
-            name = f"inducing inputs of {site!r}" + (f", component {part!r}" if part else "")
-            cure = (
-                "Pass the Z of the fit, and inputs in its units; of a full process ngp.gp(name, kernel, X) the X too."
-            )
-            fail(name, "those of the fit", f"others, up to {away:.3g} away", cure)
+            cure = "Pass the Z, or the layers, of the fit; to a process with inducing inputs at all data its X."
+            fail(f"inducing inputs of {site!r}{part}", "those of the fit", f"others, up to {away:.3g} away", cure)
 
     with _told(_Asked(compare, True)):
         yield

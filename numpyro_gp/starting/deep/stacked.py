@@ -16,6 +16,7 @@ from numpyro_gp.guides.recipes import Recipe
 from numpyro_gp.linalg import einsum
 from numpyro_gp.means import MeanLike, Projection
 from numpyro_gp.primitives import GaussianProcess, gp, latent_inputs
+from numpyro_gp.primitives.inducing import report
 from numpyro_gp.starting.deep.layers import INNER_SCALE, mix
 from numpyro_gp.starting.priors import noise_prior, variance_prior
 
@@ -105,10 +106,13 @@ class Stack:
         ``mean`` is the mean function of the last layer, as of `gp`.
         """
         processes, spreads = [], []
+        units = {" and their center": self.inputs.center, " and their scale": self.inputs.scale}
+        report(self.name, units, is_given=True)
         for number, part in enumerate(self.parts):
             site, own = f"{self.name}_{number}", part.mean if part.mixing is None else None
             lengthscale = numpyro.sample(f"{site}/lengthscale", part.lengthscale)
             variance = numpyro.sample(f"{site}/variance", variance_prior())
+            report(site, {" before training": part.inducing}, is_given=True)
             points = numpyro.param(f"{site}/inducing", part.inducing) if self.train_inducing else part.inducing
             is_last = part.mean is None
             outputs = self.outputs if is_last else part.functions

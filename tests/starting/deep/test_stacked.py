@@ -276,3 +276,30 @@ def test_a_stack_can_be_an_argument(data):
     assert drawn(one).shape == (12,)
     drawn(two)
     assert drawn._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: 2 * X.mean(0) - X, "'f_0' before training"),
+        pytest.param(lambda X: X + 1, "'f' and their center", marks=pytest.mark.long),
+        pytest.param(lambda X: 2 * X - X.mean(0), "'f' and their scale", marks=pytest.mark.long),
+    ],
+)
+def test_predictions_with_layers_of_other_inputs_are_refused(data, change, message):
+    """Their trained points are those of the fit, but what they are in is not."""
+
+    def model(X, y=None, *, layers):
+        f = layers()
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    X, y = data
+    layers, others = (ngp.deep.stack(rows, "GP", inducing=4) for rows in (X, change(X)))
+    optimiser = ngp.optim.natural_gradient(optax.adam(0.01), 0.1)
+    svi, key = SVI(model, ngp.AutoGP(model, layers.recipes), optimiser, Trace_ELBO()), jax.random.key(0)
+    result = ngp.fit(key, svi, 1, X, y, layers=layers, progress=False)
+    posterior = ngp.Posterior.from_svi(model, svi.guide, result.params)
+    posterior.predict(key, X[:3], layers=layers)
+    with pytest.raises(ValueError, match=f"inducing inputs of {message} must be those of the fit"):
+        posterior.predict(key, X[:3], layers=others)
