@@ -229,12 +229,12 @@ FACTS = {
     },
     **{
         f"weights, {name}": functools.partial(latent_gain, name=name, pair=(2, 1))
-        for name in ("forest", "solar", "airfoil", "autompg", "energy", "housing")
+        for name in ("forest", "solar", "airfoil", "power", "autompg", "energy", "housing")
     },
     **{
         f"{gain}, {name}": functools.partial(latent_gain, name=name, pair=pair)
         for gain, pair in (("depth", (3, 1)), ("weights above", (4, 3)))
-        for name in ("forest", "solar", "airfoil", "power")
+        for name in ("forest", "solar", "airfoil", "power", "bike")
     },
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
