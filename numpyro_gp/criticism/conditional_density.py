@@ -178,10 +178,7 @@ def log_density(
     draws = draws_at_data(posterior, key, call, count)
     share = (count + 1) // 2 / count  # of the guide's draws
     terms: Array = at_each_draw(partial(_weighed, call=call, local=local, share=share), posterior, draws, call.arrays)
-    found = jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
-    if missing := int(jnp.isnan(found).sum()):
-        fail("the data", "without NaN", f"a log density that is NaN in {missing} rows", "Remove or impute such values.")
-    return found
+    return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
 
 
 def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> None:

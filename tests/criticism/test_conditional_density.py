@@ -112,7 +112,7 @@ def test_densities_need_latent_inputs_and_a_guide():
         log_density(KEY, ngp.Posterior.from_mcmc(model, {"f": jnp.ones((3, len(CASE["Z"])))}), CASE["X"], CASE["y"])
     with pytest.raises(ValueError, match=r"the guide must be one that maps rows .*guides\.amortised\(\)"):
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"][:2], CASE["y"][:2])
-    with pytest.raises(ValueError, match="the data must be without NaN, but got a log density that is NaN in 1 rows"):
+    with pytest.raises(ValueError, match="obs of site 'y' must be free of NaN, but got 1 NaN of 3"):
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"], np.append(CASE["y"][:2], np.nan))
     with pytest.raises(ValueError, match="must be observed"):
         log_density(KEY, ngp.Posterior.from_svi(model, guide, {}), CASE["X"])
