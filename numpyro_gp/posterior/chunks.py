@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Jaxpr
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.programs.keep import kept
 from numpyro_gp.programs.trace import as_function, split, traced
@@ -122,7 +122,7 @@ def predict_chunks(
     key, index = draws
     known = known or Reused()
     if known.of_chunks is None:
-        known.of_chunks = _of_chunks(function, fixed, (key, jnp.asarray(index[0])), parts[0])
+        known.of_chunks = _of_chunks(function, fixed, (key, on_device(np.asarray(index[0]))), parts[0])
     programs, constants, structure = known.of_chunks
     early = (*constants, *jax.tree.leaves(fixed))
     together = min(index.size, max(1, HELD_BYTES // max(programs.held, 1)))
