@@ -14,8 +14,7 @@ def gaps(folder, other):
 
     Of sets of which both have three splits or more: fewer have no verdict.
     """
-    rows = stein_regression.with_enough(rows_of(folder, "stein_regression"))
-    return stein_regression.paired(rows, stein_regression.ENOUGH)[other]
+    return stein_regression.paired(rows_of(folder, "stein_regression"), stein_regression.ENOUGH)[other]
 
 
 def over_sets(folder, other):

@@ -215,11 +215,8 @@ def paired_table(rows):
     has = {name for own in found.values() for name in own}
     sets, lines = [name for name in dict.fromkeys(row["dataset"] for row in rows) if name in has], []
     for name in sets:
-        cells = [""] * len(found)
-        for place, (method, own) in enumerate(found.items()):
-            if name in own:
-                cells[place] = (marked if name in enough[method] else with_error)(*own[name])
-        lines.append([name, *cells])
+        shown = {method: marked if name in enough[method] else with_error for method in found}
+        lines.append([name, *(shown[method](*own[name]) if name in own else "" for method, own in found.items())])
     lines.append(["over sets", *(marked(*of_mean([gap for gap, _ in own.values()])) for own in found.values())])
     return markdown(["dataset", *found], lines)
 

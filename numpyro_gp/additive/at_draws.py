@@ -8,11 +8,10 @@ import jax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, look_again, new_data_plates, trace_at
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import check_values
 
 
 def check_posterior(posterior: object) -> None:
@@ -68,9 +67,7 @@ def each_draw(
     """
     check_posterior(posterior)
     call = call_of(posterior.model, args, kwargs)
-    found = look_again(posterior, call)
-    plates = new_data_plates(posterior, call, found.sites)
-    check_values(found, call.arrays)
+    plates = plates_at(posterior, call)
     index = posterior.spread(num_draws, posterior.source.is_random)
 
     def one(own: Posterior, draw: Draw, arrays: list[Array]) -> Any:

@@ -29,7 +29,7 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.guides.whitened_draws import OnBases
-from numpyro_gp.primitives.inducing import Inducing, given_inducing, noted_inducing
+from numpyro_gp.primitives.inducing import Inducing, look_at_start, noted_inducing
 from numpyro_gp.programs.private import is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
@@ -40,9 +40,7 @@ from numpyro_gp.programs.set_up import (
     is_set_up_here,
     without_tracer,
 )
-from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
-from numpyro_gp.rows.look import sites_at
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
@@ -149,10 +147,8 @@ class AutoGP(AutoGuide):
 
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        if is_set_up_here() or not is_traced():  # not a step: that is traced
-            given = given_inducing(self.model, args, kwargs)
-            self.inducing = self.inducing if given is None else given
-        sites = sites_at(self.model, args, kwargs)
+        sites, given = look_at_start(self.model, args, kwargs)
+        self.inducing = self.inducing if given is None else given
         if self._frames:
             sites = abstract_trace(self.model, args, kwargs) if sites is None else sites
             local_sites.check_masks(sites)

@@ -12,11 +12,10 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
-from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, look_again, new_data_plates, process_at
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, process_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.look import check_values
 
 # Numbers that the features of some functions at all rows may take together.
 HELD = 2**24
@@ -89,9 +88,7 @@ def posterior_functions(
 ) -> "Functions | AskedFunctions":
     """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
     check_count("num_features", num_features)
-    found = look_again(posterior, call)
-    plates = new_data_plates(posterior, call, found.sites)
-    check_values(found, call.arrays)
+    plates = plates_at(posterior, call)
     index = posterior.spread(num_samples, is_random=True)
 
     def one(own: Any, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:

@@ -17,7 +17,7 @@ from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import rows_to_cut
-from numpyro_gp.rows.look import Look, check_values, look
+from numpyro_gp.rows.look import Look, check_values
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
@@ -126,9 +126,7 @@ def predict_conditioned(
     if noise_variance is not None:
         variance = check_positive("noise_variance", noise_variance)
         rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
-    found = look(posterior.fitted_model, call)
-    plates = tracing.new_data_plates(posterior, call, found.sites)
-    check_values(found, call.arrays)
+    plates = tracing.plates_at(posterior, call)
     index = posterior.spread(num_samples, posterior.source.is_random)
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
@@ -145,9 +143,7 @@ def predict_conditioned(
 
 def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    found = tracing.look_again(posterior, call)
-    plates = tracing.new_data_plates(posterior, call, found.sites)
-    check_values(found, call.arrays)
+    plates = tracing.plates_at(posterior, call)
     index = posterior.spread(num_samples, is_random=True)
 
     def one(own: Any, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:

@@ -199,9 +199,8 @@ MOMENTS = ("mean", "variance", "function_mean", "function_variance")
 
 
 def _parts(prediction: Prediction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    own = prediction
-    arrays = (list(own._chunks), own._key, *(getattr(own, name) for name in MOMENTS))
-    return arrays, (tuple(own._sizes), own._axis, own.num_draws, own._data_axes)
+    arrays = (list(prediction._chunks), prediction._key, *(getattr(prediction, name) for name in MOMENTS))
+    return arrays, (tuple(prediction._sizes), prediction._axis, prediction.num_draws, prediction._data_axes)
 
 
 def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
-from numpyro_gp.primitives.inducing import Inducing, given_inducing
+from numpyro_gp.primitives.inducing import Inducing, look_at_start
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
@@ -150,7 +150,7 @@ def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
     given = arguments_of_run(mcmc)
     if given is None or getattr(getattr(mcmc, "sampler", None), "model", None) is not model:
         return {}
-    return given_inducing(model, *given) or {}
+    return look_at_start(model, *given)[1] or {}
 
 
 def of_particles(

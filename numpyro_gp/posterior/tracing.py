@@ -18,7 +18,7 @@ from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run
 from numpyro_gp.rows.call import Arguments, Call
-from numpyro_gp.rows.look import Look, look
+from numpyro_gp.rows.look import Look, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -122,6 +122,14 @@ def look_again(posterior: Any, call: Call) -> Look:
     """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit."""
     with compared_with(posterior.inducing):
         return look(posterior.fitted_model, call)
+
+
+def plates_at(posterior: Any, call: Call) -> frozenset[str]:
+    """The plates of data in a call of a posterior's model, whose values and sites are checked."""
+    found = look_again(posterior, call)
+    plates = new_data_plates(posterior, call, found.sites)
+    check_values(found, call.arrays)
+    return plates
 
 
 def new_data_plates(posterior: Any, call: Call, trace: Trace, new: Sequence[str] = ()) -> frozenset[str]:

@@ -18,7 +18,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import look
+from numpyro_gp.rows.look import check_rows, look
+from numpyro_gp.sites import Trace
 
 # By the name of the site, and what else there is to say: the component of an additive process.
 Inducing = Mapping[str, Mapping[str, np.ndarray]]
@@ -77,23 +78,27 @@ def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
         yield found
 
 
-def given_inducing(
+def look_at_start(
     model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> Inducing | None:
-    """Those that a model takes from these arguments as they are; None where arguments are traced, or values needed."""
+) -> tuple[Trace | None, Inducing | None]:
+    """Sites of a model that is about to run on these arguments, whose rows are checked, and its inducing inputs.
+
+    None for both if the model needs values; no inducing inputs where arguments are traced.
+    """
     with jax.ensure_compile_time_eval():  # NumPy's arrays stay known, also where a start is traced
         call = call_of(model, args, kwargs)
-    if not all(map(is_known, call.arrays)):
-        return None
     try:
         with noted_inducing() as found:
             seen = look(model, call)
     except NEEDS_VALUES:
-        return None
+        return None, None
+    check_rows(seen, call)
+    if not all(map(is_known, call.arrays)):
+        return seen.sites, None
     for check, numbers in seen.checks:
         if isinstance(check, Told):
             when_known(check, *(call.arrays[number] for number in numbers))
-    return found
+    return seen.sites, found
 
 
 def inducing_of(engine: object) -> Inducing:
