@@ -125,6 +125,7 @@ def main():
     parser.add_argument("--piece", type=int, default=20, help="steps between two looks at the clock")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--shrink", type=int, default=1, help="divide all numbers of points by this")
+    parser.add_argument("--label", help="what rows are called in place of the set, for other seconds")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
@@ -136,7 +137,7 @@ def main():
     path = options.out / "equal_seconds.csv"
     rows, code = read(path), version()
     for data_set in options.sets:
-        name = data_set if options.shrink == 1 else f"{data_set}, points / {options.shrink}"
+        name = options.label or (data_set if options.shrink == 1 else f"{data_set}, points / {options.shrink}")
         X, y, splits, classes = decoupled_comparison.prepare(data_set, options.data)
         for split in range(options.splits):
             if any((row["set"], row["split"]) == (name, split) for row in rows):
