@@ -244,6 +244,17 @@ def check_choice(argument: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+def check_factorised(where: str, *found: np.ndarray) -> None:
+    """Say why numbers are not finite that a factorisation gave, before a check speaks of what nobody passed."""
+    if not all(np.isfinite(one).all() for one in found):
+        cure = (
+            "Use float64 (jax.config.update('jax_enable_x64', True)), a larger jitter, such as jitter=1e-3, a larger "
+            "noise, or inducing inputs that lie further apart in lengthscales."
+        )
+        required = f"positive definite in {found[0].dtype}"
+        fail(f"the covariance of the inducing inputs{where}", required, "a factorisation with NaN", cure)
+
+
 def check_sharding(argument: str, sharding: object) -> int:
     """Refuse what does not cut the first axis alone; returns the number of pieces that it cuts it into."""
     required = "a NamedSharding of the first axis alone, NamedSharding(mesh, PartitionSpec('data'))"

@@ -28,6 +28,7 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     Parameters
     ----------
     initial, final : float
+        At most 1, as steps along the natural gradient are.
     num_steps : int
     kind : {"log", "linear"}
 
@@ -45,6 +46,11 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     """
     check_positive("initial", initial)
     check_positive("final", final)
+    if max(initial, final) > 1:
+        cure = (
+            "Take 1 at most, which replaces the belief by its conjugate update. Adam's steps may be any optax schedule."
+        )
+        fail("initial and final", "at most 1", f"{initial} and {final}", cure)
     check_count("num_steps", num_steps)
     check_choice("kind", kind, ("log", "linear"))
 

@@ -129,6 +129,7 @@ def test_fit_refuses_before_the_first_step():
             r"guide must be one with natural parameters.*natural=True",
         ),
         (lambda: ngp.optim.ramp(-1.0, 0.1, 5), ValueError, "initial must be positive"),
+        (lambda: ngp.optim.ramp(0.1, 3.0, 5), ValueError, "initial and final must be at most 1, but got 0.1 and 3.0"),
         (lambda: ngp.optim.ramp(0.1, 0.1, 0), ValueError, "num_steps must be at least 1"),
         (lambda: ngp.optim.ramp(0.1, 0.1, 5, "cubic"), ValueError, "kind must be one of 'log', 'linear'"),
     ],

@@ -5,6 +5,7 @@ Both cost one factorisation and no iteration: to start training from, or to meas
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -16,7 +17,16 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
 from numpyro_gp.beliefs.structured import Structured
-from numpyro_gp.checks import are_integers, check_choice, check_points, check_positive, check_shape, fail
+from numpyro_gp.checks import (
+    are_integers,
+    check_choice,
+    check_factorised,
+    check_points,
+    check_positive,
+    check_shape,
+    fail,
+    when_known,
+)
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.batches import KernelBatches
@@ -131,6 +141,7 @@ def coupled_optimum(
     basis = Basis.build(as_kernel(kernel), check_points("Z", Z, inputs.shape[1]), jitter)
     data = GaussianData.build(basis, inputs, variance)
     mean, scale_tril, bound = data.optimum(targets / data.scale)
+    when_known(partial(check_factorised, ""), mean, scale_tril)
     return Coupled(mean, scale_tril), bound
 
 
@@ -196,6 +207,7 @@ def orthogonal_optimum(
     weights = solve_lower(ridge, half, transpose=True)
     a = matmul(inverse.T, weights[basis.size :])
     factor = inverse_factor(precision[: basis.size, : basis.size])
+    when_known(partial(check_factorised, " and points of the mean"), a, weights, factor)
     # The jitter was charged |a|^2 / 2 in the ridge but is no part of the KL divergence.
     return Orthogonal(gamma, a, weights[: basis.size], factor), bound + 0.5 * amount * matmul(a, a)
 
@@ -305,9 +317,11 @@ def additive_optimum(
     residuals = targets / data.scale
     if form == "full":
         mean, scale_tril, bound = data.optimum(residuals)
+        when_known(partial(check_factorised, ""), mean, scale_tril)
         return AdditiveOptimum(Coupled(mean, scale_tril), bound)
     # W = A in units of the noise: all algebra is N x N.
     factor, inverse = factorise(jnp.eye(residuals.shape[0], dtype=basis.dtype) + matmul(data.features.T, data.features))
     half = matmul(inverse, residuals)
+    when_known(partial(check_factorised, ""), data.features, half)
     belief = Structured(matmul(data.features, matmul(inverse.T, half)), data.features)
     return AdditiveOptimum(belief, data.bound(matmul(half, half), half_log_det(factor)))

@@ -141,6 +141,12 @@ class BlockProbe:
         return self.weight + self.top + sum((*traces[1:], *spare), traces[0])
 
 
+def per_weight(values: Array, weight: Array) -> Array:
+    """``values / weight``, the weight over the first axes; zero for hidden members, whose gradients all are zero."""
+    weight = weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
+    return jnp.where(weight == 0, 0, values / jnp.where(weight == 0, 1, weight))
+
+
 def whiten(
     site: Basis, points: Float[Array, "G D"], values: Float[Array, "G N"], eps: float | None, diagonal: bool
 ) -> Float[Array, "G N"]:

@@ -213,8 +213,15 @@ class Structured(AbstractBelief):
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
         return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + matmul(shared, self.W.T))
 
+    def _check_one(self) -> None:
+        """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
+        if self.ndim > 1:
+            cure = "Use ngp.beliefs.Coupled for a gp with outputs=."
+            fail("mean of Structured", "of shape (M,) at a site without outputs", f"shape {self.mean.shape}", cure)
+
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - |E_n|^2`` with ``E = L_H^-1 W^T A``: nothing cancels next to inducing points."""
+        self._check_one()
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
         variance = _probed(self.probe, basis, features, positive(prior - explained, prior))
@@ -222,12 +229,14 @@ class Structured(AbstractBelief):
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - E^T E``."""
+        self._check_one()
         features = basis.features(X)
         explained = matmul(self.root(), features)
         return Joint(matmul(self.mean, features), basis.matrix(X) - matmul(explained.T, explained))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
+        self._check_one()
         factor, inverse = _half(self.W)
         value = 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
         return value if self.probe is None else value + self.probe.kl()

@@ -33,7 +33,8 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
         Maps ``[x_n, y_n]`` to location and log scale of ``w_n`` (``outputs = 2 dim`` numbers) and declares its own
         parameters. Default `encoder`; `flax_network` and `equinox_network` make one from a module.
     data : callable, optional
-        Arguments of the model to its ``(X, y)``; the default takes those called X and y, or else the first two.
+        Arguments of the model to its ``(X, y)``; the default takes those that the model calls X and y, or else the
+        first two.
     start_log_scale : float
         Added to the network's log scale: ``q(w)`` starts narrow.
 
@@ -53,17 +54,20 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
         fail("network", "a function (name, inputs, outputs) -> (N, outputs)", f"{network!r:.60}", cure, TypeError)
     if data is not None and not callable(data):
         fail("data", "a function of the model's arguments", f"{data!r:.60}", "Pass lambda X, y: (X, y).", TypeError)
-    return partial(_amortised, network=network, data=_first_two if data is None else data, shift=start_log_scale)
+    return partial(_amortised, network=network, data=data, shift=start_log_scale)
 
 
-def _first_two(*args: object, **kwargs: object) -> tuple[Any, Any]:
-    rest = iter(args)
-    X, y = (kwargs[name] if name in kwargs else next(rest, None) for name in ("X", "y"))
+def _inputs_and_data(prior: LocalPrior) -> tuple[Any, Any]:
+    """Arguments of the model that it calls X and y; where it has none of these names, the first two."""
+    if {"X", "y"} <= set(prior.named):
+        return prior.named["X"], prior.named["y"]
+    rest = iter(prior.arguments)
+    X, y = (prior.keywords[name] if name in prior.keywords else next(rest, None) for name in ("X", "y"))
     return X, y
 
 
-def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data, shift: float) -> dist.Distribution:
-    X, y = data(*prior.arguments, **prior.keywords)
+def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data | None, shift: float) -> dist.Distribution:
+    X, y = _inputs_and_data(prior) if data is None else data(*prior.arguments, **prior.keywords)
     if X is None or y is None:
         cure = "Call the guide with the observations; name them with amortised(network, data=...)."
         fail(f"the data of the guide at site {name!r}", "inputs and observations", "None", cure)

@@ -14,7 +14,7 @@ from jax import lax
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import Stacked, Stacks
-from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns
+from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns, per_weight
 from numpyro_gp.beliefs.structured import BlockLowRank, Structured
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
 
@@ -89,7 +89,7 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
             probe.weight * one - half - jnp.swapaxes(half, -1, -2)
             for one, half in zip(precisions, probe.blocks, strict=True)
         )
-        step = root.twice(stacks.apart(slope / jnp.maximum(probe.top / probe.weight / MOST_SHARED, 1)))
+        step = root.twice(stacks.apart(slope / jnp.maximum(per_weight(probe.top, probe.weight) / MOST_SHARED, 1)))
         moved = [
             einsum("cij,cj->ci", Q, u) + einsum("cij,cj->ci", change, m)
             for Q, u, change, m in zip(precisions, step, changes, stacks.apart(mean), strict=True)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.probe import steadied
+from numpyro_gp.beliefs.probe import per_weight, steadied
 from numpyro_gp.linalg import einsum, factorise
 
 # Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.
@@ -39,20 +39,18 @@ def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None, m
     return natural_coefficients(a, kind, step, eps, members), None
 
 
-def _over(values: Array, weight: Array) -> Array:
-    return values / weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
-
-
 def _coefficients_backward(
     kind: str, step: float, eps: float | None, _members: int, _: None, cotangents: Watched
 ) -> tuple[Array]:
     slope, weight, half, top = cotangents
-    curvature = 2 * _over(half, weight)
+    curvature = 2 * per_weight(half, weight)
     if kind == "diagonal":
         change = slope / (curvature + (DIAGONAL_EPS if eps is None else eps))
     else:
+        hidden = (weight == 0).reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
+        curvature = jnp.where(hidden, jnp.eye(half.shape[-1], dtype=half.dtype), curvature)  # zeros have no factor
         change = _solved(factorise(steadied(curvature, eps))[1], slope)
-    return (step * change / jnp.maximum(_over(top, weight), 1)[..., None],)
+    return (step * change / jnp.maximum(per_weight(top, weight), 1)[..., None],)
 
 
 natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
@@ -87,7 +85,7 @@ def _newton_backward(
 ) -> tuple[Array, Array]:
     (a, precision), (slope, weight, half) = kept, cotangents
     scale = weight.reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
-    curvature = _over(half + jnp.swapaxes(half, -1, -2), weight)
+    curvature = per_weight(half + jnp.swapaxes(half, -1, -2), weight)
     change = scale * (precision - steadied(curvature, eps))
     return step * slope + einsum("...ij,...j->...i", change, a), change
 

@@ -6,10 +6,11 @@ default divides by the curvature of the data too, or gives preconditioned coordi
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 
 from numpyro_gp.arrays import Array, ArrayLike
@@ -17,7 +18,7 @@ from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, Preconditioned
 from numpyro_gp.beliefs.probe import Probe
-from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail, known
 from numpyro_gp.guides.coefficient_steps import DIAGONAL_EPS, natural_coefficients, newton_coefficients
 from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
@@ -242,11 +243,22 @@ def orthogonal(
     if gamma is None:
         gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
     if start is not None:
-        if start.a.shape[-1] != (count := len(mean.points)):
-            cure = "Pass the rows of its Z_gamma."
-            fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+        _check_start(start, mean.points)
         mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
     return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
+
+
+def _check_start(start: Any, points: Any) -> None:
+    """Refuse a start that is no belief on these points of the mean, in their order."""
+    cure = "Pass the rows of its Z_gamma."
+    if not isinstance(start, Orthogonal):
+        own = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
+        fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", own, TypeError)
+    if start.a.shape[-1] != (count := len(points)):
+        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+    own, given = known(start.Z_gamma), known(points)
+    if own is not None and given is not None and own.shape == given.shape and not np.allclose(own, given, rtol=1e-5):
+        fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
 
 
 def _orthogonal(

@@ -29,7 +29,10 @@ Recipe = Callable[[str, Any], Any]
 
 
 class LocalPrior(NamedTuple):
-    """What a recipe is told about a local site: its prior, its dtype, and its shape over the whole plate."""
+    """What a recipe is told about a local site: its prior, its dtype, and its shape over the whole plate.
+
+    ``named`` has the arguments of the model by its own names for them, None for those that are not passed.
+    """
 
     prior: dist.Distribution
     dtype: np.dtype
@@ -37,6 +40,7 @@ class LocalPrior(NamedTuple):
     event_shape: Shape
     arguments: tuple[object, ...]
     keywords: Mapping[str, object]
+    named: Mapping[str, object] = {}
 
 
 def start_scale(scale: ArrayLike) -> None:

@@ -245,7 +245,7 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
         terms = inner.predictive_log_prob(y)
     else:
         replicates = (None,) * (jnp.ndim(y) - len(inner.batch_shape) - inner.event_dim)
-        terms = inner.sum_outputs(inner.likelihood.conditional(inner.draw_latent(key)[replicates]).log_prob(y))
+        terms = inner.log_prob_at(y, inner.draw_latent(key)[replicates])
     return jnp.where(mask_of(fn), terms, 0.0)
 
 

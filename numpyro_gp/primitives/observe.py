@@ -58,10 +58,11 @@ def observe(
     >>> numpyro.handlers.seed(model, 0)(jnp.zeros((4, 1))).shape   # without data: a draw of counts
     (4,)
     """
-    if obs is not None and (seen := getattr(f, "given_data_of", None)):
+    parts = f if isinstance(f, (tuple, list)) else (f,)
+    if obs is not None and (seen := [part.given_data_of for part in parts if hasattr(part, "given_data_of")]):
         cure = "Open f by ngp.gp, and observe both data sets at it."
-        fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen!r}, given its own data", cure)
-    members = getattr(f, "members_of", None)
+        fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen[0]!r}, given its own data", cure)
+    members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
     f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))
@@ -69,8 +70,8 @@ def observe(
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
     site = _opened(check_name("name", name), observation, obs)
-    if members is not None:
-        check_members_of(name, members, site)
+    for own in members:
+        check_members_of(name, own, site)
     check_plates(name, observation, site)
     value: Array = site["value"]
     return value

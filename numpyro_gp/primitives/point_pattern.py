@@ -43,7 +43,8 @@ def point_pattern(
     weights : array (Q,) or ()
         Their weights, zero or positive: they sum to the size of the region. One for all is that of equal cells.
     events : array (E, D), optional
-        Where the events were. None predicts the number of events in the cell of each node.
+        Where the events were; ``(0, D)`` says that there were none. None predicts the number of events in the cell of
+        each node.
     batch : int, optional
         Rows of a minibatch, of events and nodes together.
 
@@ -68,7 +69,7 @@ def point_pattern(
         fail("weights", f"a number or of shape {points.shape[:1]}", f"shape {own.shape}", "Pass one for each node.")
     own, y = jnp.broadcast_to(own, points.shape[:1]), None
     if events is not None:
-        seen = check_points("events", events, points.shape[1])
+        seen = _check_events(events, points.shape[1])
         count = (len(seen), len(points))
         points, own = jnp.concatenate([seen, points]), jnp.concatenate([jnp.zeros(count[0], own.dtype), own])
         y = jnp.asarray(np.repeat([1.0, 0.0], count), points.dtype)
@@ -78,6 +79,13 @@ def point_pattern(
             cure = "Call it beside your plates: its rows are a plate of their own."
             fail(f"the site {name!r}", "outside of every plate", "a call inside of one", cure)
         return observe(name, f(points[idx]), PointPattern(own[idx]), obs=None if y is None else y[idx])
+
+
+def _check_events(events: ArrayLike, columns: int) -> Array:
+    """Return the events; a region where none was seen is data as well."""
+    if np.shape(events) == (0, columns):
+        return check_floating("events", events)
+    return check_points("events", events, columns)
 
 
 def thinned(
@@ -126,10 +134,15 @@ def thinned(
     def intensity(points: np.ndarray) -> np.ndarray:
         full = np.concatenate([points, np.repeat(points[-1:], -len(points) % TOGETHER, axis=0)])
         pieces = [log_intensity(jnp.asarray(piece)) for piece in np.split(full, len(full) // TOGETHER)]
-        found: np.ndarray = np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
+        with np.errstate(over="ignore"):
+            found: np.ndarray = np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
+        if not np.isfinite(found).all():  # candidates at such a rate would be none, or never end
+            cure = "Look at the function that was passed, for a posterior at its fit."
+            fail("exp(log_intensity(X))", "finite in the box", f"{found[~np.isfinite(found)][0]}", cure)
         return found
 
-    rate, done = max(float(intensity(uniform(TOGETHER)).max()), bound or 0.0), 0.0
+    highest = 0.0 if bound is None else float(check_nonnegative("bound", bound))
+    rate, done = max(float(intensity(uniform(TOGETHER)).max()), highest), 0.0
     points, heights, values = uniform(0), np.zeros(0), np.zeros(0)
     # A Poisson process under the graph of the intensity: points with heights, uniform between the rates before and now.
     while rate > done:

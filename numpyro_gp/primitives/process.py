@@ -100,10 +100,7 @@ class GaussianProcess:
         """
         own, inputs = at_rows(self, X)
         record_call(own, inputs)
-        found = own._normal(None if inputs is own._inducing else inputs)
-        if self.noise is not None:
-            found.given_data_of = self.name  # for `observe`, which could not score further data by these marginals
-        return found
+        return own._normal(None if inputs is own._inducing else inputs)
 
     def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: Functional | ArrayLike) -> dist.Distribution:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
@@ -126,7 +123,7 @@ class GaussianProcess:
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
         normal = dist.Normal(mean, deviation(own, variance))
-        return normal.to_event(1) if self.plates.names and self.outputs is not None else normal
+        return self._marked(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
 
     def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
         """Mean function at rows that name their member or output."""
@@ -175,6 +172,12 @@ class GaussianProcess:
         normal = dist.Normal(mean, scale)
         normal = normal if self.outputs is None else normal.to_event(1)
         normal.members_of = self.plates  # for `observe`, where the last axis is that of the data
+        return self._marked(normal)
+
+    def _marked(self, normal: dist.Distribution) -> dist.Distribution:
+        """Marginals of a process given data say so: `observe` could not score further data by them."""
+        if self.noise is not None:
+            normal.given_data_of = self.name
         return normal
 
     def joint(self, X: Functional | ArrayLike) -> dist.MultivariateNormal:
@@ -252,8 +255,9 @@ class GaussianProcess:
         found = function_draw(self, jax.random.key(0), check_count("num_features", num_features), normal)
         # A guide is set up on a model that holds points, and beliefs must find the same sites in it.
         outputs = () if self.outputs is None else (self.outputs,)
-        for name in {"jitter", "value"}.difference(opened):
-            normal(name, (*self.plates.batch, *outputs, self.basis.size))
+        for name in ("jitter", "value"):  # in an order of its own: a site takes the next key
+            if name not in opened:
+                normal(name, (*self.plates.batch, *outputs, self.basis.size))
         if found is None:
             cure = "Register features for it: help(ngp.kernels.features)."
             fail("kernel", "one with features", f"one without, at site {self.name!r}", cure, TypeError)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process
@@ -14,7 +13,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.optimum import GaussianData
-from numpyro_gp.checks import check_positive, fail, when_known
+from numpyro_gp.checks import check_factorised, check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
@@ -224,22 +223,11 @@ def _collapsed(name: str, data: _Data, points: Array, jitter: float | None) -> t
     return CollapsedMarginal(name, data.loc, features), basis
 
 
-def _check_factorised(name: str, *found: np.ndarray) -> None:
-    """Say why the belief is not finite, whose own check would speak of a mean that nobody passed."""
-    if not all(np.isfinite(one).all() for one in found):
-        cure = (
-            "Use float64 (jax.config.update('jax_enable_x64', True)), a larger jitter, such as jitter=1e-3, a larger "
-            "noise, or inducing inputs that lie further apart in lengthscales."
-        )
-        required = f"positive definite in {found[0].dtype}"
-        fail(f"the covariance of the inducing inputs of site {name!r}", required, "a factorisation with NaN", cure)
-
-
 def _conditioned(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
     """The process given the data, less its mean function."""
     if isinstance(marginal, CollapsedMarginal):
         found = marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y)
-        when_known(partial(_check_factorised, marginal.name), *found)
+        when_known(partial(check_factorised, f" of site {marginal.name!r}"), *found)
         return Coupled(*found)
     residuals = marginal.each(lambda loc, _, own: own - loc, y)
     if isinstance(basis, BatchBasis):

@@ -50,6 +50,7 @@ class BatchPlate(Messenger):
         self.size, self.indices = rows, jnp.arange(rows)
         # One object for all sites: ImportanceWeightedELBO asks whether they share their scale.
         self.each_counts = float(num_data) / count
+        self._known_scales: list[tuple[Any, Array]] = []
 
     def process_message(self, msg: dict[str, Any]) -> None:
         """Choose the rows of the plate, or scale and mask a site in it, once where `inside_blocks` doubles this."""
@@ -87,12 +88,20 @@ class BatchPlate(Messenger):
 
     def _weigh(self, msg: dict[str, Any]) -> None:
         # What the plate itself has counted stays where it draws from the batch, and is ours where it stands for all.
-        before = (1.0 if msg["scale"] is None else msg["scale"]) / (self.size / self.rows)
-        is_one = isinstance(before, float) and before == 1.0
-        msg["scale"] = self.each_counts if is_one else before * self.each_counts
+        msg["scale"] = self._counted(1.0 if msg["scale"] is None else msg["scale"])
         batch, axis = msg["fn"].batch_shape, self._frame(msg).dim
         shape = [-1 if dim == axis else 1 for dim in range(-len(batch), 0)]
         msg["fn"] = msg["fn"].mask(jnp.broadcast_to((self.indices < self.count).reshape(shape), batch))
+
+    def _counted(self, scale: Any) -> Any:
+        """What a term counts that others have scaled before: one object for all sites of one such scale."""
+        for known, found in self._known_scales:
+            if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):
+                return found
+        before = scale / (self.size / self.rows)
+        is_one = isinstance(before, float) and before == 1.0
+        self._known_scales.append((scale, self.each_counts if is_one else before * self.each_counts))
+        return self._known_scales[-1][1]
 
 
 def refuse_own_parameters(what: str, got: str, plate: str) -> None:

@@ -129,14 +129,17 @@ class Observation(dist.Distribution):
         if self.mean_latent.ndim > len(self.batch_shape) + (self.event_dim or self.several):  # the steps of a `scan`
             each: Array = jax.vmap(lambda own, y: own.log_prob(y))(self, value)
             return each
-        value = self._shown(value)
         if self.is_certain:
-            return self.sum_outputs(self.likelihood.log_prob(value, self.mean_latent))
-        return self.sum_outputs(_expected(self.likelihood, value, *self.latent))
+            return self.log_prob_at(value, self.mean_latent)
+        return self.sum_outputs(_expected(self.likelihood, self._shown(value), *self.latent))
 
     def _shown(self, value: Array) -> Array:
         """Data with numbers of the support where single outputs are hidden: NaN there would reach the gradient."""
         return value if self.seen is None else jnp.where(self.seen, value, self.support.feasible_like(value))
+
+    def log_prob_at(self, value: Array, f: Array) -> Array:
+        """``log p(y | f)`` for each datum at values of the latent functions, with further axes on their left or not."""
+        return self.sum_outputs(self.likelihood.log_prob(self._shown(value), f))
 
     def predictive_log_prob(self, value: Array) -> Array:
         """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""

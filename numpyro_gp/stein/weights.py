@@ -1,10 +1,11 @@
 """What particles weigh: the mass of the target around each, by importance sampling (mathematics.md section 9.4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln, logsumexp
 
@@ -90,24 +91,26 @@ def weights(
     target = svgd.density_at(args, kwargs)
     free, shared = svgd.free_and_shared(params_or_state)
     arrays, _ = split_arrays((args, kwargs))
+    if count // 2 < (size := len(next(iter(free.values())))):
+        cure = f"Pass num_draws={10 * size}, or fewer particles."
+        fail("num_draws", f"at least two for each of the {size} particles", count, cure)
 
     def weigh(key: Array, free: dict[str, Array], shared: dict[str, Array], arrays: list[Array]) -> Weights:
         density = lambda row: target(of_row(free)(row), shared, arrays)  # noqa: E731
         first, second = jax.random.split(key)
-        around = Centres.at(density, to_rows(free))
-        size = around.rows.shape[0]
-        draws = around.draw(first, count - count // 2)
+        around, numbers = Centres.at(density, to_rows(free)), (count - count // 2, count // 2)
+        draws = around.draw(first, numbers[0])
         reached = lax.map(density, draws)
-        share = jax.nn.softmax(_log_weights(reached, around.log_densities(draws)))
+        share = jax.nn.softmax(_log_weights(reached, around.log_densities(draws), _drawn(size, numbers[:1])))
         evenly = (jnp.arange(size) + 0.5) / size  # draws that stand for equal masses: where the particles are too few
         heavy = Centres.at(density, draws[jnp.searchsorted(jnp.cumsum(share), evenly)])
-        more = heavy.draw(second, count // 2)
+        more = heavy.draw(second, numbers[1])
         draws, reached = jnp.concatenate([draws, more]), jnp.concatenate([reached, lax.map(density, more)])
         own = around.log_densities(draws)
-        log_weight = _log_weights(reached, jnp.concatenate([own, heavy.log_densities(draws)], axis=1))
+        parts = jnp.concatenate([own, heavy.log_densities(draws)], axis=1)
+        log_weight = _log_weights(reached, parts, _drawn(size, numbers))
         share = jax.nn.softmax(log_weight)
-        evidence = logsumexp(log_weight) + jnp.log(2 * size / count)
-        return Weights(matmul(share, jax.nn.softmax(own, axis=1)), 1 / jnp.sum(share**2), evidence)
+        return Weights(matmul(share, jax.nn.softmax(own, axis=1)), 1 / jnp.sum(share**2), logsumexp(log_weight))
 
     found: Weights = run(weigh, key, free, shared, arrays)
     if not float(found.effective_sample_size) >= FEWEST:
@@ -151,7 +154,12 @@ class Centres(NamedTuple):
         return lax.map(lambda pair: part(*pair), (self.rows, self.inverse)).T
 
 
-def _log_weights(reached: Array, log_parts: Array) -> Array:
-    """Target over mixture, but for a factor; nothing outside of the support of the model."""
-    log_weight = reached - logsumexp(log_parts, axis=1)
+def _drawn(size: int, counts: Sequence[int]) -> np.ndarray:
+    """How many draws each of ``size`` centres has of so many, set by set: the first ones may have one more."""
+    return np.concatenate([np.bincount(np.arange(count) % size, minlength=size) for count in counts])
+
+
+def _log_weights(reached: Array, log_parts: Array, drawn: np.ndarray) -> Array:
+    """Target over the sum of the parts, each times its draws; nothing outside of the support of the model."""
+    log_weight = reached - logsumexp(log_parts + jnp.log(jnp.asarray(drawn, log_parts.dtype))[None], axis=1)
     return jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.beliefs.optimum import GaussianData, coupled_optimum, orthogonal_optimum
+from numpyro_gp.beliefs.optimum import GaussianData, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import basis_of, kernel_of
@@ -145,3 +145,19 @@ def test_bad_input(change, message):
     call = {"Z_gamma": X, "Z_beta": X[:2], "X": X, "y": X[:, 0], "noise": 0.1, "jitter": None, **change}
     with pytest.raises(ValueError, match=message):
         orthogonal_optimum(Matern32(1.0, 1.0), **call)
+
+
+@pytest.mark.parametrize(
+    "optimum",
+    [
+        lambda k, Z, X: coupled_optimum(k, Z, X, X[:, 0], 0.1, jitter=0.0),
+        lambda k, Z, X: orthogonal_optimum(k, Z, X[:1], X, X[:, 0], 0.1, jitter=0.0),
+        lambda k, Z, X: additive_optimum({"a": k}, {"a": Z}, X, X[:, 0], 0.1, jitter=0.0, form="full"),
+        lambda k, Z, X: additive_optimum({"a": k}, {"a": Z}, X, X[:, 0], 0.1, jitter=0.0),
+    ],
+)
+def test_a_factorisation_that_fails_is_named(optimum):
+    """Three inducing inputs at one place; a mean, of which a check of beliefs would speak, was not passed."""
+    match = r"the covariance of the inducing inputs.* must be positive definite in float64.*larger jitter"
+    with pytest.raises(ValueError, match=match):
+        optimum(Matern32(1.0, 1.0), jnp.zeros((3, 1)), jnp.linspace(0.0, 1.0, 5)[:, None])

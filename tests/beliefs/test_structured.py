@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import BlockDiagonal, BlockLowRank, Coupled, Structured
+from numpyro_gp.beliefs import Basis, BlockDiagonal, BlockLowRank, Coupled, Structured
+from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.sites import InducingPrior
 from tests.oracles.additive import POSTERIORS, additive_basis_of, belief_of
 from tests.oracles.vectors import cases
 
@@ -177,3 +179,13 @@ def test_a_belief_of_other_components_is_refused():
     with pytest.raises(TypeError, match="the site must be an additive_gp"):
         wrong_sizes.marginals(basis.parts[0], X)
     assert isinstance(belief_of(case, "full"), Coupled)
+
+
+def test_outputs_are_refused():
+    """With as many outputs as inducing inputs products of the wrong axes had shapes that fit."""
+    belief = Structured(jnp.zeros((3, 3)), jnp.ones((3, 3, 1)))
+    f = InducingPrior("f", Basis.build(RBF(1.0, 1.0), jnp.linspace(0.0, 1.0, 3)[:, None]), (3, 3))
+    with pytest.raises(ValueError, match=r"mean of Structured must be of shape \(M,\) at a site without outputs"):
+        f.log_prob(belief)
+    with pytest.raises(ValueError, match="mean of Structured must be"):
+        belief.marginals(f.basis, jnp.zeros((2, 1)))

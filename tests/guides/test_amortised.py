@@ -97,6 +97,24 @@ def test_flax_module_trains():
     assert max(jax.tree.leaves(changes)) > 1e-4
 
 
+def test_data_are_found_by_the_names_of_the_model():
+    """The second argument has one number for each row as well, and was taken for the data."""
+    scale = jnp.full(6, 7.0)
+
+    def noisy(X, scale, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(3))
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.5), obs=y)
+
+    guide = ngp.AutoGP(noisy, {"w": amortised(linear)})
+    for args, kwargs in (((X, scale, Y), {}), ((X,), {"y": Y, "scale": scale})):
+        with handlers.seed(rng_seed=0):
+            fn = handlers.trace(guide).get_trace(*args, **kwargs)["w"]["fn"]
+        np.testing.assert_allclose(fn.mean[:, 0], Y - X[:, 0], rtol=1e-12)
+    with pytest.raises(ValueError, match="inputs and observations, but got None"), handlers.seed(rng_seed=0):
+        guide(X, scale)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [

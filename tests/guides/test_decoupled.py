@@ -238,6 +238,36 @@ def test_columns_need_a_key():
         decoupled(GAMMA, 2)("f", prior())
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("gamma", ["newton", "diagonal", "exact", "adaptive"])
+def test_members_that_a_mask_hides_stay_where_they_are(gamma):
+    """Their curvature and the factor it is divided by are zero, and NaN of theirs would reach the shared kernel."""
+    X, seen = jnp.linspace(0.0, 2.0, 8)[:, None], jnp.array([True, False, True])
+    y = jnp.sin(3 * X[:, 0])[None] + jnp.arange(3.0)[:, None]
+
+    def model():
+        lengthscale = numpyro.param("lengthscale", 0.7)
+        with numpyro.plate("group", 3, dim=-2), handlers.mask(mask=seen[:, None]):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), X[::4])
+            with numpyro.plate("data", 8):
+                ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    recipe = orthogonal(GAMMA, natural=True, gamma=gamma)
+    optimiser = ngp.optim.natural_gradient(optax.sgd(1e-4), 0.1)
+    svi = SVI(model, ngp.AutoGP(model, {"f": recipe}), optimiser, Trace_ELBO())
+    state = svi.init(jax.random.key(0))
+    before = svi.get_params(state)
+    update = jax.jit(lambda state: svi.update(state)[0])
+    after = svi.get_params(update(update(state)))
+    for name, value in after.items():
+        assert np.isfinite(value).all(), name
+        if name != "lengthscale":
+            np.testing.assert_allclose(value[1], before[name][1], atol=1e-12, err_msg=name)
+            moved = np.abs(np.asarray(value - before[name])).reshape(3, -1).max(axis=1)
+            assert moved[0] > 1e-4 or name == "f/gamma", name  # `adaptive` has its gradient through Adam alone
+    assert after["lengthscale"] != before["lengthscale"]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -255,6 +285,16 @@ def test_columns_need_a_key():
             lambda: orthogonal(GAMMA, start=Orthogonal(GAMMA[:2], jnp.zeros(2), jnp.zeros(3), jnp.eye(3))),
             ValueError,
             "a belief on the 6 rows",
+        ),
+        (
+            lambda: orthogonal(GAMMA, start=Orthogonal(GAMMA[::-1], jnp.zeros(6), jnp.zeros(3), jnp.eye(3))),
+            ValueError,
+            "start must be a belief on the rows of Z_gamma, but got one on others",
+        ),
+        (
+            lambda: orthogonal(GAMMA, start=ngp.beliefs.Coupled(jnp.zeros(3), jnp.eye(3))),
+            TypeError,
+            "start must be a belief of `orthogonal`, but got a Coupled",
         ),
         (
             lambda: orthogonal(GAMMA[:2], start=Orthogonal(GAMMA[:2], jnp.zeros(2), jnp.zeros(4), jnp.eye(4)))(

@@ -223,3 +223,28 @@ def test_a_single_process_is_refused(name):
     basis = Basis.build(ngp.kernels.RBF(1.0, 0.5), jnp.linspace(0.0, 1.0, 3)[:, None])
     with pytest.raises(TypeError, match="the site 'f' must be an additive_gp"):
         run(RECIPES[name][0](), InducingPrior("f", basis, (3,)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["structured", "block_low_rank"])
+def test_members_that_a_mask_hides_stay_where_they_are(name):
+    X, seen = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 2))), jnp.array([True, False])
+    y = jnp.sin(3 * X[:, 0])[None] + jnp.arange(2.0)[:, None]
+    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.RBF(1.0, 0.5).on(1)}
+
+    def model():
+        with numpyro.plate("group", 2, dim=-2), handlers.mask(mask=seen[:, None]):
+            f = ngp.additive_gp("f", kernels, {"a": X[:3], "b": X[3:6]})
+            with numpyro.plate("data", 8):
+                ngp.observe("y", f(X), Gaussian(0.3), obs=y)
+
+    guide = ngp.AutoGP(model, {"f": RECIPES[name][0](natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.sgd(1e-2), 0.1), Trace_ELBO())
+    state = svi.init(jax.random.key(0))
+    before = svi.get_params(state)
+    update = jax.jit(lambda state: svi.update(state)[0])
+    after = svi.get_params(update(update(state)))
+    for own in after:
+        assert np.isfinite(after[own]).all(), own
+        np.testing.assert_allclose(after[own][1], before[own][1], atol=1e-12, err_msg=own)
+        assert float(jnp.abs(after[own][0] - before[own][0]).max()) > 1e-5, own

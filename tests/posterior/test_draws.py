@@ -245,6 +245,39 @@ def test_replicates_see_one_drawn_function():
     np.testing.assert_allclose(found, [log_likelihood(fn, row, key) for row in y], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "y", "wanted"),
+    [
+        # Seen, and beyond 0.5 on the right: a density, and a probability in place of the density there.
+        (
+            ngp.likelihoods.Censored(ngp.likelihoods.Gaussian(1.0), right=jnp.array([False, True])),
+            [2.0, 0.5],
+            lambda f: [stats.norm.logpdf(2.0, f[0]), stats.norm.logsf(0.5, f[1])],
+        ),
+        # An event adds f, a node of weight 0.3 takes 0.3 exp(f) away.
+        (
+            ngp.likelihoods.PointPattern(jnp.array([0.0, 0.3])),
+            [1.0, 0.0],
+            lambda f: [f[0], -0.3 * np.exp(f[1])],
+        ),
+    ],
+)
+def test_drawn_values_are_scored_by_the_likelihood(likelihood, y, wanted):
+    """By its own density of data given ``f``, and not by that of the distribution that it draws data from."""
+    f, key = dist.Normal(jnp.array([0.3, -1.0]), jnp.array([0.5, 1.0])), jax.random.key(1)
+    fn = Observation(f, likelihood)
+    found = log_likelihood(fn, jnp.asarray(y), key)
+    np.testing.assert_allclose(found, wanted(np.asarray(fn.draw_latent(key))), rtol=1e-9)
+
+
+def test_labels_of_floating_numbers_are_scored_at_drawn_values():
+    f = dist.Normal(jnp.zeros((2, 3)), jnp.ones((2, 3))).to_event(1)
+    fn, key, y = Observation(f, ngp.likelihoods.Softmax(3)), jax.random.key(0), jnp.array([2.0, 0.0])
+    drawn = np.asarray(fn.draw_latent(key))
+    wanted = [row[int(c)] - np.log(np.exp(row).sum()) for row, c in zip(drawn, y, strict=True)]
+    np.testing.assert_allclose(log_likelihood(fn, y, key), wanted, rtol=1e-9)
+
+
 def pairs(X, y=None, mask=None):
     f = ngp.gp("f", PROBLEM.kernel, SPARSE, outputs=2)
     with numpyro.plate("data", X.shape[0]), numpyro.handlers.mask(mask=True if mask is None else mask):

@@ -84,10 +84,17 @@ def test_a_process_inside_the_plate_of_the_data_is_refused():
             f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:1], outputs=outputs)
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
+    def pair(y):
+        with numpyro.plate("data", 3):
+            f, g = (ngp.gp(name, ngp.kernels.RBF(1.0, 1.0), X[:1]) for name in "fg")
+            ngp.observe("y", (f(X), g(X)), ngp.likelihoods.HeteroscedasticGaussian(), obs=y)
+
     message = "members of plate 'data' on axis -1, where the plate is, but got them on axis -2. Make one process"
     for y, outputs in ((None, None), (jnp.zeros(3), None), (jnp.zeros((3, 2)), 2)):
         with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
             model(y, outputs)
+    with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
+        pair(jnp.zeros(3))
 
     def groups(y):
         with numpyro.plate("data", 3, dim=-2):
@@ -184,3 +191,27 @@ def test_bad_processes_and_likelihoods():
         ngp.observe("y", jnp.zeros(3), ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros(3))
     with pytest.raises(TypeError, match="likelihood"):
         ngp.observe("y", NORMAL, "gaussian", obs=jnp.zeros(3))
+
+
+@pytest.mark.parametrize("marginals", [lambda f, X: f(X), lambda f, X: f.at_inducing(), lambda f, X: (f(X), f(X))])
+def test_a_process_that_was_given_its_data_takes_no_more(marginals):
+    """Marginals would ignore how rows vary together, and the process would not learn from what is scored by them."""
+    X, y = jnp.linspace(0.0, 1.0, 3)[:, None], jnp.ones(3)
+    f = ngp.gp_regression("r", ngp.kernels.RBF(1.0, 1.0), X, 0.1, obs=y)
+    found = marginals(f, X)
+    likelihood = (
+        ngp.likelihoods.HeteroscedasticGaussian() if isinstance(found, tuple) else ngp.likelihoods.Gaussian(0.3)
+    )
+    message = r"f of site 'y' must be of a `gp`, but got that of gp_regression 'r', given its own data"
+    with numpyro.plate("data", 3), handlers.seed(rng_seed=0):
+        with pytest.raises(ValueError, match=message):
+            ngp.observe("y", found, likelihood, obs=y)
+        assert ngp.observe("y", found, likelihood).shape == (3,)  # a prediction
+
+
+def test_members_given_their_data_take_no_more():
+    X, y = jnp.linspace(0.0, 1.0, 3)[:, None], jnp.ones((2, 3))
+    with numpyro.plate("group", 2):
+        f = ngp.gp_regression("r", ngp.kernels.RBF(1.0, 1.0), X, 0.1, obs=y)
+    with numpyro.plate("data", 3), pytest.raises(ValueError, match="that of gp_regression 'r', given its own data"):
+        ngp.observe("y", f.at(jnp.array([0, 1, 1]), X), ngp.likelihoods.Gaussian(0.3), obs=y[0])

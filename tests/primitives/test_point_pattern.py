@@ -87,6 +87,13 @@ def test_thinned_patterns_have_the_intensity():
             assert abs(count - 200 * whole(low, high)) < 4 * np.sqrt(200 * whole(low, high))
 
 
+def test_a_region_without_events_is_data_as_well():
+    """What is left of the density is ``-int exp(f)``: four events add ``sum f(s_i)``."""
+    term_of = lambda events: log_density(model, (NODES, WEIGHTS, events), {}, {"f": BELIEF})[0]  # noqa: E731
+    f = term(BELIEF)[1](NODES, WEIGHTS)
+    np.testing.assert_allclose(term_of(EVENTS) - term_of(EVENTS[:0]), jnp.sum(f(EVENTS).loc), rtol=1e-9)
+
+
 def test_bad_patterns_are_refused():
     for change, message in (
         ({"weights": -WEIGHTS}, "weights must be zero or positive"),
@@ -95,5 +102,10 @@ def test_bad_patterns_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             log_density(model, (), {"nodes": NODES, "weights": WEIGHTS, "events": EVENTS} | change, {"f": jnp.zeros(5)})
+    for height, got in ((jnp.nan, "nan"), (1e4, "inf")):
+        with pytest.raises(ValueError, match=rf"exp\(log_intensity\(X\)\) must be finite in the box, but got {got}"):
+            ngp.thinned(jax.random.key(0), lambda X, height=height: height + 0 * X[:, 0], [0.0], [1.0])
+    with pytest.raises(ValueError, match="bound must be zero or positive"):
+        ngp.thinned(jax.random.key(0), lambda X: X[:, 0], [0.0], [1.0], bound=-1.0)
     with pytest.raises(ValueError, match="low and high must be corners of a box"):
         ngp.thinned(jax.random.key(0), lambda X: X[:, 0], [1.0], [0.0])

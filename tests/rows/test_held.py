@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
@@ -221,3 +222,45 @@ def test_without_a_key_and_with_other_positions_it_says_what_to_do():
         keyed_rows(lambda: numpyro.plate("data", 8, subsample_size=3))()
     with pytest.raises(TypeError, match="positions must be whole numbers"):
         permuted_rows(jax.random.key(0), 5, jnp.ones(2))
+
+
+def test_sites_of_a_subsampled_plate_share_one_scale():
+    """Ten data stand for three of four rows, and two of these for four; `ImportanceWeightedELBO` asks for one object."""
+
+    def model(count):
+        def sites():
+            with numpyro.plate("data", 4, subsample_size=2):
+                with numpyro.handlers.scale(scale=0.5):
+                    numpyro.sample("c", dist.Normal(0.0, 1.0))
+                numpyro.sample("a", dist.Normal(0.0, 1.0))
+                numpyro.sample("b", dist.Normal(0.0, 1.0))
+
+        with BatchPlate("data", 10, 4, count), handlers.seed(rng_seed=0):
+            trace = handlers.trace(sites).get_trace()
+        a, b, c = (trace[name]["scale"] for name in "abc")
+        assert a is b
+        return a, c
+
+    found = jax.jit(model)(jnp.asarray(3))
+    np.testing.assert_allclose(found, (10 / 3 * 2, 10 / 3), rtol=1e-6)
+
+
+@pytest.mark.long
+def test_importance_weights_take_minibatches_of_a_stream():
+    """With one exact sample the bound of a batch is the log density of its rows, times ten data for each two seen."""
+    X = jnp.arange(8.0)[:, None]
+
+    def model(X, y=None):
+        with numpyro.plate("data", len(X), subsample_size=2) as rows:
+            w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Normal(w + X[rows, 0], 1.0), obs=y[rows])
+
+    def guide(X, y=None):
+        with numpyro.plate("data", len(X), subsample_size=2) as rows:
+            numpyro.sample("w", dist.Normal(0.5 * (y - X[:, 0])[rows], 0.5**0.5))
+
+    svi = SVI(model, guide, optax.sgd(0.0), ngp.ImportanceWeightedELBO(3))
+    y = X[:, 0] + 1.0  # y | x ~ N(x, 2): the same density at every row
+    with jax.numpy_rank_promotion("allow"):  # samples have an axis on the left of the data
+        found = ngp.fit(jax.random.key(0), svi, 2, batches=[(X, y)] * 2, num_data=40, progress=False).losses
+    np.testing.assert_allclose(found, -40 * stats.norm.logpdf(1.0, 0.0, 2**0.5), rtol=1e-6)

@@ -7,9 +7,11 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from jax.scipy.special import logsumexp
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD, weights
+from numpyro_gp.stein.weights import Centres, _drawn, _log_weights
 
 KEY = jax.random.key(0)
 MASS = 0.3
@@ -68,6 +70,8 @@ def test_weights_are_refused_where_too_few_draws_count_or_rows_are_missing():
     svgd, state = engine([-2.0, 2.0])
     with pytest.raises(ValueError, match="the number of draws that count must be at least 100, but got"):
         weights(KEY, svgd, state, 0.0, num_draws=60)
+    with pytest.raises(ValueError, match="num_draws must be at least two for each of the 2 particles, but got 3"):
+        weights(KEY, svgd, state, 0.0, num_draws=3)
 
     def model(y, batch=None):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))
@@ -78,3 +82,14 @@ def test_weights_are_refused_where_too_few_draws_count_or_rows_are_missing():
     state = svgd.init(KEY, jnp.zeros(6), batch=2)
     with pytest.raises(ValueError, match="args must be whole data, but got a minibatch"):
         weights(KEY, svgd, state, jnp.zeros(6), batch=2)
+
+
+def test_parts_that_have_more_draws_weigh_no_more():
+    """Three parts far apart, 3, 2 and 2 draws of them: by equal weights the first would have 3/7 of the mass."""
+    around = Centres(jnp.array([[-100.0], [0.0], [100.0]]), jnp.ones((3, 1, 1)), jnp.ones((3, 1, 1)))
+    draws = around.draw(KEY, 7)
+    parts = around.log_densities(draws)
+    log_weight = _log_weights(logsumexp(parts, axis=1) - jnp.log(3.0), parts, _drawn(3, (7,)))
+    own = np.bincount(np.arange(7) % 3, np.exp(log_weight))
+    np.testing.assert_allclose(own, 1 / 3, rtol=1e-6)
+    np.testing.assert_array_equal(_drawn(3, (7, 5)), [3, 2, 2, 2, 2, 1])
