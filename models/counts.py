@@ -2,7 +2,8 @@
 
 The likelihood is negative binomial with mean ``exp(f)`` and variance ``mean + mean^2 / r``; put `Poisson()` in its
 place where counts are not over-dispersed. SVI targets the sparse variational bound; NUTS on the same function the
-sparse MCMC posterior, exact with ``Z=X``. Exposures go into the mean function: ``mean=lambda X: log(exposure)``.
+sparse MCMC posterior, exact with ``Z=X``. Exposures are an offset:
+``ngp.observe(..., offset=jnp.log(exposure[idx]))``.
 """
 
 import jax
