@@ -86,6 +86,7 @@ def test_parameters_of_another_belief_are_refused(fits):
     assert ngp.Posterior.from_svi(model, guide, params | others).params.keys() == (params | others).keys()
 
 
+@pytest.mark.long
 def test_the_check_leaves_the_guide_as_it_was(fits):
     guide, params = fits["AutoGP"]
     before = dict(guide.rest.__dict__)

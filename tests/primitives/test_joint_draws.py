@@ -71,6 +71,7 @@ def deep(X, y=None):
         ngp.observe("y", upper(hidden), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_only_importance_weights_open_noise_that_guides_do_not_know():
     X = jnp.linspace(-1.0, 1.0, 5)[:, None]
     guide, sites = ngp.AutoGP(deep), []
