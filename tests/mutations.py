@@ -1,4 +1,4 @@
-"""Seventy deliberate faults, and whether the tests see them. Run by hand, from the repository:
+"""Seventy-five deliberate faults, and whether the tests see them. Run by hand, from the repository:
 
     python -m tests.mutations                 all of them
     python -m tests.mutations kl "half"       those whose description holds one of these words
@@ -523,6 +523,41 @@ FAULTS = [
         "is_drawn = _is_free.get() and",
         "is_drawn =",
         "primitives/test_joint_draws.py",
+    ),
+    Fault(
+        "a hidden member's curvature is divided by zero",
+        "beliefs/probe.py",
+        "return jnp.where(weight == 0, 0, values / jnp.where(weight == 0, 1, weight))",
+        "return values / weight",
+        "guides/test_decoupled.py::test_members_that_a_mask_hides_stay_where_they_are",
+    ),
+    Fault(
+        "drawn values are scored by the distribution of new data",
+        "sites/observation.py",
+        "return self.sum_outputs(self.likelihood.log_prob(self._shown(value), f))",
+        "return self.sum_outputs(self.likelihood.conditional(f).log_prob(self._shown(value)))",
+        "posterior/test_draws.py::test_drawn_values_are_scored_by_the_likelihood",
+    ),
+    Fault(
+        "particles with one draw more weigh more",
+        "stein/weights.py",
+        "logsumexp(log_parts + jnp.log(jnp.asarray(drawn, log_parts.dtype))[None], axis=1)",
+        "logsumexp(log_parts, axis=1) - jnp.log(drawn.sum() / len(drawn))",
+        "stein/test_weights.py::test_parts_that_have_more_draws_weigh_no_more",
+    ),
+    Fault(
+        "an encoder reads the first two arguments, whatever the model calls them",
+        "guides/amortised.py",
+        'if {"X", "y"} <= set(prior.named):',
+        "if False:",
+        "guides/test_amortised.py::test_data_are_found_by_the_names_of_the_model",
+    ),
+    Fault(
+        "each site of a subsampled plate makes a scale of its own",
+        "rows/held.py",
+        "if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):",
+        "if False:",
+        "rows/test_held.py::test_sites_of_a_subsampled_plate_share_one_scale",
     ),
 ]
 

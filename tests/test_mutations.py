@@ -15,5 +15,5 @@ def test_the_text_stands_once_and_changes(fault):
         assert (ROOT / "tests" / file).exists()
 
 
-def test_there_are_seventy():
-    assert len(FAULTS) >= 70
+def test_there_are_seventy_five():
+    assert len(FAULTS) >= 75
