@@ -17,6 +17,7 @@ from numpyro_gp.gam.densities import KNOWN, Density, Total, density_of
 from numpyro_gp.gam.features import CHUNK, Places, chunks_of
 from numpyro_gp.gam.hyperparameters import Compiled, Opened, Plain, Sites, meaning_of, names_of, sites_of
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
@@ -310,7 +311,8 @@ def has_tables(model: Model) -> bool:
 def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
     data, setting = Data.of(model), Setting.of(model)
-    is_many = len(data.y) > MANY_ROWS
+    # A likelihood with one number for each row is that of all of them.
+    is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
     is_counted = is_many and tables and setting.sites.is_exact
     counted = tabulated(model, data.X, data.weights, data.pull) if is_counted else None
     first = data

@@ -24,6 +24,7 @@ from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.hyperparameters import sites_of
 from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.normals import Dense, LowRank, Normal, Point, conditional
+from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
@@ -210,7 +211,8 @@ def _of_posterior(
 ) -> Draws:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
     index = posterior.spread(num_draws, posterior.source.is_random)
-    call = call_of(posterior.model, (model.arguments[0][:1],), {})
+    X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
+    call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
     check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
 
     def values_at(own: Posterior, draw: Any, arrays: list[Array]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.links import link_at, mean_of, slope_of, weights_at
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
@@ -25,6 +26,7 @@ from numpyro_gp.likelihoods import (
     StudentT,
 )
 
+# Links of these classes, where one of their values does not say its own.
 LINKS: dict[type, str] = {
     Gaussian: "identity",
     StudentT: "identity",
@@ -93,19 +95,26 @@ class Family(NamedTuple):
             return NAMED[self.given](*values)
         return self.given if isinstance(self.given, Likelihood) else self.given()
 
-    @property
-    def kind(self) -> type:
-        """The class of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
-        if isinstance(self.given, str):
-            return NAMED[self.given]
-        kinds: list[type] = []
+    def look(self, what: Callable[[Any], Any]) -> Any:
+        """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
+        found: list[Any] = []
 
-        def look() -> None:
+        def run() -> None:
             with handlers.block(), handlers.seed(rng_seed=0):
-                kinds.append(type(self.likelihood(Start())))
+                found.append(what(self.likelihood(Start())))
 
-        jax.eval_shape(look)
-        return kinds[0]
+        jax.eval_shape(run)
+        return found[0]
+
+    @property
+    def log_shape(self) -> np.ndarray | None:
+        """``log a`` of a gamma likelihood of known shape, () or (N,), whose mean is ``a e^f``."""
+        return np.log(np.asarray(self.given.shape, float)) if type(self.given) is Gamma else None
+
+    @property
+    def is_gamma(self) -> bool:
+        """Whether the mean of the response is ``e^f`` times a shape."""
+        return self.name in ("gamma", Gamma.__name__)
 
 
 def as_family(family: Any) -> Family:
@@ -119,18 +128,34 @@ def as_family(family: Any) -> Family:
         required = "a name, a likelihood, or a function without arguments that returns one"
         cure = "Pass family='poisson', or lambda: ngp.likelihoods.Gaussian(numpyro.sample(...))."
         fail("family", required, f"{family!r:.60}", cure, TypeError)
-    kind = Family("", "", family).kind
-    return Family(family if isinstance(family, str) else kind.__name__, LINKS.get(kind, "none"), family)
+    if isinstance(family, str):
+        return Family(family, LINKS[NAMED[family]], family)
+    name, link = Family("", "", family).look(lambda own: (type(own).__name__, link_of(own)))
+    return Family(name, link, family)
+
+
+def link_of(likelihood: Any) -> str:
+    """The link of a likelihood of ours: its own, as Bernoulli and Beta have a choice, or that of its class."""
+    kind = type(likelihood)
+    return getattr(likelihood, "link", LINKS[kind]) if kind in LINKS else "none"
+
+
+# Of the size of f: what lines leave of labels is as large whatever they hide, and a probit is a logit over 1.7.
+SIZES = {"log": (0.3, 2.0), "logit": (1.5, 3.0), "probit": (0.9, 1.8)}
+# How far from the constant the lines may go.
+REACH = {"log": 4.0, "logit": 4.0, "probit": 2.4}
+# Shapes of gamma data: lines may leave a curve, or nothing.
+SHAPES = (0.3, 1000.0)
 
 
 def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> Start:
     """Five steps of weighted least squares on straight lines ``(N, D)`` and a constant, with a small ridge.
 
-    The size of ``f`` counts what the lines leave: the variance of the working response beyond its noise.
+    The size of ``f`` counts what the lines leave: the variance of the working response beyond its noise. The mean of
+    gamma data is ``a e^f``: where the shape is not known it is one over the mean squared relative residual.
     """
     if family.link == "none":
         return Start()
-    mean = float(np.average(y, weights=weights))
     if family.link == "identity":
         constant = float(np.average(y - offset, weights=weights))
         rest = y - offset - constant
@@ -138,24 +163,42 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         spread, noise = (float(np.sqrt(np.average(values**2, weights=weights))) for values in (rest, left))
         spread = spread or 1.0
         return Start(constant, spread, max(0.7 * noise, 1e-3 * spread))
-    if family.link == "log":
-        mean = mean or 0.5 / float(np.sum(weights))  # of zeros alone: half an event among all
-        constant = math.log(mean / float(np.average(np.exp(offset), weights=weights)))
-    else:
-        share = min(max(mean, 0.5 / len(y)), 1 - 0.5 / len(y))
-        constant = math.log(share / (1 - share)) - float(np.average(offset, weights=weights))
+    known = family.log_shape
+    if known is not None and known.size not in (1, len(y)):
+        cure = "Leave rows with missing values out of both."
+        fail("shape of Gamma", f"one number, or one for each of {len(y)} rows", f"{known.size} numbers", cure)
+    offset = offset if known is None else offset + known
+    constant = start_of(family.link, y, offset, weights)
     A, eta = np.concatenate([np.ones((len(y), 1)), lines], axis=1), constant + offset
+    least = 1e-6 * (math.exp(constant) if family.link == "log" else 1.0)
     for _ in range(5):
-        mu = np.exp(eta) if family.link == "log" else 1 / (1 + np.exp(-eta))
-        slope = np.maximum(mu if family.link == "log" else mu * (1 - mu), 1e-6)
-        working, mass = eta - offset + (y - mu) / slope, weights * slope
+        slope = np.maximum(slope_of(family.link, eta), least)
+        mass = weights * np.maximum(weights_at(family.name, family.link, eta, np.inf), np.finfo(float).tiny)
+        working = eta - offset + (y - mean_of(family.link, eta)) / slope
         fitted = A @ _ridge(A, working, mass)
-        eta = np.clip(fitted, constant - 4, constant + 4) + offset
+        reach = REACH[family.link]
+        eta = np.clip(fitted, constant - reach, constant + reach) + offset
     centred = working - np.average(working, weights=mass)
-    beyond = np.average(centred**2, weights=mass) - np.sum(weights) / np.sum(mass)
-    # What lines leave of labels is as large whatever they hide: 1.5 at least.
-    lowest, highest = (0.3, 2.0) if family.link == "log" else (1.5, 3.0)
+    noise = np.sum(weights) / np.sum(mass)
+    lowest, highest = SIZES[family.link]
+    if family.is_gamma:
+        noise = 0.0 if known is None else np.average(np.broadcast_to(np.exp(-known), y.shape), weights=weights)
+    beyond = np.average(centred**2, weights=mass) - noise
+    if family.is_gamma and known is None:
+        ratio = y * np.exp(-eta)
+        relative = np.average((ratio / np.average(ratio, weights=weights) - 1) ** 2, weights=weights)
+        constant -= math.log(np.clip(1 / max(relative, 1e-300), *SHAPES))
     return Start(constant, float(np.sqrt(np.clip(beyond, lowest**2, highest**2))), 1.0)
+
+
+def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> float:
+    """The constant by which the mean of all data is right, or near it."""
+    mean = float(np.average(y, weights=weights))
+    if link == "log":
+        mean = mean or 0.5 / float(np.sum(weights))  # of zeros alone: half an event among all
+        return math.log(mean / float(np.average(np.exp(offset), weights=weights)))
+    share = min(max(mean, 0.5 / len(y)), 1 - 0.5 / len(y))
+    return link_at(link, share) - float(np.average(offset, weights=weights))
 
 
 def _ridge(A: np.ndarray, y: np.ndarray, mass: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from numpyro_gp.gam.columns import (
     number_column,
     plain,
 )
-from numpyro_gp.gam.terms import Term, Terms
+from numpyro_gp.gam.terms import Term, Terms, refuse_twice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,16 +69,19 @@ class Layout:
         encoded = self.encoded(read, len(read[0][1]) if read else count_rows(data))
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
-        for part in self.parts:
-            for at in part.columns if part.term.kind == "factor" or is_difference(part, self.parts) else ():
-                levels = self.columns[at].levels
-                if levels is not None and (new := encoded[:, at] == len(levels)).any():
-                    level = plain(column_values(data, self.columns[at].name)[new][0])
-                    cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
-                    fail(
-                        f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure
-                    )
+        for part, at in self.of_known_levels:
+            levels = self.columns[at].levels or ()
+            if (new := encoded[:, at] == len(levels)).any():
+                level = plain(column_values(data, self.columns[at].name)[new][0])
+                cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
+                fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
+
+    @property
+    def of_known_levels(self) -> list[tuple[Part, int]]:
+        """Terms whose prior says nothing about a new level, with the number of the category."""
+        own = [part for part in self.parts if part.term.kind == "factor" or is_difference(part, self.parts)]
+        return [(part, at) for part in own for at in part.columns if self.columns[at].is_category]
 
     def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
         """Values of all columns as numbers, for so many rows; one column of zeros where no term reads any."""
@@ -122,8 +125,9 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     """Read a table: what each column is, and the rows of the fit."""
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
-    for term in terms.items:
-        term = _of_its_column(term, data)
+    own = [_of_its_column(term, data) for term in terms.items]
+    refuse_twice(own)  # a line and the name of its column are one term
+    for term in own:
         keys = [(name, _roles(term)[0]) for name in term.columns]
         keys += [] if term.by is None else [(term.by, _roles(term)[1])]
         reads.append((term, keys))
@@ -131,12 +135,7 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     values = {key: column_values(data, key[0]) for key in wanted}
     y = column_values(data, response)
     weight = None if weights is None else _weights(weights, data, len(y))
-    lengths = {name: len(column) for (name, _), column in values.items()} | {response: len(y)}
-    if len(set(lengths.values())) > 1:
-        fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
-    missing = is_missing(y)
-    for column in values.values():
-        missing = missing | is_missing(column)
+    missing = _missing({name: column for (name, _), column in values.items()} | {response: y})
     if weight is not None:
         missing = missing | (weight == 0)
     if missing.all():
@@ -151,6 +150,21 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     layout = Layout(tuple(columns.values()), parts, offsets, answer)
     X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
     return layout, Rows(X, answer.encode(y[used]), None if weight is None else mass, int(missing.sum()))
+
+
+def incomplete(terms: Terms, data: Any, response: str) -> np.ndarray:
+    """Whether a row ``(N,)`` of a table misses a value that is read."""
+    names = [name for term in terms.items for name in (*term.columns, term.by) if name is not None]
+    return _missing({name: column_values(data, name) for name in (*names, response)})
+
+
+def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether a row misses one of the values."""
+    lengths = {name: len(column) for name, column in values.items()}
+    if len(set(lengths.values())) > 1:
+        fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+    found: np.ndarray = np.any([is_missing(column) for column in values.values()], axis=0)
+    return found
 
 
 def _of_its_column(term: Term, data: Any) -> Term:

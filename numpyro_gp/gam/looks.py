@@ -19,7 +19,7 @@ from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.normals import Normal
-from numpyro_gp.gam.predictions import of_places, of_rows
+from numpyro_gp.gam.per_row import at_places
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.keep import compiled
@@ -87,18 +87,19 @@ class Densities(NamedTuple):
     expected: np.ndarray
 
 
-def densities(draws: Draws, at: AtDraws, y: np.ndarray, weights: np.ndarray | None, dtype: np.dtype) -> Densities:
-    """Those of the response ``y (N,)``, by as many rows at a time as predictions."""
-    S, K, N = at.f.shape
+def densities(draws: Draws, at_rows: AtRows, at: AtDraws, places: np.ndarray) -> Densities:
+    """Those of the response at rows of the fit with these numbers ``(N,)``, as many at a time as predictions."""
+    (S, K, N), own = at.f.shape, at_rows.model.rows
     weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
-    mass = np.ones(N) if weights is None else weights
+    mass = np.ones(N) if own.weights is None else own.weights[places]
     fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
         numbers = (at.mean, at.variance, at.f, at.points[:, :weighed], at.left)
-        parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1).astype(dtype) for x in numbers]
-        own, count = filled(y[rows], ROWS).astype(dtype), rows.stop - rows.start
-        found = _densities(of_rows(draws.likelihood, rows, N), own, *parts)
+        parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
+        full, count = filled(places[rows], ROWS), rows.stop - rows.start
+        arrays = [x.astype(at_rows.dtype) for x in (own.y[full], *parts)]
+        found = _densities(at_places(draws.likelihood, full, len(own.y)), *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0), logs
         expected += terms @ mass[rows]
@@ -130,30 +131,28 @@ def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> 
         looks = Looks(at_rows.model.level(given.X[rows]), rng)
         for (scales, lengths, weights), values in zip(draws.each(), drawn, strict=True):
             looks.add(weights, at_rows(scales, lengths, given.X[rows]), values)
-        at, mass = looks.whole(), None if given.weights is None else given.weights[rows]
-        own = draws._replace(likelihood=of_places(draws.likelihood, np.arange(len(given.y))[rows], len(given.y)))
-        terms.append(densities(own, at, given.y[rows], mass, at_rows.dtype).expected)
+        at = looks.whole()
+        terms.append(densities(draws, at_rows, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)
 
 
-def evidence_of(
-    draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, y: np.ndarray, places: np.ndarray
-) -> Evidence:
+def evidence_of(draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, X = chosen(len(y)), at_rows.model.rows.X
-    sites = {}
-    if (own := _seen(draws, at, found, y, few)) is not None:
-        seen = judged(own, len(y), isinstance(draws.likelihood, Gaussian))
+    few, X, y = chosen(len(places)), at_rows.model.rows.X, at_rows.model.rows.y
+    sites, likelihood = {}, at_places(draws.likelihood, places[few], len(y))
+    if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
+        seen = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = seen._replace(rows=places[few][: len(seen.rows)], num_rows=len(X))
     fact = Fact(at.left.mean(axis=1), at.prior, None, None, np.full(draws.size, np.nan), len(at_rows.repeats), ())
     return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(at_rows.model), X, draws.log_ratio is not None)
 
 
-def _seen(draws: Draws, at: AtDraws, found: Densities, y: np.ndarray, few: np.ndarray) -> dict[str, Any] | None:
+def _seen(
+    draws: Draws, likelihood: Any, at: AtDraws, found: Densities, own: np.ndarray, few: np.ndarray
+) -> dict[str, Any] | None:
     """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
     from scipy.special import ndtr
 
-    likelihood, own = of_places(draws.likelihood, few, len(y)), y[few]
     term, shape = found.log_density[:, 0, few], (draws.size, len(few))
     if isinstance(likelihood, Gaussian):
         scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
@@ -162,7 +161,7 @@ def _seen(draws: Draws, at: AtDraws, found: Densities, y: np.ndarray, few: np.nd
         term = -0.5 * ((own - mean) ** 2 / variance + np.log(2 * np.pi * variance))
     else:
         f, dtype = at.f[:, 0, few], np.dtype(jnp.result_type(float))
-        if likelihood.uncensored is not likelihood or not _has_tails(likelihood, draws.size):
+        if likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape):
             return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
         ties = np.random.default_rng(0).uniform(size=len(few))  # data that tie lie anywhere among their equals
@@ -171,11 +170,11 @@ def _seen(draws: Draws, at: AtDraws, found: Densities, y: np.ndarray, few: np.nd
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
 
 
-def _has_tails(likelihood: Any, size: int) -> bool:
-    """Whether the probability of what is below a datum is known, of a likelihood at so many draws."""
+def _has_tails(likelihood: Any, shape: tuple[int, int]) -> bool:
+    """Whether the probability of what is below a datum is known, of a likelihood at so many draws and rows."""
 
     def kind() -> Any:
-        found.append(jax.vmap(lambda own, f: own.conditional(f))(likelihood, jnp.zeros(size)))
+        found.append(jax.vmap(lambda own, f: own.conditional(f))(likelihood, jnp.zeros(shape)))
 
     found: list[Any] = []
     jax.eval_shape(kind)

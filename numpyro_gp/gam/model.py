@@ -19,6 +19,7 @@ from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.layout import Layout, Part, Rows, lay_out
+from numpyro_gp.gam.per_row import at_rows_of
 from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, Ground, count_lengthscales, ground_of
 from numpyro_gp.gam.terms import Terms, as_terms
 from numpyro_gp.kernels import Constant
@@ -95,6 +96,7 @@ class Model:
         f = self.process(X.dtype)
         likelihood = self.family.likelihood(self._numbers(X.dtype))
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+            likelihood = likelihood if batch is None else at_rows_of(likelihood, rows, X.shape[0])
             weighted = nullcontext() if weights is None else handlers.scale(scale=weights[rows])
             with weighted:
                 observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
@@ -229,17 +231,9 @@ def model(
     >>> [argument.shape for argument in model.arguments]
     [(9, 1), (9,)]
     """
-    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
-    name = wanted.response if response is None else response
-    if name is None:
-        cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
-        fail("response", "the name of a column", "None", cure, TypeError)
-    if own_terms := [term.name for term in wanted.items if name in (*term.columns, term.by)]:
-        cure = "Leave it out: it would explain itself."
-        fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
+    said, name = explained(terms, response)
     check_choice("measure", measure, MEASURES)
     own = as_family(family)
-    said = dataclasses.replace(wanted, response=name)
     layout, rows = lay_out(said, data, name, weights)
     _check_response(name, own, rows.y)
     lines = _lines(layout, rows.X)
@@ -250,6 +244,19 @@ def model(
     return Model(
         said, layout, ground, own, start, rows, measure, jnp.asarray(np.asarray(start, jnp.result_type(float)))
     )
+
+
+def explained(terms: Any, response: str | None) -> tuple[Terms, str]:
+    """Terms with the column that they explain, and its name."""
+    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
+    name = wanted.response if response is None else response
+    if name is None:
+        cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
+        fail("response", "the name of a column", "None", cure, TypeError)
+    if own_terms := [term.name for term in wanted.items if name in (*term.columns, term.by)]:
+        cure = "Leave it out: it would explain itself."
+        fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
+    return dataclasses.replace(wanted, response=name), name
 
 
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.gam.at_rows import ROWS, AtRows
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.per_row import at_places, check_rows
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 
@@ -28,28 +29,13 @@ def latent(draws: Draws, at_rows: AtRows, X: np.ndarray) -> tuple[np.ndarray, np
     return np.stack(means), np.stack(variances)
 
 
-def of_rows(likelihood: Any, rows: slice, count: int) -> Any:
-    """A likelihood whose parameters are those of some of ``count`` rows, where they have one for each."""
-
-    def cut(leaf: np.ndarray) -> np.ndarray:
-        if leaf.ndim < 2 or leaf.shape[-1] != count:
-            return leaf
-        return np.moveaxis(filled(np.moveaxis(leaf[..., rows], -1, 0), ROWS), 0, -1)
-
-    return jax.tree.map(cut, likelihood)
-
-
-def of_places(likelihood: Any, places: np.ndarray, count: int) -> Any:
-    """The same at rows with these numbers, without filling up."""
-    return jax.tree.map(lambda x: x[..., places] if x.ndim > 1 and x.shape[-1] == count else x, likelihood)
-
-
 def predicted(draws: Draws, at_rows: AtRows, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
-    chunks, cuts = [], at_rows.cuts(len(X))
+    chunks, cuts, count = [], at_rows.cuts(len(X)), len(at_rows.model.rows.y)
+    check_rows(draws.likelihood, len(X), count)
     for at in cuts:
         mean, variance = (filled(one.T, ROWS).T for one in latent(draws, at_rows, X[at]))
-        likelihood = of_rows(draws.likelihood, at, len(X))
+        likelihood = at_places(draws.likelihood, filled(np.arange(at.start, at.stop), ROWS), count)
         chunks.append(observation(likelihood, *(one.astype(at_rows.dtype) for one in (mean, variance))))
     return Prediction(chunks, [at.stop - at.start for at in cuts], key)
 

@@ -11,6 +11,7 @@ from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.links import size_of_counts
 from numpyro_gp.gam.looks import AtDraws, Densities, Looks, densities, evidence_of, expected_at_all, weights_of
 from numpyro_gp.gam.normals import Point
 from numpyro_gp.gam.shares import Row, Shares
@@ -43,7 +44,7 @@ def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator
     given = at_rows.model.rows
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(at_rows.repeats)))
     places = some_rows(len(given.y), most)
-    X, y, mass = given.X[places], given.y[places], None if given.weights is None else given.weights[places]
+    X = given.X[places]
     each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
     shares, looks = Shares(at_rows, len(X)), Looks(at_rows.model.level(X), rng)
     for scales, lengths, weights in draws.each():
@@ -51,14 +52,14 @@ def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator
         shares.add(weights, seen, drawn)
         looks.add(weights, seen, drawn)
     at = looks.whole()
-    return Pass(places, shares.rows(level), at, densities(draws, at, y, mass, at_rows.dtype))
+    return Pass(places, shares.rows(level), at, densities(draws, at_rows, at, places))
 
 
 def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple[dict[str, Any], list[str]]:
     """Deviance, log density of left-out rows and parameters of the likelihood; and what to look at."""
     model, count, notes = at_rows.model, len(found.places), []
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
-    r = float(others["r"].mean()) if "r" in others else np.nan
+    r = size_of_counts(draws.likelihood, len(model.rows.y))[found.places]
     facts: dict[str, Any] = {"family": model.family.name}
     facts["deviance explained"] = float(deviance_explained(model, found.densities.fitted, r, found.places))
     if density:
@@ -88,13 +89,13 @@ def checked(
     ``posterior`` makes that of an engine which leaves draws. ``every``: importance weights also where not all rows were
     looked at.
     """
-    y, count = at_rows.model.rows.y[found.places], len(at_rows.model.rows.y)
-    evidence = evidence_of(draws, at_rows, found.at, found.densities, y, found.places)
+    seen, count = len(found.places), len(at_rows.model.rows.y)
+    evidence = evidence_of(draws, at_rows, found.at, found.densities, found.places)
     weights, words = None, "noise, inducing inputs"
-    words += ", residuals, calibration" if any(seen.pit.size for seen in evidence.sites.values()) else ""
-    words += "" if len(y) == count else f" at {len(y)} rows"
+    words += ", residuals, calibration" if any(site.pit.size for site in evidence.sites.values()) else ""
+    words += "" if seen == count else f" at {seen} rows"
     if draws.log_ratio is not None and draws.size > 1:
-        if len(y) == count:
+        if seen == count:
             weights = weights_of(draws, found.at.log_ratio, found.densities.expected)
         elif every:
             weights = weights_of(draws, *expected_at_all(draws, at_rows, rng))

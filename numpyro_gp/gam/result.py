@@ -14,6 +14,7 @@ from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.draws import Draws, drawn
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, Fitted
+from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.predictions import predicted
 from numpyro_gp.gam.report import checked, facts_of, passed
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
-LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}", "logit": "effect on logit of {}"}
+LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
+LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide", "key")
@@ -132,11 +134,16 @@ class Fit:
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
-        own = self.model
-        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + own.level(own.rows.X)
-        slope = {"log": np.exp(f), "logit": 1 / (2 + np.exp(f) + np.exp(-f))}.get(own.family.link, np.ones(len(f)))
-        mass = np.ones(len(f)) if own.rows.weights is None else own.rows.weights
-        return _working_residuals(own.family.link, f, own.rows.y), mass * slope
+        own, count = self.model, len(self.model.rows.y)
+        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + own.level(own.rows.X) + self._log_ratio(num_draws)
+        r = size_of_counts(self._some(num_draws).likelihood, count)
+        mass = np.ones(count) if own.rows.weights is None else own.rows.weights
+        link = own.family.link
+        return residuals_at(link, f, own.rows.y), mass * weights_at(own.family.name, link, f, r)
+
+    def _log_ratio(self, num_draws: int | None) -> np.ndarray:
+        """``log mean - f`` of the response at the rows of the fit ``(N,)``."""
+        return log_ratio(self._some(num_draws).likelihood, len(self.model.rows.y))
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
@@ -217,7 +224,7 @@ class Fit:
             simultaneous=simultaneous,
             labels=labels,
             link=self.model.family.link if scale == "response" else "identity",
-            constant=constant if scale == "response" else 0.0,
+            constant=constant + self._log_ratio(num_draws).mean() if scale == "response" else 0.0,
         )
         if path is not None:
             figure.savefig(path, dpi=150)
@@ -231,8 +238,8 @@ class Fit:
         left = None
         if residuals:
             found = moments_at(self._some(num_draws), self.at_rows, X)
-            f = found.mean.sum(axis=1) + own.level(X)
-            left = found.mean[:, :-1] + _working_residuals(own.family.link, f, own.rows.y[some])[:, None]
+            f = found.mean.sum(axis=1) + own.level(X) + self._log_ratio(num_draws)[some]
+            left = found.mean[:, :-1] + residuals_at(own.family.link, f, own.rows.y[some])[:, None]
         result = {}
         for at, part in enumerate(own.layout.parts):
             columns = [own.layout.columns[one] for one in part.columns]
@@ -242,14 +249,3 @@ class Fit:
             )
             result[part.name] = Points(values, None if left is None else left[:, at])
         return result
-
-
-def _working_residuals(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``(y - mean) / (d mean / d f)``: residuals on the scale of the link."""
-    left: np.ndarray = y - f
-    if link == "log":
-        left = y * np.exp(-f) - 1
-    elif link == "logit":
-        mean = 1 / (1 + np.exp(-f))
-        left = (y - mean) / np.maximum(mean * (1 - mean), 1e-3)
-    return left

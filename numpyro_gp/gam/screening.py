@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key
-from numpyro_gp.gam.columns import column_values, names_of
+from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.gam.columns import Column, column_values, names_of
 from numpyro_gp.gam.fit import fit
-from numpyro_gp.gam.formula import formula
+from numpyro_gp.gam.layout import incomplete, lay_out
+from numpyro_gp.gam.model import explained
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.terms import Term, Terms, as_terms, s, ti
+from numpyro_gp.gam.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
 CELLS, PROMISING = 5, 2.0
@@ -96,11 +97,11 @@ def screen(
     Parameters
     ----------
     terms, data, family, response
-        As of `ngp.gam.model`: main effects.
+        As of `ngp.gam.model`: main effects. Rows with a missing value in a column that is read are left out.
     most : int
         Pairs to fit, at most.
     held_out : float
-        Share of the rows that judge.
+        Share of the rows that judge, between 0 and 1. Rows of levels that no other row has are fitted.
     key : PRNG key, optional
     **options
         Of `fit`, without weights.
@@ -120,29 +121,26 @@ def screen(
     [('a', 'b')]
     """
     check_count("most", most)
-    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
-    wanted = dataclasses.replace(wanted, response=wanted.response if response is None else response)
+    _check_share(held_out)
+    wanted, name = explained(terms, response)
     own_key = jax.random.key(0) if key is None else check_key("key", key)
     table = {name: column_values(data, name) for name in names_of(data)}
-    count = len(next(iter(table.values())))
-    order = np.asarray(jax.random.permutation(own_key, count))
-    cut = max(1, round(held_out * count))
-    test, train = ({name: column[np.sort(rows)] for name, column in table.items()} for rows in np.split(order, [cut]))
+    table = _rows(table, ~incomplete(wanted, table, name))
+    train, test = _split(wanted, table, name, held_out, own_key)
 
     best = fit(wanted, train, family, key=own_key, **options)
     density = _density(best, test)
-    first = scores = pair_scores(best)
+    pairs = pairs_of(best)
+    first = scores_of(pairs)
     tried: list[Tried] = []
-    seen: set[tuple[str, str]] = set()
     while len(tried) < most:
         if tried and tried[-1].kept:
-            scores = pair_scores(best)
-        left = [pair for pair in scores if pair not in seen]
-        if not left or scores[left[0]] < PROMISING:
+            pairs = pairs_of(best)
+        seen = [one.term.name for one in tried]
+        left = [pair for pair in pairs if pair.term.name not in seen]
+        if not left or left[0].score < PROMISING:
             break
-        pair, score = left[0], scores[left[0]]
-        seen.add(pair)
-        term = _interaction(best, pair)
+        term, score = left[0].term, left[0].score
         new = fit(wanted + term, train, family, key=own_key, **options)
         gain = _density(new, test) - density
         error = float(gain.std() / np.sqrt(len(gain)))
@@ -153,34 +151,89 @@ def screen(
     return Screening(wanted, first, tuple(tried))
 
 
+def _check_share(held_out: Any) -> None:
+    is_number = isinstance(held_out, (int, float, np.number)) and not isinstance(held_out, bool)
+    if not is_number or not 0 < held_out < 1:
+        cure = "Pass 0.2: a fifth of the rows judges what the others say."
+        fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
+
+
+def _rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in table.items()}
+
+
+def _split(
+    wanted: Terms, table: dict[str, np.ndarray], response: str, held_out: float, key: Array
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Rows to fit and rows that judge, without those of levels that no other row has: a fit must have seen them."""
+    layout, rows = lay_out(wanted, table, response, None)
+    count = len(rows.y)
+    is_held = np.zeros(count, bool)
+    some = min(max(1, round(held_out * count)), count - 1)
+    is_held[np.asarray(jax.random.permutation(key, count))[:some]] = True
+    for _, at in layout.of_known_levels:
+        is_held &= np.isin(rows.X[:, at], rows.X[~is_held, at])
+    if not is_held.any():
+        cure = "Take a larger share, or re(...) for a category of which most levels have one row."
+        fail("held_out", "a share with rows of levels that others have too", f"{held_out} of {count} rows", cure)
+    return _rows(table, ~is_held), _rows(table, is_held)
+
+
 def _density(fitted: Fit, data: Any) -> np.ndarray:
     """Log density of each row of a table."""
     y = fitted.model.layout.response(column_values(data, str(fitted.model.terms.response)))
     return np.asarray(fitted.predict(data).log_density(y))
 
 
-def _interaction(fitted: Fit, pair: tuple[str, str]) -> Term:
+class Pair(NamedTuple):
+    """Two columns by their names, the term of their interaction, and how far residuals vary jointly."""
+
+    names: tuple[str, str]
+    term: Term
+    score: float
+
+
+def _interaction(first: Column, second: Column) -> Term:
     """Of two numbers, or of a number with the levels of a category."""
-    kinds = {column.name: column.is_category for column in fitted.model.layout.columns}
-    first, second = sorted(pair, key=lambda name: kinds[name])
-    return s(first, by=second) if kinds[second] else ti(first, second)
+    number, other = sorted((first, second), key=lambda column: column.is_category)
+    return s(number.name, by=other.name) if other.is_category else ti(first.name, second.name)
 
 
-def pair_scores(fitted: Fit) -> dict[tuple[str, str], float]:
-    """Scores of all pairs of the columns of main effects, but of two categories, largest first."""
+def pairs_of(fitted: Fit) -> list[Pair]:
+    """All pairs of the columns of main effects, but of two categories and of what is a term, largest score first.
+
+    A column may be read both as numbers and as a category: these are two, with pairs of their own.
+    """
     layout = fitted.model.layout
     singles = ("s", "linear", "factor")
     read = sorted({p.columns[0] for p in layout.parts if p.term.kind in singles and not p.term.by})
     residuals, weights = fitted.residuals()
     cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
-    there = {p.term.columns for p in layout.parts if p.term.kind in ("te", "ti")}
-    found = {}
+    there = {pair for part in layout.parts for pair in _together(part.term)}
+    found = []
     for first, second in combinations(read, 2):
         one, other = layout.columns[first], layout.columns[second]
-        if (one.is_category and other.is_category) or (one.name, other.name) in there or one.name == other.name:
+        names = one.name, other.name
+        if (one.is_category and other.is_category) or frozenset(names) in there or one.name == other.name:
             continue
-        found[one.name, other.name] = score(cells[first], cells[second], residuals, weights)
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        found.append(Pair(names, _interaction(one, other), score(cells[first], cells[second], residuals, weights)))
+    return sorted(found, key=lambda pair: -pair.score)
+
+
+def _together(term: Term) -> set[frozenset[str]]:
+    """Pairs of columns, in any order, whose interaction a term is or has."""
+    if term.kind == "s" and term.by:
+        return {frozenset((term.columns[0], term.by))}
+    has_all = term.kind == "te" or (term.kind == "ti" and len(term.columns) == 2)
+    return set(map(frozenset, combinations(term.columns, 2))) if has_all else set()
+
+
+def scores_of(pairs: list[Pair]) -> dict[tuple[str, str], float]:
+    """By names, largest first; the larger one where a column is read in two ways."""
+    found: dict[tuple[str, str], float] = {}
+    for pair in pairs:
+        found.setdefault(pair.names, pair.score)
+    return found
 
 
 def _cells(x: np.ndarray, is_category: bool) -> np.ndarray:

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_gp.gam.family import Family, start_of
+from numpyro_gp.gam.links import mean_of, plain_name, slope_of, weights_at
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.shares import Row
 
 __all__ = ["Row", "Summary", "deviance_explained", "unit_deviance"]
+
+# Of Fisher's scoring for one number.
+MOST_STEPS = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,22 +93,47 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def deviance_explained(model: Model, fitted: np.ndarray, r: float, some: Any = slice(None)) -> float:
-    """``1 - D(y, fitted) / D(y, constant)`` of some rows; NaN for likelihoods whose deviance is not here."""
+def deviance_explained(model: Model, fitted: np.ndarray, r: Any, some: Any = slice(None)) -> float:
+    """``1 - D(y, fitted) / D(y, constant + offsets)`` of some rows; NaN for likelihoods whose deviance is not here.
+
+    ``r`` is that of the negative binomial, () or one for each of these rows.
+    """
     y, offset = model.rows.y[some], model.rows.X[some][:, list(model.layout.offsets)].sum(axis=1)
     weights = np.ones(len(y)) if model.rows.weights is None else model.rows.weights[some]
-    null = np.full(len(y), np.average(y, weights=weights))
-    if model.family.link == "log":
-        null = np.exp(offset) * np.average(y, weights=weights) / np.average(np.exp(offset), weights=weights)
+    null = null_mean(model.family, y, offset, weights, r)
     first, second = (float(np.sum(weights * unit_deviance(model.family.name, y, mean, r))) for mean in (fitted, null))
     return 1 - first / second if second > 0 else math.nan
 
 
-def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: float = math.nan) -> np.ndarray:
+def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.ndarray, r: Any) -> np.ndarray:
+    """Means ``(N,)`` by the likeliest constant beside offsets: the average where there are none.
+
+    With offsets a constant of labels has no closed form: steps of Fisher's scoring, none longer than one.
+    """
+    mean, link, name = float(np.average(y, weights=weights)), family.link, family.name
+    is_edge = (link != "identity" and mean == 0) or (link in ("logit", "probit") and mean == 1)
+    if link == "none" or is_edge or not offset.any():
+        return np.full(len(y), mean)
+    if link == "identity":
+        return offset + float(np.average(y - offset, weights=weights))
+    constant = start_of(link, y, offset, weights)
+    for _ in range(MOST_STEPS):
+        eta = constant + offset
+        mass = weights * weights_at(name, link, eta, r)
+        slope = np.maximum(slope_of(link, eta), np.finfo(float).tiny)
+        step = float(np.sum(mass * ((y - mean_of(link, eta)) / slope)) / np.sum(mass))
+        constant += min(max(step, -1.0), 1.0)
+        if abs(step) < 1e-10:
+            break
+    found: np.ndarray = mean_of(link, constant + offset)
+    return found
+
+
+def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: Any = math.nan) -> np.ndarray:
     """Twice the log density that the mean of each datum loses against the datum itself, without its scale."""
     from scipy.special import rel_entr, xlogy
 
-    kind = family.lower().replace("_", "")
+    kind = plain_name(family)
     found: np.ndarray = np.full(len(y), math.nan)
     if kind in ("gaussian", "studentt"):
         found = (y - mean) ** 2

@@ -42,6 +42,8 @@ FEW_LEVELS = 4
 TURN = 0.5
 # Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
 CIRCLE = 32
+# How far beyond its ends a row may be, in periods: numbers in single precision are so far off.
+SLACK = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,7 +174,10 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
         return mass / mass.sum()
     if measure == "empirical":
         return Empirical.of(x, weights)
-    return Uniform(x.min(), x.max()) if measure == "uniform" else Gaussian(x.mean(), x.std())
+    if measure == "uniform":
+        return Uniform(x.min(), x.max())
+    mean = np.average(x, weights=weights)
+    return Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights)))
 
 
 def _of_one_size(measures: list[Any]) -> tuple[Any, ...]:
@@ -190,13 +195,16 @@ def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
     """Where the ends of a cyclic term lie, encoded."""
     at = part.columns[0]
     column, given = layout.columns[at], part.term.cyclic
-    raw = column.decode(X[:, at])
     low, high = (column.low, column.high) if isinstance(given, bool) else given
-    if isinstance(given, bool) and np.allclose(raw, np.round(raw)):
-        high = high + 1
-    if raw.min() < low - 1e-9 or raw.max() > high + 1e-9:
+    if isinstance(given, bool):
+        raw = column.decode(X[:, at])
+        rounding = 64 * np.finfo(float).eps * max(abs(low), abs(high))
+        high += bool(np.all(np.abs(raw - np.round(raw)) <= rounding))  # of whole numbers the last is a step long
+    least = SLACK * (high - low)
+    if column.low < low - least or column.high > high + least:
         cure = "Give ends that hold all rows: cyclic=(0, 24)."
-        fail(f"cyclic of {part.name}", "the ends of the column", f"{(low, high)} for {raw.min()} to {raw.max()}", cure)
+        got = f"{(low, high)} for {column.low} to {column.high}"
+        fail(f"cyclic of {part.name}", "the ends of the column", got, cure)
     return (low - column.shift) / column.scale, (high - column.shift) / column.scale
 
 

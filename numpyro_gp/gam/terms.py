@@ -4,6 +4,8 @@ A column is named, ``"age"``, or named inside of a function, ``"log(age)"``: log
 """
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from numpyro_gp.checks import check_count, fail
@@ -88,14 +90,19 @@ class Terms:
             cure = 'Write a column as a term: ngp.gam.s("age").'
             fail("the other side of +", "a term", f"a {type(other).__name__}", cure, TypeError)
         added = other.items if isinstance(other, Terms) else (other,)
-        twice = {term.name for term in added} & {term.name for term in self.items}
-        if twice:
-            fail("terms", "different from each other", f"{sorted(twice)} twice", "Write each of them once.")
+        refuse_twice(self.items + added)
         return Terms(self.items + added, self.response)
 
     def __str__(self) -> str:
         text = " + ".join(map(str, self.items)) or "1"
         return text if self.response is None else f"{self.response} ~ {text}"
+
+
+def refuse_twice(terms: Sequence[Term]) -> None:
+    """Refuse terms of one name."""
+    names = Counter(term.name for term in terms)
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        fail("terms", "different from each other", f"{twice} twice", "Write each of them once.")
 
 
 def as_terms(terms: Any) -> Terms:
@@ -158,7 +165,7 @@ def s(
     kernel : type, optional
         `Matern52`, or another of the stationary kernels.
     num_inducing : int, optional
-        Inducing inputs; 16.
+        Inducing inputs; 24, or 16 with more than 16 curves, or 10 for each of more than four levels.
     scale, lengthscale : distribution, optional
         Priors.
 

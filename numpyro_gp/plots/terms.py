@@ -1,7 +1,7 @@
 """Figures of the terms of a formula: curves with two bands and partial residuals, surfaces, levels of categories."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,22 @@ MOST = 24
 MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
 BEYOND = 1.5
-INVERSE = {"identity": lambda f: f, "log": np.exp, "logit": lambda f: 1 / (1 + np.exp(-f)), "none": lambda f: f}
+
+
+def _ndtr(f: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtr  # not at import: only newer versions of NumPyro bring it
+
+    found: np.ndarray = ndtr(f)
+    return found
+
+
+INVERSE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "identity": lambda f: f,
+    "log": np.exp,
+    "logit": lambda f: 1 / (1 + np.exp(-f)),
+    "probit": _ndtr,
+    "none": lambda f: f,
+}
 
 
 class Points(NamedTuple):

@@ -220,6 +220,14 @@ def test_many_rows_start_with_tables_or_some_of_them(monkeypatch, formula):
     np.testing.assert_allclose(some.shift, whole.shift, rtol=0.2, atol=0.2 * np.abs(whole.shift).max())
 
 
+def test_a_likelihood_with_a_number_for_each_row_is_that_of_all_rows(monkeypatch):
+    likelihood = ngp.likelihoods.Gaussian(jnp.linspace(0.2, 0.5, 30))
+    model = ngp.gam.model("y ~ linear(x)", DATA, likelihood)
+    whole = own.collapsed(model, 200)
+    monkeypatch.setattr(own, "MANY_ROWS", 20)
+    np.testing.assert_allclose(own.collapsed(model, 200).losses, whole.losses, rtol=1e-12)
+
+
 def test_the_spread_is_the_inverse_curvature(gaussian):
     """By central differences of central differences of the bound alone: one side alone, at 1e-4, is right to 1e-3."""
     _, bound = gaussian

@@ -55,3 +55,13 @@ def test_parameters_of_other_guides_are_no_normal_distribution():
     own = {f"{name}_auto_{kind}": np.ones(shapes[name]) for name in names for kind in ("loc", "scale")}
     assert free_of(model, own).by_site
     assert free_of(model, {"noise_auto_loc": np.zeros(())}) is None
+
+
+@pytest.mark.long
+def test_draws_of_a_chain_have_the_numbers_of_all_rows():
+    """As a likelihood of one row they were refused."""
+    scale = jnp.linspace(0.5, 2.0, 30)
+    model = ngp.gam.model("y ~ linear(x)", DATA, ngp.likelihoods.Gaussian(scale))
+    posterior = ngp.Posterior.from_mcmc(model, {"f_scale": jnp.ones((3, 1)), "f": jnp.zeros((3, 2))})
+    draws = ngp.gam.Fit(model, posterior, None, None, "nuts", 3, (), jax.random.key(0)).draws()
+    np.testing.assert_allclose(draws.likelihood.scale, np.tile(scale, (3, 1)))

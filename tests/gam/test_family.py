@@ -5,9 +5,10 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.family import NAMED, Start, as_family, quick_glm
+from numpyro_gp.gam.family import NAMED, SIZES, Start, as_family, quick_glm
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -23,6 +24,11 @@ def test_values_and_functions():
     assert as_family(ngp.likelihoods.Gaussian(0.1)).link == "identity"
     family = as_family(lambda: ngp.likelihoods.Gamma(numpyro.sample("shape", dist.LogNormal(0.0, 1.0))))
     assert (family.name, family.link) == ("Gamma", "log")
+    for likelihood in (ngp.likelihoods.Bernoulli("probit"), ngp.likelihoods.Beta(10.0, link="probit")):
+        assert as_family(likelihood).link == "probit"
+    assert as_family(ngp.likelihoods.Bernoulli()).link == "logit"
+    own = as_family(lambda: ngp.likelihoods.Beta(numpyro.sample("k", dist.LogNormal(0.0, 1.0)), "probit"))
+    assert (own.name, own.link) == ("Beta", "probit")
 
 
 def test_gaussian_scales_are_those_of_least_squares():
@@ -54,6 +60,57 @@ def test_labels_start_at_the_logit_of_their_share():
     np.testing.assert_allclose(start, (np.log(3.0), 1.5, 1.0), rtol=1e-12)
 
 
+def test_labels_of_a_probit_start_at_the_probit_of_their_share():
+    """Without lines the working response varies as its noise does: nothing is beyond it."""
+    y = np.array([0.0, 1.0, 1.0, 1.0])
+    family = as_family(ngp.likelihoods.Bernoulli("probit"))
+    start = quick_glm(family, np.zeros((4, 0)), y, np.zeros(4), np.ones(4))
+    np.testing.assert_allclose(start, (stats.norm.ppf(0.75), 0.9, 1.0), rtol=1e-9)
+
+
+def test_the_size_of_a_probit_is_that_of_its_line(monkeypatch):
+    """With the weights of least squares; on the scale of a logit it is 1.7 times as large."""
+    monkeypatch.setitem(SIZES, "probit", (0.01, 10.0))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1))
+    f = x[:, 0]
+    p, slope = stats.norm.cdf(f), stats.norm.pdf(f)
+    labels, family = (rng.uniform(size=4000) < p).astype(float), as_family(ngp.likelihoods.Bernoulli("probit"))
+    found = quick_glm(family, x, labels, np.zeros(4000), np.ones(4000))
+    wanted = np.sqrt(np.average(f**2, weights=slope**2 / (p * (1 - p))))
+    np.testing.assert_allclose(found.size, wanted, rtol=0.2)
+
+
+def positive(shape, seed=0):
+    """Gamma data of this shape along a line, and the line."""
+    x = np.random.default_rng(seed).normal(size=(2000, 1))
+    return x, np.random.default_rng(seed + 1).gamma(shape, np.exp(2 + 0.5 * x[:, 0]) / shape)
+
+
+@pytest.mark.parametrize("shape", [1.0, 4.0, 50.0])
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e3])
+def test_gamma_data_start_at_their_mean_over_their_shape(shape, unit):
+    """The mean is ``a e^f``. The mean squared relative residual around the line is ``1 / a``, to a tenth or two."""
+    x, y = positive(shape)
+    zeros, ones = np.zeros(2000), np.ones(2000)
+    for family in ("gamma", lambda: ngp.likelihoods.Gamma(numpyro.sample("a", dist.LogNormal(0.0, 1.0)))):
+        start = quick_glm(as_family(family), x, unit * y, zeros, ones)
+        assert abs(start.constant - np.log(unit * y.mean() / shape)) < 0.2
+        # Of the logarithm, 0.5 by the line and the noise, whatever the unit is.
+        np.testing.assert_allclose(start.size, quick_glm(as_family(family), x, y, zeros, ones).size, rtol=0.05)
+    given = quick_glm(as_family(ngp.likelihoods.Gamma(shape)), x, unit * y, zeros, ones)
+    np.testing.assert_allclose(given.constant, np.log(unit * y.mean() / shape), rtol=1e-9)
+    each = quick_glm(as_family(ngp.likelihoods.Gamma(np.linspace(1, 3, 2000))), x, unit * y, zeros, ones)
+    np.testing.assert_allclose(each.constant, np.log(unit * y.mean() / 2.0), rtol=1e-9)
+
+
+def test_shapes_of_other_rows_are_refused():
+    """By their number, before anything is fitted: rows with missing values are left out of the table alone."""
+    family = as_family(ngp.likelihoods.Gamma(np.ones(5)))
+    with pytest.raises(ValueError, match="shape of Gamma must be one number, or one for each of 4 rows, but got 5"):
+        quick_glm(family, np.zeros((4, 0)), np.ones(4), np.zeros(4), np.ones(4))
+
+
 @pytest.mark.parametrize(
     ("family", "message"),
     [
@@ -71,5 +128,7 @@ def test_refusals(family, message):
 def test_counts_without_an_event_start_at_half_of_one():
     start = quick_glm(as_family("poisson"), np.zeros((200, 0)), np.zeros(200), np.zeros(200), np.ones(200))
     assert start.constant == pytest.approx(np.log(0.5 / 200))
-    positive = quick_glm(as_family("gamma"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))
-    assert positive.constant == pytest.approx(np.log(1e-12))
+    tiny = quick_glm(as_family("exponential"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))
+    assert tiny.constant == pytest.approx(np.log(1e-12))
+    tiny = quick_glm(as_family("gamma"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))
+    assert tiny.constant == pytest.approx(np.log(1e-12) - np.log(1000.0))  # no residual: the largest shape

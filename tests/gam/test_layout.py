@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.gam import formula
-from numpyro_gp.gam.layout import lay_out
+from numpyro_gp.gam.layout import incomplete, lay_out
 
 DATA = {
     "x": np.array([0.0, 1.0, 2.0, np.nan, 4.0]),
@@ -27,6 +27,12 @@ def test_rows_with_missing_values_are_left_out_and_counted():
     assert [part.columns for part in layout.parts] == [(0,), (1,)]
     assert layout.offsets == (2,)
     assert laid("y ~ e")[1].left_out == 0
+
+
+def test_incomplete_rows_are_those_that_a_fit_leaves_out():
+    terms = formula("y ~ x + s(e, by=g)")
+    assert incomplete(terms, DATA, "y").tolist() == [False, False, False, True, True]
+    assert incomplete(formula("y ~ log(e)"), DATA | {"y": np.array([np.nan, 1, 2, 3, 4])}, "y").sum() == 1
 
 
 def test_a_column_is_read_as_what_its_term_says():
@@ -59,6 +65,11 @@ def test_new_levels_have_a_code_or_are_refused_by_name():
     ("call", "message"),
     [
         (lambda: laid("y ~ w"), "a column must be one of"),
+        (
+            lambda: laid("y ~ e + linear(e)"),
+            r"terms must be different from each other, but got \['linear\(e\)'\] twice. Write each of them once.",
+        ),
+        (lambda: laid("y ~ factor(g) + s(e) + g"), r"but got \['factor\(g\)'\] twice"),
         (lambda: laid("y ~ e", weights=[1, 1, 1, 1, -2]), "weights must be finite, and zero or positive, but got -2"),
         (lambda: laid("y ~ e", weights=[1]), r"weights must be of shape \(5,\)"),
         (lambda: laid("y ~ e", DATA | {"e": [1.0]}), "columns must be of one length"),

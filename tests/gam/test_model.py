@@ -52,6 +52,13 @@ def test_priors_of_ones_own_have_their_sites():
     assert "f_lengthscale" not in found
 
 
+def test_a_batch_has_the_numbers_of_its_rows():
+    scale = np.linspace(0.5, 2.0, 20)
+    model = ngp.gam.model("y ~ linear(x)", DATA, ngp.likelihoods.Gaussian(jnp.asarray(scale)))
+    found = handlers.trace(handlers.seed(model, 0)).get_trace(*model.arguments, batch=5)
+    np.testing.assert_allclose(found["y"]["fn"].likelihood.scale, scale[np.asarray(found["data"]["value"])])
+
+
 def test_weights_are_repeated_rows():
     weights = np.where(np.arange(20) % 3 == 0, 3.0, 1.0)
     model = ngp.gam.model("n ~ linear(x)", DATA, "poisson", weights=weights)

@@ -7,12 +7,14 @@ import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.engines import guide_of, set_up
-from numpyro_gp.gam.predictions import of_places, of_rows
+from numpyro_gp.gam.predictions import latent, predicted
 from numpyro_gp.guides.natural import NATURAL_MARK
 from tests.compiling import counted
+from tests.gam.known import draws_of, repeated
 
 RNG = np.random.default_rng(0)
 N = 45
@@ -103,10 +105,28 @@ def test_predictions_of_particles_in_the_coordinates_of_a_fit_are_those_of_the_p
     agree(ngp.gam.Fit(fit.model, posterior, None, None, "svgd", 4, (), jax.random.key(0)), NEW, RNG.normal(size=7))
 
 
-def test_a_likelihood_with_a_number_for_each_row_is_cut_with_them():
-    given = ngp.likelihoods.Gaussian(1 + np.arange(12.0).reshape(2, 6))
-    cut = of_rows(given, slice(2, 5), 6)
-    np.testing.assert_array_equal(cut.scale[:, :4], [[3, 4, 5, 5], [9, 10, 11, 11]])
-    np.testing.assert_array_equal(of_places(given, np.array([5, 0]), 6).scale, [[6, 1], [12, 7]])
-    whole = ngp.likelihoods.Gaussian(1 + np.arange(6.0))
-    np.testing.assert_array_equal(of_rows(whole, slice(2, 5), 6).scale, 1 + np.arange(6.0))
+def test_cutpoints_of_as_many_labels_as_a_table_has_rows():
+    """The mean label is ``sum_k Phi((f - c_k) / sqrt(1 + v))``, also of three cutpoints and three rows."""
+    cutpoints = np.array([-1.0, 0.0, 1.0])
+    likelihood = ngp.likelihoods.Ordinal(jnp.asarray(cutpoints))
+    model = ngp.gam.model("c ~ s(x)", DATA | {"c": np.arange(N) % 4}, likelihood)
+    draws, at_rows = draws_of(model, repeated(likelihood))
+    X = model.rows.X[:3]
+    f, variance = latent(draws, at_rows, X)
+    wanted = stats.norm.cdf((f[..., None] - cutpoints) / np.sqrt(1 + variance[..., None])).sum(axis=-1).mean(axis=0)
+    found = predicted(draws, at_rows, X, jax.random.key(0))
+    np.testing.assert_allclose(found.mean, wanted, rtol=1e-9)
+
+
+def test_numbers_of_rows_go_with_the_rows_of_the_fit():
+    """The variance of 600 rows, two calls of the program, with the noise of each; other tables are refused."""
+    scale, rng = np.linspace(0.5, 2.0, 600), np.random.default_rng(1)
+    likelihood = ngp.likelihoods.Gaussian(jnp.asarray(scale))
+    model = ngp.gam.model("y ~ linear(x)", {"x": rng.normal(size=600), "y": rng.normal(size=600)}, likelihood)
+    draws, at_rows = draws_of(model, repeated(likelihood))
+    f, variance = latent(draws, at_rows, model.rows.X[:512])
+    found = predicted(draws, at_rows, model.rows.X, jax.random.key(0))
+    np.testing.assert_allclose(found.variance[:512], variance.mean(0) + f.var(0) + scale[:512] ** 2, rtol=1e-9)
+    np.testing.assert_allclose((found.variance - found.function_variance)[512:], scale[512:] ** 2, rtol=1e-9)
+    with pytest.raises(ValueError, match="table of 600 rows, as Gaussian has one number for each row of the fit"):
+        predicted(draws, at_rows, model.rows.X[:3], jax.random.key(0))

@@ -1,12 +1,16 @@
 """Which rows a summary looks at, and what it says of its checks; its numbers are in test_shares and test_looks."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import report
-from numpyro_gp.gam.report import some_rows
+from numpyro_gp.gam.looks import expected_at_all
+from numpyro_gp.gam.report import checked, facts_of, passed, some_rows
+from tests.gam.known import draws_of, repeated
 from tests.gam.test_predictions import like
 
 RNG = np.random.default_rng(0)
@@ -23,7 +27,8 @@ def test_rows_are_spread_over_all():
 def test_a_summary_says_which_checks_ran(monkeypatch):
     fit = like(ngp.gam.model("n ~ s(x)", DATA, "poisson"))
     words = fit.summary().facts["checks of the fit"]
-    assert words.startswith("noise, inducing inputs, residuals, calibration, importance weights (Pareto k ")
+    # Of a fit that is made up most rows cannot be left out: residuals and calibration are not judged.
+    assert words.startswith("noise, inducing inputs, importance weights (Pareto k ")
     assert "checks of the fit" not in fit.summary(check=False).facts
     # Pseudo-data were made up: the weights say so, and what to do about it, which is not the guide that it has.
     (note,) = [note for note in fit.summary().notes if "Pareto k" in note]
@@ -60,3 +65,37 @@ def test_calibration_is_not_judged_by_weights_of_few_draws():
     assert "calibration" not in said
     few = str(ngp.gam("y ~ s(x)", {"x": x, "y": rng.poisson(np.exp(1 + np.sin(x)))}, "poisson").summary())
     assert "residuals, calibration" in few
+
+
+LAWS = {
+    "noise": (ngp.likelihoods.Gaussian, lambda f, scale: stats.norm(f, scale)),
+    "counts": (ngp.likelihoods.NegativeBinomial, lambda f, r: stats.nbinom(r, r / (r + np.exp(f)))),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_some_rows_have_the_numbers_of_these_rows(name, monkeypatch):
+    """Log densities at ``f``, by SciPy, of every third row; and the checks of a verdict run."""
+    monkeypatch.setattr(report, "MOST_ROWS", 20)
+    kind, law = LAWS[name]
+    each = np.linspace(0.5, 3.0, 60)
+    likelihood = kind(jnp.asarray(each))
+    model = ngp.gam.model("n ~ linear(x)", DATA, likelihood)
+    draws, at_rows = draws_of(model, repeated(likelihood, 40), 40)
+    found = passed(draws, at_rows, 0.9, np.random.default_rng(0))
+    density = law(found.at.f, each[found.places])
+    y = model.rows.y[found.places]
+    wanted = density.logpdf(y) if name == "noise" else density.logpmf(y)
+    np.testing.assert_allclose(found.densities.log_density, wanted, rtol=1e-5)
+    assert np.isfinite(facts_of(draws, at_rows, found, True)[0]["deviance explained"])
+    words, _ = checked(draws, at_rows, found, None, False, np.random.default_rng(0))
+    assert words.startswith("noise, inducing inputs, residuals")
+
+
+def test_all_rows_some_at_a_time_have_the_cutpoints_of_all():
+    """Of 515 rows the last call has three, as many as there are cutpoints."""
+    rng, likelihood = np.random.default_rng(0), ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0]))
+    data = {"x": rng.normal(size=515), "c": rng.integers(4, size=515)}
+    draws, at_rows = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
+    whole = passed(draws, at_rows, 0.9, rng).densities.expected[:, :1]
+    np.testing.assert_allclose(expected_at_all(draws, at_rows, rng)[1], whole, rtol=1e-9)

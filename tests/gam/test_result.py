@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.result import _working_residuals
+from tests.gam.known import fit_of
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=40), "g": np.array(list("abcd") * 10), "e": RNG.uniform(1, 2, 40)}
@@ -54,12 +55,40 @@ def test_summary_and_figure():
         fit.plot(scale="log")
 
 
-def test_working_residuals_are_those_of_least_squares():
-    """``(y - mean) / slope of the mean``, by a difference of the inverse link."""
-    f, y, step = np.array([-1.0, 0.5]), np.array([1.0, 0.0]), 1e-6
-    for link, inverse in (("log", np.exp), ("logit", lambda f: 1 / (1 + np.exp(-f))), ("identity", lambda f: f)):
-        slope = (inverse(f + step) - inverse(f - step)) / (2 * step)
-        np.testing.assert_allclose(_working_residuals(link, f, y), (y - inverse(f)) / slope, rtol=1e-6)
+def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
+    """The mean is ``a e^f``: of shapes 2 and 8 that is ``4 e^f``, by the average of ``log a``."""
+    model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA | {"n": DATA["n"] + 0.5}, "gamma")
+    fit = fit_of(model, ngp.likelihoods.Gamma(np.array([2.0, 8.0])))
+    terms = fit.terms().mean
+    mean = 4 * np.exp(terms.sum(axis=1) + model.level(model.rows.X))
+    left, weights = fit.residuals()
+    np.testing.assert_allclose(left, model.rows.y / mean - 1, rtol=1e-9)
+    np.testing.assert_allclose(weights, 1.0)  # relative errors are as large everywhere
+    points = fit._points(True, None)["linear(x)"]
+    np.testing.assert_allclose(points.residuals, terms[:, 0] + model.rows.y / mean - 1, rtol=1e-9)
+    figure = fit.plot(scale="response", grid=5)
+    line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
+    effect, constant = fit.effects(grid=5)["linear(x)"].mean, terms[0, 1] + model.start.constant
+    np.testing.assert_allclose(line.get_ydata(), 4 * np.exp(effect + constant), rtol=1e-9)
+    plt.close(figure)
+
+
+def test_residuals_and_figures_of_probits():
+    model = ngp.gam.model("b ~ linear(x)", DATA | {"b": DATA["n"] > 3}, ngp.likelihoods.Bernoulli("probit"))
+    fit = fit_of(model, ngp.likelihoods.Bernoulli("probit"))
+    f = fit.terms().mean.sum(axis=1) + model.start.constant
+    p, slope = stats.norm.cdf(f), stats.norm.pdf(f)
+    left, weights = fit.residuals()
+    np.testing.assert_allclose(left, (model.rows.y - p) / slope, rtol=1e-9)
+    np.testing.assert_allclose(weights, slope**2 / (p * (1 - p)), rtol=1e-9)
+    figure = fit.plot(grid=5)
+    assert figure.axes[0].get_ylabel().startswith("effect on probit of b")
+    plt.close(figure)
+    figure = fit.plot(scale="response", grid=5)
+    line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
+    effect, constant = fit.effects(grid=5)["linear(x)"].mean, fit.terms().mean[0, 1] + model.start.constant
+    np.testing.assert_allclose(line.get_ydata(), stats.norm.cdf(effect + constant), rtol=1e-9)
+    plt.close(figure)
 
 
 def test_the_text_says_what_was_fitted():

@@ -1,10 +1,12 @@
 """Scores of pairs: large where residuals vary jointly, chi-squared where they do not; and a screening as a whole."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.screening import CELLS, _cells, score
+from numpyro_gp.gam.screening import CELLS, _cells, pairs_of, score, scores_of
 
 
 def test_a_score_finds_a_product_and_ignores_a_sum():
@@ -25,6 +27,61 @@ def test_scores_of_noise_have_mean_0_and_deviation_1():
     cells, weights = (_cells(x, False), _cells(z, False)), rng.uniform(0.5, 2.0, 400)
     found = [score(*cells, rng.normal(size=400) / np.sqrt(weights), weights) for _ in range(400)]
     np.testing.assert_allclose([np.mean(found), np.std(found)], [0.0, 1.0], atol=0.25)
+
+
+def of_columns(text, **data):
+    """What `pairs_of` reads of a fit, with residuals that are a product of the first two columns."""
+    model = ngp.gam.model(text, data)
+    first, second = (np.asarray(column, float) for column in list(data.values())[:2])
+    left = (first - first.mean()) * (second - second.mean())
+    return SimpleNamespace(model=model, residuals=lambda: (left, np.ones(len(left))))
+
+
+def test_a_column_that_is_also_a_category_is_a_number_where_a_main_effect_reads_it_as_one():
+    rng = np.random.default_rng(0)
+    data = {"year": rng.integers(2000, 2010, 200), "age": rng.normal(size=200), "y": rng.normal(size=200)}
+    (pair,) = pairs_of(of_columns("y ~ s(year) + s(age) + re(year)", **data))
+    assert str(pair.term) == "ti(year, age)"
+    both = pairs_of(of_columns("y ~ s(year) + factor(year) + s(age)", **data))
+    assert {str(pair.term) for pair in both} == {"ti(year, age)", "s(age, by=year)"}
+    assert scores_of(both) == {("year", "age"): both[0].score}
+    assert both[0].score > both[1].score
+
+
+@pytest.mark.parametrize("given", ["ti(b, a)", "te(b, a)", "te(c, b, a)", "s(a, by=g)"])
+def test_what_is_a_term_is_no_pair_in_any_order(given):
+    data = {name: np.random.default_rng(ord(name)).normal(size=60) for name in "abcy"} | {"g": np.arange(60) % 2}
+    found = {frozenset(pair.names) for pair in pairs_of(of_columns(f"y ~ a + b + factor(g) + {given}", **data))}
+    every = {frozenset("ab"), frozenset("ag"), frozenset("bg")}
+    assert found == every - {frozenset("ag") if "by" in given else frozenset("ab")}
+
+
+def test_rows_with_missing_values_are_left_out_of_both_parts():
+    """Those of columns that are read: the other ones say nothing."""
+    rng = np.random.default_rng(0)
+    data = {name: rng.normal(size=60) for name in "aby"}
+    gaps = {name: np.where(np.arange(60) % 5 == at, np.nan, data[name]) for at, name in enumerate("aby")}
+    full = {name: column[np.arange(60) % 5 > 2] for name, column in data.items()}
+    found = ngp.gam.screen("y ~ a + b", gaps | {"other": np.full(60, np.nan)}, num_steps=20, most=1)
+    assert found.scores == ngp.gam.screen("y ~ a + b", full, num_steps=20, most=1).scores
+
+
+def test_rows_of_a_level_that_no_other_row_has_are_fitted():
+    """Of 20 levels with one row each some are held out, whatever the key is."""
+    g = np.append(np.arange(20), np.repeat([20, 21], 20)).astype(str)
+    rng = np.random.default_rng(0)
+    data = {"a": rng.normal(size=60), "g": g, "y": rng.normal(size=60)}
+    found = ngp.gam.screen("y ~ a + factor(g)", data, num_steps=20, most=1)
+    assert list(found.scores) == [("a", "g")]
+    table = {name: column[:20] for name, column in data.items()}
+    with pytest.raises(ValueError, match="held_out must be a share with rows of levels that others have too, but got"):
+        ngp.gam.screen("y ~ a + factor(g)", table)
+
+
+@pytest.mark.parametrize("share", [0, 1.0, 1.5, -0.1, np.nan, "0.2", True])
+def test_the_share_that_judges_is_between_0_and_1(share):
+    with pytest.raises((TypeError, ValueError), match="held_out must be a share between 0 and 1, but got"):
+        ngp.gam.screen("y ~ a", {"a": np.arange(9.0), "y": np.arange(9.0)}, held_out=share)
 
 
 @pytest.mark.long

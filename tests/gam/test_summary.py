@@ -1,10 +1,14 @@
 """Deviances against log densities of SciPy, and the table as text and HTML; what it holds is in test_shares."""
 
 import numpy as np
+import pytest
 from scipy import stats
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.summary import Row, Summary, deviance_explained, unit_deviance
+from numpyro_gp.gam.family import as_family
+from numpyro_gp.gam.summary import Row, Summary, deviance_explained, null_mean, unit_deviance
 
 
 def test_deviances_are_twice_the_log_density_that_is_lost():
@@ -29,6 +33,44 @@ def test_deviance_explained_of_gaussian_data_is_r_squared():
     fitted_values = 0.5 * y
     wanted = 1 - np.sum((y - fitted_values) ** 2) / np.sum((y - y.mean()) ** 2)
     np.testing.assert_allclose(deviance_explained(model, fitted_values, np.nan), wanted, rtol=1e-12)
+
+
+def test_nothing_is_explained_beyond_an_offset():
+    """``y`` is ten times ``e`` and noise: an offset of that, and a constant, fit as well as ``fitted``."""
+    rng = np.random.default_rng(0)
+    e = rng.normal(size=200)
+    data = {"x": rng.normal(size=200), "e10": 10 * e, "y": 10 * e + rng.normal(size=200)}
+    weights = rng.uniform(0.5, 2.0, 200)
+    model = ngp.gam.model("y ~ s(x) + offset(e10)", data, weights=weights)
+    fitted = 10 * e + np.average(data["y"] - 10 * e, weights=weights)
+    np.testing.assert_allclose(deviance_explained(model, fitted, np.nan), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["logit", "probit", "poisson", "gamma", "negative_binomial"])
+def test_the_constant_beside_an_offset_is_the_likeliest(name):
+    """By a search for the smallest deviance, in one number."""
+    rng = np.random.default_rng(1)
+    offset, weights, r = 2 * rng.normal(size=150), rng.uniform(0.5, 2.0, 150), 2.0
+    inverse = {"logit": expit, "probit": stats.norm.cdf}.get(name, np.exp)
+    family = as_family(ngp.likelihoods.Bernoulli(name) if inverse is not np.exp else name)
+    mean = inverse(0.7 + offset)
+    y = (rng.uniform(size=150) < mean).astype(float) if inverse is not np.exp else mean * rng.gamma(2.0, 0.5, 150)
+    y = np.round(y) if name in ("poisson", "negative_binomial") else y
+
+    def deviance(constant):
+        return np.sum(weights * unit_deviance(family.name, y, inverse(constant + offset), r))
+
+    best = minimize_scalar(deviance, bracket=(0.0, 1.0), tol=1e-9).x
+    found = null_mean(family, y, offset, weights, r)
+    np.testing.assert_allclose(found, inverse(best + offset), rtol=1e-5)
+    np.testing.assert_allclose(null_mean(family, y, 0 * offset, weights, r), np.average(y, weights=weights))
+
+
+def test_labels_and_counts_of_one_value_have_their_mean():
+    offset, ones = np.arange(3.0), np.ones(3)
+    for family, value in (("bernoulli", 0.0), ("bernoulli", 1.0), ("poisson", 0.0)):
+        found = null_mean(as_family(family), value * ones, offset, ones, np.nan)
+        np.testing.assert_array_equal(found, value * ones)
 
 
 def test_text_and_html():

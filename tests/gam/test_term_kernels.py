@@ -204,3 +204,44 @@ def test_curves_of_many_levels_have_fewer_inducing_inputs_each():
     for levels, size in ((4, 24), (5, 10)):
         model = ngp.gam.model("y ~ s(x, by=g)", {"x": x, "y": y, "g": np.arange(60) % levels})
         assert [len(points) for points in model.ground.inducing.values()] == [size * levels]
+
+
+def test_weights_are_repeated_rows_of_a_normal_measure():
+    """An offset is a column as it is, of any mean and deviation; a measure of its rows alone has others."""
+    times = np.where(np.arange(N) % 3, 1, 2)
+    terms = "y ~ s(x, kernel=RBF) + offset(z)"
+    one = ngp.gam.model(terms, DATA, weights=times, measure="gaussian").ground.measures
+    rows = {name: np.repeat(column, times) for name, column in DATA.items()}
+    other = ngp.gam.model(terms, rows, measure="gaussian").ground.measures
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_allclose([first.mean, first.sd], [second.mean, second.sd], atol=1e-12)
+
+
+HOURS = 3600.0 * np.arange(48)
+# Seconds, the first of which is 1e-8 lower once it was encoded.
+LONG = 0.7 + np.random.default_rng(0).uniform(0, 1e9, 48) * (np.arange(48) > 0)
+
+
+@pytest.mark.parametrize(
+    ("column", "step"),
+    [
+        (1.7e9 + HOURS, 1),  # seconds since 1970
+        (1.7e9 + HOURS + 0.25, 0),
+        (20000 + np.arange(48.0), 1),  # days since 1970
+        (20000 + np.arange(48.0) + 1e-5, 0),  # a second after each midnight
+        (np.linspace(0.0, 1e-9, 48), 0),  # small, not whole
+        (LONG, 0),
+    ],
+)
+def test_a_column_holds_its_own_ends_and_whole_numbers_have_one_more(column, step):
+    model = ngp.gam.model("y ~ s(t, cyclic=True)", {"t": column, "y": np.arange(48.0)})
+    low, high = np.array(model.ground.periods["s(t)"]) * model.layout.columns[0].scale
+    np.testing.assert_allclose(high - low, np.ptp(column) + step, rtol=1e-6)
+
+
+def test_ends_hold_numbers_in_single_precision_and_no_more():
+    x = np.linspace(0.0, 0.1, 30).astype(np.float32)
+    assert float(x[-1]) > 0.1
+    ngp.gam.model("y ~ s(x, cyclic=(0, 0.1))", {"x": x, "y": np.arange(30.0)})
+    with pytest.raises(ValueError, match=r"cyclic of s\(x\) must be the ends of the column"):
+        ngp.gam.model("y ~ s(x, cyclic=(0, 1e-9))", {"x": 1.5e-9 * np.arange(30.0) / 29, "y": np.arange(30.0)})

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from scipy import stats
 
 from numpyro_gp.gam import Column, Effect
 from numpyro_gp.plots import terms
@@ -53,6 +54,14 @@ def test_lines_are_on_the_scale_of_the_response_with_two_bands(figure):
     dark, light = (one.get_paths()[0].vertices[:, 1].max() for one in axis.collections)
     np.testing.assert_allclose(dark, np.exp(1 + 4 + 1.6448536), rtol=1e-6)
     assert light > 1.5 * dark
+
+
+def test_a_probit_is_undone_by_the_normal_distribution_function():
+    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
+    made = draw_terms(one, POINTS, level=0.9, simultaneous=False, labels=labels, link="probit", constant=-2.0)
+    line = next(line for line in made.axes[0].lines if len(line.get_xdata()) == 5)
+    np.testing.assert_allclose(line.get_ydata(), stats.norm.cdf(EFFECTS["curve"].mean - 2.0))
+    plt.close(made)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,0 +1,84 @@
+"""Links in NumPy: the mean of a response at ``f``, its slope, and the residuals and weights of least squares."""
+
+import math
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.likelihoods import Gamma, NegativeBinomial
+from numpyro_gp.plots.terms import INVERSE
+
+# Slopes of the mean, below which residuals of labels on the scale of the link are cut off.
+LEAST_SLOPE = 1e-3
+
+
+def mean_of(link: str, f: Any) -> Any:
+    """The inverse of the link: ``f``, ``e^f``, ``1 / (1 + e^-f)`` or the normal distribution function."""
+    return INVERSE[link](f)
+
+
+def slope_of(link: str, f: np.ndarray) -> np.ndarray:
+    """``d mean / d f``."""
+    found: np.ndarray = np.ones(np.shape(f))
+    if link == "log":
+        found = np.exp(f)
+    elif link == "logit":
+        tail = np.exp(-np.abs(f))
+        found = tail / (1 + tail) ** 2
+    elif link == "probit":
+        found = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
+    return found
+
+
+def link_at(link: str, share: float) -> float:
+    """The link of a probability."""
+    return NormalDist().inv_cdf(share) if link == "probit" else math.log(share / (1 - share))
+
+
+def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``(y - mean) / (d mean / d f)``: residuals on the scale of the link."""
+    left: np.ndarray = y - f
+    if link == "log":
+        left = y * np.exp(-f) - 1
+    elif link in ("logit", "probit"):
+        left = (y - mean_of(link, f)) / np.maximum(slope_of(link, f), LEAST_SLOPE)
+    return left
+
+
+def weights_at(family: str, link: str, f: np.ndarray, r: Any = np.nan) -> np.ndarray:
+    """``(d mean / d f)^2 / variance`` of a datum, but for a factor of all rows; ``r`` is that of the negative binomial.
+
+    Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
+    """
+    kind, slope = plain_name(family), slope_of(link, f)
+    if kind == "negativebinomial":
+        slope = slope / (1 + slope / r)
+    elif kind in ("gamma", "exponential"):
+        slope = np.ones(len(f))
+    elif link == "probit":
+        mean, other = mean_of(link, f), mean_of(link, -f)
+        slope = slope**2 / np.maximum(mean * other, np.finfo(float).tiny)
+    return slope
+
+
+def plain_name(family: str) -> str:
+    """A family by its name, or by that of a class."""
+    return family.lower().replace("_", "")
+
+
+def log_ratio(likelihood: Any, count: int) -> np.ndarray:
+    """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero."""
+    if type(likelihood) is not Gamma:  # what a class of the user's own says has no link that is known
+        return np.zeros(count)
+    return over_draws(np.log(np.asarray(likelihood.shape, float)), count)
+
+
+def size_of_counts(likelihood: Any, count: int) -> np.ndarray:
+    """``r`` of the negative binomial at ``count`` rows, averaged over draws; NaN of other likelihoods."""
+    return over_draws(likelihood.r, count) if isinstance(likelihood, NegativeBinomial) else np.full(count, np.nan)
+
+
+def over_draws(values: Any, count: int) -> np.ndarray:
+    """The average of a parameter ``(S,)``, or ``(S, N)`` with one for each row, at ``count`` rows."""
+    return np.broadcast_to(np.asarray(values, float).mean(axis=0), (count,))

@@ -1,0 +1,51 @@
+"""Likelihoods that have one number for each row of a fit, such as the known error of each datum.
+
+A leaf is such a number where its last axis is the number of rows of the fit. The number of rows of a table to predict
+says nothing: cutpoints of three labels, of a table of three rows, would be taken for one number each.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.family import Family
+from numpyro_gp.likelihoods import Likelihood, as_likelihood
+
+
+def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
+    """Whether a leaf of this shape, behind ``lead`` axes of draws, has one number for each of ``count`` rows."""
+    return len(shape) > lead and shape[-1] == count
+
+
+def at_places(likelihood: Any, places: Any, count: int, lead: int = 1) -> Any:
+    """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
+
+    def cut(leaf: Any) -> Any:
+        return leaf[..., places] if is_per_row(np.shape(leaf), count, lead) else leaf
+
+    return jax.tree.map(cut, likelihood)
+
+
+def at_rows_of(likelihood: Any, rows: Any, count: int) -> Likelihood:
+    """The likelihood of a model at the rows of a batch, of ``count``."""
+    found: Likelihood = at_places(jax.tree.map(jnp.asarray, as_likelihood(likelihood)), rows, count, 0)
+    return found
+
+
+def has_numbers(family: Family, count: int) -> bool:
+    """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
+    if isinstance(family.given, str):
+        return False
+    shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(as_likelihood(own))])
+    return any(is_per_row(shape, count, 0) for shape in shapes)
+
+
+def check_rows(likelihood: Likelihood, rows: int, count: int) -> None:
+    """Refuse a table of another number of rows than the fit has, where draws of a likelihood have a number for each."""
+    if rows != count and any(is_per_row(np.shape(leaf), count, 1) for leaf in jax.tree.leaves(likelihood)):
+        required = f"a table of {count} rows, as {type(likelihood).__name__} has one number for each row of the fit"
+        cure = "Give the likelihood one number for all rows, or take fit.terms(data), which needs none."
+        fail("the table of new rows", required, f"{rows} rows", cure)

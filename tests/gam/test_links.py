@@ -1,0 +1,60 @@
+"""Links against SciPy and differences, and the ratio of a mean to what the link says."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.links import link_at, log_ratio, mean_of, residuals_at, size_of_counts, slope_of, weights_at
+
+F = np.array([-2.0, -0.3, 0.0, 1.2])
+INVERSES = {"identity": lambda f: f, "log": np.exp, "logit": expit, "probit": stats.norm.cdf}
+
+
+@pytest.mark.parametrize("link", INVERSES)
+def test_working_residuals_are_those_of_least_squares(link):
+    """``(y - mean) / slope of the mean``, by a difference of the inverse link."""
+    y, step, inverse = np.array([1.0, 0.0, 1.0, 0.0]), 1e-6, INVERSES[link]
+    slope = (inverse(F + step) - inverse(F - step)) / (2 * step)
+    np.testing.assert_allclose(mean_of(link, F), inverse(F), rtol=1e-12)
+    np.testing.assert_allclose(slope_of(link, F), slope, rtol=1e-6)
+    np.testing.assert_allclose(residuals_at(link, F, y), (y - inverse(F)) / slope, rtol=1e-6)
+
+
+def test_links_of_shares():
+    assert link_at("probit", 0.8) == pytest.approx(stats.norm.ppf(0.8))
+    assert link_at("logit", 0.8) == pytest.approx(np.log(4.0))
+
+
+@pytest.mark.parametrize(
+    ("family", "link", "law"),
+    [
+        ("poisson", "log", stats.poisson),
+        ("NegativeBinomial", "log", lambda mean: stats.nbinom(3.0, 3.0 / (3.0 + mean))),
+        ("gamma", "log", lambda mean: stats.gamma(1.0, scale=mean)),
+        ("exponential", "log", lambda mean: stats.expon(scale=mean)),
+        ("bernoulli", "logit", stats.bernoulli),
+        ("Bernoulli", "probit", stats.bernoulli),
+        ("gaussian", "identity", lambda mean: stats.norm(mean, 1.0)),
+    ],
+)
+def test_weights_are_squared_slopes_over_variances(family, link, law):
+    wanted = slope_of(link, F) ** 2 / law(INVERSES[link](F)).var()
+    np.testing.assert_allclose(weights_at(family, link, F, 3.0), wanted, rtol=1e-10)
+
+
+def test_far_labels_have_no_weight_and_finite_residuals():
+    far = np.array([-60.0, 60.0])
+    for link in ("logit", "probit"):
+        assert weights_at("bernoulli", link, far).max() < 1e-20
+        assert np.abs(residuals_at(link, far, np.array([1.0, 0.0]))).max() <= 1000
+
+
+def test_the_mean_of_gamma_data_is_the_shape_times_what_the_link_says():
+    shapes = np.array([[2.0, 1.0, 1.0], [8.0, 1.0, 4.0]])
+    np.testing.assert_allclose(log_ratio(ngp.likelihoods.Gamma(shapes[:, 0]), 3), np.log([4.0, 4.0, 4.0]))
+    np.testing.assert_allclose(log_ratio(ngp.likelihoods.Gamma(shapes), 3), np.log([4.0, 1.0, 2.0]))
+    assert log_ratio(ngp.likelihoods.Exponential(), 2).tolist() == [0.0, 0.0]
+    assert size_of_counts(ngp.likelihoods.NegativeBinomial(shapes), 3).tolist() == [5.0, 1.0, 2.5]
+    assert np.isnan(size_of_counts(ngp.likelihoods.Poisson(), 2)).all()
