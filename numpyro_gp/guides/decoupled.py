@@ -252,8 +252,8 @@ def _check_start(start: Any, points: Any) -> None:
     """Refuse a start that is no belief on these points of the mean, in their order."""
     cure = "Pass the rows of its Z_gamma."
     if not isinstance(start, Orthogonal):
-        own = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
-        fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", own, TypeError)
+        made = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
+        fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", made, TypeError)
     if start.a.shape[-1] != (count := len(points)):
         fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
     own, given = known(start.Z_gamma), known(points)

@@ -27,12 +27,16 @@ def function(
 ) -> "Axes":
     """Draw a function of one input: its mean, a band for the function, a wider one for new data, and the data.
 
+    Where data do not scatter around the function itself, as counts around ``exp(f)``, the mean is that of new data and
+    there is no band of the function, which has another scale.
+
     Parameters
     ----------
     X : array (N, 1) or (N,)
         Inputs; drawn in ascending order.
     prediction : Prediction or array (S, N)
-        A `Prediction` at ``X``, or draws of the function, which give one band.
+        A `Prediction` at ``X``, or draws of the function, which give one band: of the mean of counts
+        ``jnp.exp(posterior.function_draws(key, X))``.
     data : pair of arrays, optional
         Inputs ``(N', 1)`` and targets ``(N',)`` of the training data.
     truth : array (N,), optional
@@ -61,16 +65,20 @@ def function(
     order = np.argsort(x)
     tail = 0.5 * (1 - check_level(level))
     name = f"{100 * level:g}%"
+    ends: tuple[np.ndarray, np.ndarray] | None
     if isinstance(prediction, Prediction):
-        mean = along("prediction", prediction.function_mean, x.size)
+        mean, own = (along("prediction", one, x.size) for one in (prediction.mean, prediction.function_mean))
         half = -float(ndtri(tail)) * np.sqrt(np.asarray(prediction.function_variance))
-        low, high = mean - half, mean + half
         wide_low, wide_high = np.asarray(prediction.quantiles([tail, 1 - tail]))
         band(ax, x[order], wide_low[order], wide_high[order], color, 0.16, f"new data, {name}")
+        has_its_scale = np.abs(mean - own).max() < 1e-3 * np.abs(wide_high - wide_low).max()
+        ends = (own - half, own + half) if has_its_scale else None
     else:
         draws = draws_of("prediction", prediction, x.size)
         mean, (low, high) = draws.mean(0), np.quantile(draws, [tail, 1 - tail], axis=0)
-    band(ax, x[order], low[order], high[order], color, 0.38, f"function, {name}")
+        ends = low, high
+    if ends is not None:
+        band(ax, x[order], ends[0][order], ends[1][order], color, 0.38, f"function, {name}")
     ax.plot(x[order], mean[order], color=color, lw=1.8, label="mean")
     if truth is not None:
         ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")

@@ -5,7 +5,6 @@ Let a fit say ``N(m, C C^T)`` of the whitened values ``v`` of a process at the h
 ``log p(e) = log N(v; 0, I) + sum_i log C_ii``, whatever the fit was (mathematics.md section 14.5).
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,13 +51,25 @@ class Conditioned(Messenger):
     @property
     def arrays(self) -> dict[str, dict[str, Any]]:
         """What the coordinates are made of, by site and name: draws in them mean nothing without."""
-        names = [field.name for field in dataclasses.fields(PseudoData)]
-        return {site: {name: getattr(own, name) for name in names} for site, own in self.past.items()}
+        columns = {site: {} if own.columns is None else {"columns": own.columns} for site, own in self.past.items()}
+        return {site: own.arrays | columns[site] for site, own in self.past.items()}
 
     @classmethod
     def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, Any]]) -> "Conditioned":
-        """The model in the coordinates of `arrays`."""
-        return cls(fn, {site: PseudoData(**own) for site, own in arrays.items()})
+        """The model in the coordinates of `arrays`; refuse one that has others already."""
+        if isinstance(fn, Conditioned):
+            own = fn.arrays
+            if jax.tree.structure(own) != jax.tree.structure(dict(arrays)) or not all(
+                np.array_equal(*pair) for pair in zip(jax.tree.leaves(own), jax.tree.leaves(dict(arrays)), strict=True)
+            ):
+                cure = "Pass the model as it was written, without ngp.conditioned: the file has its coordinates."
+                fail("model", "in the coordinates of the file", "one in those of another fit", cure)
+            return fn
+        past = {}
+        for site, found in arrays.items():
+            columns = int(found["columns"]) if "columns" in found else None
+            past[site] = PseudoData.of_arrays(found, columns)
+        return cls(fn, past)
 
     def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] != "sample" or msg["infer"].get("numpyro_gp") != "gp" or msg["is_observed"]:

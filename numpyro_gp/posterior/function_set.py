@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ HELD = 2**24
 
 @value_type()
 class Functions:
-    """S functions drawn from a posterior, each fixed for good: ``f(X)`` ``(S, N)``, and ``f[s]`` one of them.
+    """S functions drawn from a posterior, each fixed for good: ``f(X)`` ``(S, N)``, ``f[s]`` one, ``f[:3]`` some.
 
     What a function is at a row depends on that row alone, not on the rows beside it, their order or how often it was
     asked. It is a pytree, whose arrays have the S functions on their first axis, and pickles where the kernel and the
@@ -35,7 +35,17 @@ class Functions:
     def __len__(self) -> int:
         return jax.tree.leaves(self.draws.priors)[0].shape[0]
 
-    def __getitem__(self, number: int) -> FunctionDraw:
+    @overload
+    def __getitem__(self, number: slice) -> "Functions": ...
+
+    @overload
+    def __getitem__(self, number: int) -> FunctionDraw: ...
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return Functions(jax.tree.map(lambda leaf: leaf[number], self.draws))
+        if isinstance(number, (int, np.integer)):  # JAX would take the last for one that is not there
+            number = range(len(self))[number]
         return jax.tree.map(lambda leaf: leaf[number], self.draws)
 
     def __call__(self, X: Functional | ArrayLike) -> Array:
@@ -90,9 +100,12 @@ def posterior_functions(
     check_count("num_features", num_features)
     plates = plates_at(posterior, call)
     index = posterior.spread(num_samples, is_random=True)
+    axis: set[int] = set()
+    columns: set[int] = set()
 
     def one(own: Any, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
         process = process_at(own, draw, call.at(arrays), plates, gp)
+        columns.add(process.columns)
         key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
 
         def normal(name: str, shape: tuple[int, ...]) -> Array:
@@ -108,8 +121,6 @@ def posterior_functions(
     if found is not None:
         return Functions(found)
 
-    axis: set[int] = set()
-
     def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Any) -> Array:
         process = process_at(posterior, draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
@@ -124,7 +135,7 @@ def posterior_functions(
         values = at_each_draw(at, posterior, draws, call.arrays, rows)
         return max(axis), values
 
-    return AskedFunctions(every, index.size)
+    return AskedFunctions(every, index.size, max(columns))
 
 
 def _key_of(key: Array, name: str) -> Array:
@@ -154,8 +165,8 @@ class AskedFunctions:
     first asked.
     """
 
-    def __init__(self, draw: Callable[[Any], tuple[int, Array]], count: int) -> None:
-        self._draw, self._count = draw, count
+    def __init__(self, draw: Callable[[Any], tuple[int, Array]], count: int, columns: int) -> None:
+        self._draw, self._count, self._columns = draw, count, columns
         self._axis = 1  # of rows in what is drawn
         self._numbers: dict[bytes, int] = {}
         self._values: Array | None = None
@@ -166,21 +177,24 @@ class AskedFunctions:
 
     def __call__(self, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(N, D)``: ``(S, N)``, or ``(S, N, P)`` for several outputs."""
-        inputs = known(X.rows if isinstance(X, Functional) else check_points("X", X))
+        inputs = known(X.rows if isinstance(X, Functional) else check_points("X", X, self._columns))
         if inputs is None:
             cure = "Register features for the kernel: help(ngp.kernels.features)."
             fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
         before, names = len(self._numbers), _names(X)
+        new: dict[bytes, int] = {}
+        rows: list[Any] = []
         for number, name in enumerate(names):
-            if name not in self._numbers:
-                self._numbers[name] = len(self._numbers)
-                self._inputs.append(
-                    X[number : number + 1] if isinstance(X, Functional) else inputs[number : number + 1]
-                )
-        if len(self._numbers) > before:
-            self._axis, every = self._draw(_below(self._inputs))
-            more = jnp.moveaxis(every, self._axis, 0)
-            self._values = more if self._values is None else jnp.concatenate([self._values, more[before:]])
+            if name not in self._numbers and name not in new:
+                new[name] = before + len(new)
+                rows.append(X[number : number + 1] if isinstance(X, Functional) else inputs[number : number + 1])
+        if new:
+            axis, every = jax.block_until_ready(self._draw(_below([*self._inputs, *rows])))
+            more = jnp.moveaxis(every, axis, 0)
+            more = more if self._values is None else jnp.concatenate([self._values, more[before:]])
+            # Rows are known once they have values: a call that fails leaves none.
+            self._axis, self._values, self._inputs = axis, more, [*self._inputs, *rows]
+            self._numbers |= new
         assert self._values is not None
         chosen = self._values[np.array([self._numbers[name] for name in names])]
         return jnp.moveaxis(chosen, 0, self._axis)

@@ -16,27 +16,42 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.cuts import rows_to_cut
+from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.look import Look, check_values
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
 class Plan(NamedTuple):
-    """What a prediction is to compute: the look at the model, its site, its plates, and whether draws differ there."""
+    """What a prediction is to compute: the look at the model, its site, its plates, and whether draws differ there.
+
+    ``place``: of data with further axes that of their rows, and of the rows in one of the arrays, by its number.
+    """
 
     found: Look
     site: str
     plates: frozenset[str]
     is_local: bool
+    place: tuple[int, int, int] | None
+
+    def batch(self, call: Call) -> tuple[int, ...]:
+        """Shape of the data of a call like the one that was looked at, with as many rows or others."""
+        batch: tuple[int, ...] = unwrap(self.found.sites[self.site]["fn"]).batch_shape
+        if self.place is None:
+            return batch
+        axis, number, own = self.place
+        return (*batch[:axis], call.arrays[number].shape[own], *batch[axis + 1 :])
 
 
 def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
-    call.numbers(rows)  # refused before the model runs
+    named = call.numbers(rows)  # refused before the model runs
     found = tracing.look_again(posterior, call)
     name, plates = tracing.data_site(found.sites, site), tracing.new_data_plates(posterior, call, found.sites, new)
     check_all_rows(found.sites, plates)
-    return Plan(found, name, plates, tracing.has_local(found.sites, plates))
+    batch = unwrap(found.sites[name]["fn"]).batch_shape
+    axis, _, places = row_axes(call.arrays, named, batch)
+    place = (axis, min(named), places[min(named)]) if len(batch) > 1 and min(named) in places else None
+    return Plan(found, name, plates, tracing.has_local(found.sites, plates), place)
 
 
 def predict_rows(
@@ -56,8 +71,7 @@ def predict_rows(
     """
     check_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, posterior.source.is_random or plan.is_local)
-    batch = unwrap(plan.found.sites[plan.site]["fn"]).batch_shape
-    axis, total, places = rows_to_cut(plan.found, call, rows, batch, chunk_size)
+    axis, total, places = rows_to_cut(plan.found, call, rows, plan.batch(call), chunk_size)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 

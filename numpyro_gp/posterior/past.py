@@ -72,13 +72,27 @@ class PseudoData:
             fail("the pseudo-data", "at the same inducing inputs", "others", cure)
         return PseudoData(self.inducing, self.shift + other.shift, self.precision + other.precision)
 
+    @property
+    def columns(self) -> int | None:
+        """Columns of the inputs where inducing inputs are functionals, of which files hold rows; else None."""
+        given = self.inducing.values() if isinstance(self.inducing, Mapping) else [self.inducing]
+        return next((one.columns for one in given if isinstance(one, Functional)), None)
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """All of it as arrays by name, functionals by their rows."""
+        inducing = _each(lambda one: getattr(one, "rows", one), self.inducing)
+        return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], columns: int | None) -> "PseudoData":
+        """What `arrays` and `columns` are of."""
+        inducing = _each(lambda rows: from_rows(rows, columns), arrays["inducing"])
+        return cls(inducing, arrays["shift"], arrays["precision"])
+
     def save(self, path: str | os.PathLike) -> None:
         """Write it to one file, which `load` reads."""
-        given = self.inducing.values() if isinstance(self.inducing, Mapping) else [self.inducing]
-        columns = next((one.columns for one in given if isinstance(one, Functional)), None)
-        inducing = _each(lambda one: getattr(one, "rows", one), self.inducing)
-        arrays = {"inducing": inducing, "shift": self.shift, "precision": self.precision}
-        write_arrays(path, "pseudo-data", {"past": arrays}, columns)
+        write_arrays(path, "pseudo-data", {"past": self.arrays}, self.columns)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "PseudoData":
@@ -86,8 +100,7 @@ class PseudoData:
         kind, groups, columns = read_arrays(path)
         if kind != "pseudo-data":
             fail("path", "a file of pseudo-data", f"one of kind {kind!r}", "Read a posterior with Posterior.load.")
-        past = groups["past"]
-        return cls(_each(lambda rows: from_rows(rows, columns), past["inducing"]), past["shift"], past["precision"])
+        return cls.of_arrays(groups["past"], columns)
 
 
 def _checked(argument: str, points: Any) -> Any:

@@ -454,14 +454,14 @@ class Posterior:
         the model in the fit.
         """
         kind, groups, notes = read_arrays(path)
+        if "past" in groups:
+            model = Conditioned.of_arrays(model, groups["past"])
         if kind == "svi":
             if guide is None:
                 fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
             fitted = of_guide(guide, groups["params"], *args, **kwargs)
             return cls(model, kind, fitted, inducing=groups.get("inducing", {}))
         source = stored(groups["samples"], groups.get("params", {}))
-        if "past" in groups and not isinstance(model, Conditioned):
-            model = Conditioned.of_arrays(model, groups["past"])
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
 
     def at(self, source: GuideDraws | StoredDraws) -> "Posterior":

@@ -85,12 +85,13 @@ class Predictor:
 
     def _now(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
         layout = layout_of(name, inputs, self._first)
-        first = self._first = self._first or layout
-        call = self._call = self._call_of(name, inputs)
+        first, call = self._first or layout, self._call_of(name, inputs)
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
-        plan = self._plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
-        size = min(self._size, first.longest)
-        found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, self._reused)
+        plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
+        size, reused = min(self._size, first.longest), copy.copy(self._reused)
+        found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, reused)
+        # Kept once it has worked: a call that is refused leaves no mark on those after it.
+        self._first, self._call, self._plan, self._reused = first, call, plan, reused
         return found, layout.longest
 
     def _call_of(self, name: str, inputs: Any) -> Call:

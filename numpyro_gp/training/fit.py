@@ -175,7 +175,8 @@ def fit(
     Warns
     -----
     UserWarning
-        Where a new fit of 100 steps or more ends where it began: no parameter moved and the loss stayed at its level;
+        Where a run that is resumed has more steps than ``num_steps``, and comes back as it is;
+        where a new fit of 100 steps or more ends where it began: no parameter moved and the loss stayed at its level;
         and where some particles of `ngp.stein.SVGD` end far below the others, in the log density of whole data.
 
     Examples
@@ -207,6 +208,9 @@ def fit(
     check_guide(svi_or_stein, feed)
     check_objective(svi_or_stein, feed)
     position = starting_position(svi_or_stein, state, path, resume)
+    if position.steps > num_steps:
+        done = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
+        warnings.warn(f"{done} Its result is returned as it is.", stacklevel=2)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps)
@@ -228,7 +232,7 @@ def fit(
     if failure is not None:
         raise non_finite(job, position, result, *failure)
     still = standstill(start, result.params, position.losses) if is_new else ""
-    for message in filter(None, (still, end_of_particles(job, position))):
+    for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)
     return result
 
@@ -308,13 +312,21 @@ def run_chunks(
     return position, None
 
 
-def end_of_particles(job: Job, position: Position) -> str:
+def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
     """What the target says of particles at the end of a fit of whole data; nothing of the first steps of one."""
     judged, feed = family(job.engine).judged, job.feed
     if judged is None or feed.part is not None or feed.placement is not None:
         return ""
-    with feed.opened(feed.arrays()) as (args, kwargs):
-        message = judged(job.engine, position.state, args, kwargs)
+    try:
+        with feed.opened(feed.arrays()) as (args, kwargs):
+            message = judged(job.engine, position.state, args, kwargs)
+    except KeyboardInterrupt:
+        done = f"The fit was interrupted after its {position.steps} steps, where particles are judged."
+        raise FitInterrupted(f"{done} They are {job.place}.", result) from None
+    except Exception as error:
+        error.result = result
+        error.add_note(f"This happened after all {position.steps} steps. They are {job.place}.")
+        raise
     return message if position.steps >= FEWEST_STEPS else ""
 
 

@@ -82,7 +82,7 @@ def auto(
         fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)
     processes = [name for name, site in sites.items() if role(site) == "gp"]
     others = [name for name in sites if name not in processes]
-    target, draws = _fitted(key_guide, key_draws, model, processes, sites, progress, args, kwargs)
+    target, draws = _fitted(key_guide, key_draws, model, processes, sites, num_particles, progress, args, kwargs)
     start = {name: values[:num_particles] for name, values in draws.items()}
     svgd = SVGD(
         target,
@@ -92,26 +92,39 @@ def auto(
         metric=Spread(draws),
         init_particles=start,
     )
-    result, before = None, None
-    for steps in range(BLOCK, limit + BLOCK, BLOCK):
+    result, before, moved, done = None, None, None, 0
+    while done < limit:
+        steps = min(BLOCK, limit - done)
+        done += steps
         with warnings.catch_warnings():  # particles are judged when the run has ended
             warnings.filterwarnings("ignore", ".*are stranded")
-            last = min(steps, limit)
-            result = fit(key_run, svgd, last, *args, resume=result or False, progress=progress, **kwargs)
+            result = fit(key_run, svgd, done, *args, resume=result or False, progress=progress, **kwargs)
         now = _moments(svgd, result.state)
-        if before is not None and max(_apart(*pair) for pair in zip(now, before, strict=True)) < STILL:
-            break
+        if before is not None:
+            # What a short last block moves is taken as a part of what a whole one would.
+            moved = max(_apart(*pair) for pair in zip(now, before, strict=True)) * BLOCK / steps
+            if moved < STILL:
+                break
         before = now
     else:
-        warnings.warn(f"Particles still move after {limit} steps: pass most_steps={2 * limit}.", stacklevel=2)
+        said = "Whether particles still move was not seen after" if moved is None else "Particles still move after"
+        warnings.warn(f"{said} {limit} steps: pass most_steps={2 * max(limit, BLOCK)}.", stacklevel=2)
     assert result is not None
     return svgd, result
 
 
 def _fitted(
-    key: Array, key_draws: Array, model: Any, processes: list[str], sites: Any, progress: bool, args: Any, kwargs: Any
+    key: Array,
+    key_draws: Array,
+    model: Any,
+    processes: list[str],
+    sites: Any,
+    particles: int,
+    progress: bool,
+    args: Any,
+    kwargs: Any,
 ) -> tuple[Any, dict[str, Array]]:
-    """The model in the coordinates of a guide, and draws of it there, more than coordinates.
+    """The model in the coordinates of a guide, and draws of it there, more than coordinates and enough for particles.
 
     The guide is fitted until its loss no longer falls.
     """
@@ -124,7 +137,7 @@ def _fitted(
     size = sum(int(np.prod(np.shape(site["value"]))) for site in sites.values())
     target = conditioned(model, guide, result.params, *args, **kwargs) if processes else model
     key_rest, *keys = jax.random.split(key_draws, 1 + len(processes))
-    count = (max(1000, 5 * size),)
+    count = (max(1000, 5 * size, particles),)
     found: dict[str, Array] = {}
     if guide.rest is not None:
         one = lambda key: guide.rest.sample_posterior(key, result.params)  # noqa: E731

@@ -1,9 +1,13 @@
 """Functions and layers: what is drawn and labelled, and what is refused."""
 
+import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+import numpyro
 import pytest
 
+import numpyro_gp as ngp
 from numpyro_gp import plots
 
 
@@ -16,6 +20,22 @@ def test_function_draws_the_mean_in_order_and_the_data(ax):
     assert lines["mean"].get_ydata().tolist() == [2.0, 3.0, 4.0]
     assert lines["data"].get_ydata().tolist() == [9.0]
     assert (ax.get_title(loc="left"), ax.get_ylabel()) == ("T", "m [kg]")
+
+
+def test_the_mean_of_counts_is_on_the_scale_of_counts(ax):
+    """``exp(4 + s / 2)`` at every input, and not the latent 4 beside counts of 55."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(0.1, 1.0), jnp.array([[0.0]]), mean=4.0)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
+
+    X = jnp.linspace(0.0, 1.0, 4)[:, None]
+    prediction = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, 1))}).predict(jax.random.key(0), X)
+    done = plots.function(X, prediction, ax=ax)
+    line = next(line for line in done.lines if line.get_label() == "mean")
+    np.testing.assert_allclose(line.get_ydata(), np.exp(4 + 0.5 * prediction.function_variance), rtol=1e-6)
+    assert [band.get_label() for band in done.collections] == ["new data, 95%"]
 
 
 def test_layers_stack_upwards(rng):

@@ -243,3 +243,40 @@ def test_saved_draws_in_these_coordinates_are_loaded_with_the_plain_model(model,
     wanted = posterior.predict(KEY, X).mean
     np.testing.assert_array_equal(found.predict(KEY, X).mean, wanted)
     assert np.ptp(wanted) > 0.1
+
+
+@pytest.mark.parametrize("kind", ["mcmc", "svi"])
+def test_a_file_is_read_in_its_own_coordinates(kind, tmp_path):
+    """Of a refit the same draws mean another function."""
+    past, other = (ngp.PseudoData(Z, shift * jnp.ones(4), jnp.eye(4)) for shift in (1.0, 2.0))
+    model = Conditioned(single, {"f": past})
+    draws = {"f_conditioned": jnp.ones((3, 4)), "lengthscale": jnp.array([0.5, 0.8, 1.2])}
+    guide = (AutoDelta(model),) if kind == "svi" else ()
+    posterior = ngp.Posterior.from_mcmc(model, draws)
+    if kind == "svi":
+        params = {"f_conditioned_auto_loc": jnp.ones(4), "lengthscale_auto_loc": jnp.array(0.8)}
+        with numpyro.handlers.seed(rng_seed=0):
+            guide[0](X, LABELS)
+        posterior = ngp.Posterior.from_svi(model, *guide, params)
+    posterior.save(tmp_path / "draws.npz")
+    wanted = posterior.predict(KEY, X).mean
+    for given in (single, model, Conditioned(single, {"f": past})):
+        found = ngp.Posterior.load(tmp_path / "draws.npz", given, *guide)
+        np.testing.assert_array_equal(found.predict(KEY, X).mean, wanted)
+    with pytest.raises(
+        ValueError, match="model must be in the coordinates of the file, but got one in those of another"
+    ):
+        ngp.Posterior.load(tmp_path / "draws.npz", Conditioned(single, {"f": other}), *guide)
+
+
+def test_coordinates_of_functionals_are_saved(tmp_path):
+    """Inducing slopes, by their rows: the coordinates are those of the fit."""
+    slopes = ngp.functionals.Derivative(Z, 0)
+    past = ngp.PseudoData(slopes, jnp.arange(4.0), jnp.eye(4))
+    model = Conditioned(single, {"f": past})
+    draws = {"f_conditioned": jnp.ones((3, 4)), "lengthscale": jnp.ones(3)}
+    ngp.Posterior.from_mcmc(model, draws).save(tmp_path / "draws.npz")
+    found = ngp.Posterior.load(tmp_path / "draws.npz", single).model.past["f"]
+    np.testing.assert_array_equal(found.shift, past.shift)
+    assert found.inducing.columns == 1
+    np.testing.assert_array_equal(found.inducing.rows, slopes.rows)

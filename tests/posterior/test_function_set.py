@@ -210,3 +210,48 @@ def test_refusals(functions):
         POSTERIOR.functions(jax.random.key(0), 2, NEW, num_features=0)
     with pytest.raises(TypeError, match="arguments of the model"):
         POSTERIOR.functions(jax.random.key(0), 2)
+
+
+def test_functions_are_a_sequence(functions):
+    """JAX takes the last of an array for what is behind its end, and a loop over such a sequence never ends."""
+    values = functions(NEW)
+    np.testing.assert_allclose(jnp.stack([f(NEW) for f in functions]), values, rtol=1e-9)
+    np.testing.assert_allclose(functions[-1](NEW), values[5], rtol=1e-9)
+    some = functions[1:3]
+    assert len(some) == 2
+    np.testing.assert_allclose(some(NEW), values[1:3], rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(lambda f, at: f[at](NEW))(functions, 2), values[2], rtol=1e-9)
+    for number in (6, -7):
+        with pytest.raises(IndexError):
+            functions[number]
+
+
+@pytest.mark.long
+def test_a_call_that_fails_leaves_nothing_behind(monkeypatch):
+    """Rows whose values were never drawn had those of the last row that was, and wrong columns came to stay."""
+
+    def plain(X, y=None):
+        f = ngp.gp("f", lambda A, B: jnp.exp(-0.5 * (A - B.T) ** 2), Z[:, :1])
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(plain, {"f": jnp.asarray(np.random.default_rng(0).normal(size=(3, 4)))})
+    first, second = jnp.array([[0.0], [1.0]]), jnp.array([[2.0], [3.0]])
+    wanted = posterior.functions(jax.random.key(0), 3, first)
+    wanted(first)
+    f = posterior.functions(jax.random.key(0), 3, first)
+    f(first)
+    draw = f._draw
+
+    def interrupted(rows):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f, "_draw", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        f(second)
+    monkeypatch.setattr(f, "_draw", draw)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="X must be an array with 1 columns"):
+            f(jnp.zeros((2, 2)))
+    np.testing.assert_allclose(f(second), wanted(second), rtol=1e-6)
+    assert float(jnp.abs(f(second)[:, 0] - f(second)[:, 1]).max()) > 1e-3

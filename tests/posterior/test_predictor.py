@@ -8,6 +8,7 @@ import copy
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
 import numpyro_gp as ngp
@@ -69,3 +70,33 @@ def test_a_compiled_function_returns_a_whole_prediction():
         np.testing.assert_allclose(found.sample(5), wanted.sample(5), rtol=1e-10)
     with pytest.raises(ValueError, match=r"y must be of shape \(3,\)"):
         inside.log_density(jnp.zeros(2))
+
+
+def test_fewer_rows_of_inputs_that_groups_share():
+    """The last part of a stream: the rows of the data are those of this call, beside as many groups."""
+
+    def groups(X, y=None):
+        with numpyro.plate("groups", 3, dim=-2):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.asarray(CASE["Z"]))
+            with numpyro.plate("data", len(X)):
+                ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    X, key, size = np.asarray(CASE["X"]), jax.random.key(0), len(CASE["Z"])
+    draws = {"f": jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1, size)))}
+    posterior = ngp.Posterior.from_mcmc(groups, draws)
+    wanted = posterior.predict(key, X[:4]).mean
+    predictor = posterior.predictor(key)
+    for rows in (slice(4), slice(2), slice(1, 4)):
+        np.testing.assert_allclose(predictor(X[rows]).mean, wanted[:, rows], rtol=1e-10)
+    stream = [one.mean for one in posterior.predict(key, iter([X[:3], X[3:4]]))]
+    np.testing.assert_allclose(jnp.concatenate(stream, axis=1), wanted, rtol=1e-10)
+
+
+def test_a_first_call_that_is_refused_leaves_no_mark():
+    X = CASE["X"]
+    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
+    predictor = posterior.predictor(jax.random.key(0))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="X must be an array with"):
+            predictor(jnp.zeros((4, X.shape[1] + 1)))
+    np.testing.assert_allclose(predictor(X[:3]).mean, posterior.predict(jax.random.key(0), X[:3]).mean, rtol=1e-12)

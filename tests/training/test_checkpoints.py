@@ -58,7 +58,8 @@ def test_resume_from_a_result_and_from_a_path(tmp_path):
     half = fit(KEY, Countdown(), 11, DATA, checkpoint=tmp_path / "half.npz", progress=False)
     same(whole, fit(KEY, Countdown(), 20, DATA, resume=half, progress=False))
     same(whole, fit(KEY, Countdown(), 20, DATA, resume=str(tmp_path / "half.npz"), progress=False))
-    assert len(fit(KEY, Countdown(), 5, DATA, resume=half, progress=False).losses) == 11  # past 5 already: unchanged
+    with pytest.warns(UserWarning, match="resumed has 11 steps already, more than num_steps=5. Its result is returned"):
+        assert len(fit(KEY, Countdown(), 5, DATA, resume=half, progress=False).losses) == 11
 
 
 def test_resume_without_a_file_starts_anew(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from numpyro.contrib.einstein import ASVGD, SVGD, RBFKernel
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 
+import numpyro_gp as ngp
 from numpyro_gp.training.fit import FitInterrupted, FitResult, NonFiniteLoss, fit
 from tests.oracles.engines import Countdown, data, engine, key, model, same
 
@@ -240,3 +241,21 @@ def test_model_arguments_named_key_and_num_steps_reach_the_model():
 
     svi = SVI(odd, lambda **kwargs: None, optax.sgd(0.1), Trace_ELBO())
     assert fit(KEY, svi, 3, key=DATA, num_steps=2.0, progress=False).losses.shape == (3,)
+
+
+@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt, FitInterrupted), (RuntimeError, RuntimeError)])
+def test_particles_are_kept_where_judging_them_fails(error, raised, monkeypatch):
+    """After the last step the density is evaluated at every particle: that may take long, or memory."""
+
+    def model():
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+
+    svgd = ngp.stein.SVGD(model, optax.adam(0.1), num_stein_particles=3)
+
+    def judge(*_, **__):
+        raise error("device")
+
+    monkeypatch.setattr(svgd, "judge", judge)
+    with pytest.raises(raised) as caught:
+        fit(KEY, svgd, 5, progress=False)
+    assert caught.value.result.losses.shape == (5,)

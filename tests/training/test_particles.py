@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.training import particles
 
 KEY = jax.random.key(1)
 X = jnp.linspace(-1.0, 1.0, 8)[:, None]
@@ -42,7 +43,9 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
         with numpyro.plate("data", 8):
             ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
 
-    with pytest.warns(UserWarning, match="Particles still move after 1 steps: pass most_steps=2"):
+    with pytest.warns(
+        UserWarning, match="Whether particles still move was not seen after 1 steps: pass most_steps=200"
+    ):
         svgd, found = ngp.stein.auto(KEY, model, jnp.arange(8.0), num_particles=3, most_steps=1)
     blocks = svgd.kernel_fn.blocks(("f_conditioned", "lengthscale"))
     assert [(block.sites, block.kernel.per_coordinate) for block in blocks] == [
@@ -53,6 +56,18 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
     posterior = ngp.Posterior.from_stein(model, svgd, found.params)
     assert posterior.functions(KEY, 3, jnp.arange(8.0), num_features=16)(X).shape == (3, 8)
     assert svgd.particles(found.params)["f_conditioned"].shape == (3, 4)
+
+
+@pytest.mark.long
+def test_a_short_last_block_is_no_rest(monkeypatch):
+    """Moves of 0.05 in ten steps are 0.5 in a hundred; and there are draws for more particles than a thousand."""
+    monkeypatch.setattr(particles, "_apart", lambda now, before: 0.05)
+    y = jnp.linspace(2.0, 4.0, 8)
+    with pytest.warns(UserWarning, match="Particles still move after 110 steps: pass most_steps=220"):
+        _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=3, most_steps=110)
+    assert found.losses.shape == (110,)
+    _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=1001, most_steps=200)
+    assert found.losses.shape == (200,)
 
 
 def test_models_that_draw_functions_are_refused():
