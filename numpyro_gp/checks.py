@@ -119,8 +119,9 @@ def check_values(
     """Return ``value`` as floats, all of which are right."""
 
     def check(array: np.ndarray) -> None:
-        if not np.all(is_right(array)):
-            fail(argument, required, f"{float(array.min()):.6g}", cure)
+        right = np.broadcast_to(is_right(array), array.shape)
+        if not right.all():
+            fail(argument, required, f"{float(array[~right].min()):.6g}", cure)
 
     array = check_floating(argument, value)
     when_known(check, array)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, when_known
+from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known, when_known
 from numpyro_gp.kernels.hyperparameters import positive_per_input, require_axes
 
 # Nodes and weights of a quadrature.
@@ -179,7 +179,10 @@ class Empirical:
     @classmethod
     def of(cls, column: ArrayLike, weights: ArrayLike | None = None, most: int = 32) -> "Empirical":
         """The measure of a column of data ``(N,)``: exact up to ``most`` different values, else by that many bins."""
-        x = np.asarray(check_floating("column", column))
+        if known(checked := check_floating("column", column)) is None:
+            cure = "Make the measure outside of the model, of the training rows."
+            fail("column", "known", "a traced array", cure, TypeError)
+        x = np.asarray(checked)
         if x.ndim != 1 or not x.size:
             fail("column", "of shape (N,), one value for each row", f"shape {x.shape}", "Pass one column: X[:, 0].")
         w = np.ones_like(x) if weights is None else np.asarray(check_nonnegative("weights", weights), x.dtype)

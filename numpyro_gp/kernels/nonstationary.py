@@ -233,14 +233,15 @@ def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Ar
     """Category codes of the inputs, and which of them are codes."""
     if X.shape[1] != 1:
         cure = "Choose the column of codes with kernel.on(column)."
-        fail("inputs of Coregion", "one column of category codes", f"shape {X.shape}", cure)
+        fail("inputs of a kernel of categories", "one column of category codes", f"shape {X.shape}", cure)
     column = X[:, 0]
 
     def check(values: np.ndarray) -> None:
         wrong = (values != np.round(values)) | (values < 0) | (values >= count)
         if np.any(wrong):
-            cure = "Number the categories from 0, and give weights one row for each."
-            fail("inputs of Coregion", f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
+            cure = "Number the categories from 0, and give the kernel a weight, or a row of weights, for each."
+            where = "inputs of a kernel of categories"
+            fail(where, f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
 
     when_known(check, column)
     valid = (column == jnp.round(column)) & (column >= 0) & (column < count)

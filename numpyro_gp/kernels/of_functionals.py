@@ -12,6 +12,7 @@ from numpyro_gp.kernels.base import Active, Kernel, KernelField, KernelLike, Pro
 from numpyro_gp.kernels.functionals import Functional, applied, as_functional, terms
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, OfCodes
 from numpyro_gp.kernels.stationary import Matern12
+from numpyro_gp.kernels.varying import Modulated
 from numpyro_gp.kernels.zero_mean import ZeroMean
 from numpyro_gp.linalg import matmul
 
@@ -97,7 +98,7 @@ def check_slopes(kernel: Kernel, columns: Sequence[int]) -> None:
     if isinstance(kernel, Active):
         check_slopes(kernel.kernel, [place for place, dim in enumerate(kernel.dims) if dim in columns])
     for part in ("kernel", "first", "second"):
-        if isinstance(kernel, (Sum, Product, Scaled, ZeroMean, OfFunctionals)) and hasattr(kernel, part):
+        if isinstance(kernel, (Sum, Product, Scaled, ZeroMean, OfFunctionals, Modulated)) and hasattr(kernel, part):
             check_slopes(getattr(kernel, part), columns)
     name, required = f"the kernel of a slope in column {columns[0]}", "one whose functions have a slope"
     if isinstance(kernel, Matern12):

@@ -108,6 +108,9 @@ class Modulated(Kernel):
     def __post_init__(self) -> None:
         store(self, kernel=as_kernel(self.kernel), amplitude=as_values("amplitude", self.amplitude))
 
+    def of_integers(self) -> Kernel:
+        return Modulated(self.kernel.of_integers(), self.amplitude)
+
     def at(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """The amplitude at some inputs."""
         return values_at("amplitude", self.amplitude, X)

@@ -246,7 +246,8 @@ class ZeroMean(Kernel):
         if isinstance(self.kernel, Periodic):
             own["period"] = self.kernel.period
         if isinstance(self.measure, Empirical):
-            return own
+            own_points = self.measure.points
+            return own | ({"points of the measure": own_points[:, 0]} if own_points.ndim == 2 else {})
         fields = ("low", "high") if isinstance(self.measure, Uniform) else ("mean", "sd")
         return own | {name: getattr(self.measure, name) for name in fields}
 
@@ -340,7 +341,10 @@ class ZeroMeanLinear(Kernel):
         if X.shape[1] != 1:
             cure = "Choose the column with kernel.on(column), and multiply kernels for an interaction."
             fail("inputs of ZeroMeanLinear", "one column", f"shape {X.shape}", cure)
-        return X[:, 0] - mean_of(self.measure)
+        mean = mean_of(self.measure)
+        if mean.size != 1:
+            fail("measure of ZeroMeanLinear", "of one column", f"one of {mean.size}", "Pass measure.column(index).")
+        return X[:, 0] - mean.reshape(())
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return self.variance * self._from_mean(X1)[:, None] * self._from_mean(X2)[None, :]

@@ -165,6 +165,14 @@ class Likelihood(abc.ABC):
         return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
 
 
+def together(y: ArrayLike, f: ArrayLike) -> tuple[Array, Array]:
+    """Values of one latent function and targets in their precision, of one shape."""
+    values = jnp.asarray(f)
+    values = values if jnp.issubdtype(values.dtype, jnp.floating) else values.astype(jnp.result_type(float))
+    found, targets = jnp.broadcast_arrays(values, jnp.asarray(y, values.dtype))
+    return found, targets
+
+
 def check_each_target(y: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str) -> None:
     """Refuse known targets that are not finite, or not right; say the first that is wrong."""
     check_finite("obs", y)

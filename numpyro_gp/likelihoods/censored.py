@@ -75,7 +75,7 @@ class _Wrapped(Likelihood):
             return None
         found = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
         finite = [jnp.where(jnp.isfinite(cuts), cuts, own) for cuts in found if cuts is not None]
-        return jnp.concatenate(finite, axis=-1)
+        return jnp.concatenate(finite, axis=-1) if finite else own
 
 
 class _Hiding(_Wrapped):

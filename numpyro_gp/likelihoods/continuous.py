@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
-from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
 
@@ -178,6 +178,11 @@ class StudentT(Likelihood):
         df, scale = like("df", self.df, f), like("scale", self.scale, f)
         return dist.StudentT(df, f, scale, validate_args=False)
 
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, right for many degrees of freedom too."""
+        values, targets = together(y, f)
+        return student_t_log_prob(values, targets, like("df", self.df, values), like("scale", self.scale, values))
+
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         return composite_cuts(y, like("scale", self.scale, y), y)
 
@@ -220,6 +225,11 @@ class _PositiveTargets(Likelihood):
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be positive."""
         check_each_target(y, lambda y: y > 0, "positive", "Use another likelihood for zero or negative targets.")
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, as `deviances` has it."""
+        values, targets = together(y, f)
+        return gamma_log_prob(values, targets, like("shape", self.shape, values))
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
@@ -344,6 +354,11 @@ class Beta(Likelihood):
         k = like("concentration", self.concentration, f)
         log_m, log_rest = log_link(self.link, f)
         return dist.Beta(k * jnp.exp(log_m), k * jnp.exp(log_rest), validate_args=False)
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, finite where the mean underflows."""
+        values, targets = together(y, f)
+        return beta_log_prob(self.link, values, targets, like("concentration", self.concentration, values))
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be strictly between zero and one."""

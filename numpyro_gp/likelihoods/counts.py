@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_nonnegative, check_positive
-from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 
@@ -46,6 +46,10 @@ class Poisson(_Counts):
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Poisson with rate ``exp(f)``."""
         return dist.Poisson(jnp.exp(jnp.asarray(f)), validate_args=False)
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, as `deviances` has it."""
+        return poisson_log_prob(*together(y, f))
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
@@ -162,6 +166,11 @@ class NegativeBinomial(_Counts):
         """Negative binomial with mean ``exp(f)`` and concentration ``r``."""
         f = jnp.asarray(f)
         return dist.NegativeBinomial2(jnp.exp(f), like("r", self.r, f), validate_args=False)
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, as `deviances` has it."""
+        values, targets = together(y, f)
+        return negative_binomial_log_prob(values, targets, like("r", self.r, values))
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)

@@ -16,6 +16,7 @@ from jax.scipy.special import log_ndtr, logsumexp, ndtr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
+from numpyro_gp.likelihoods.deviances import log_gamma_step
 from numpyro_gp.likelihoods.incomplete import log1m_exp, log_beta_parts, log_gamma_parts
 from numpyro_gp.likelihoods.rules import gauss_hermite
 
@@ -51,17 +52,22 @@ def _symmetric(log_tail: Callable[[Any, Array], Array]) -> Callable[[Any, Array]
 
     def tails(d: Any, y: Array) -> Tails:
         z = (y - d.loc) / d.scale
-        small = log_tail(d, jnp.abs(z))
+        small = log_tail(d, jnp.where(z < 0, -z, z))  # with a slope at the centre, where that of abs is zero
         return jnp.where(z < 0, small, log1m_exp(small)), jnp.where(z < 0, log1m_exp(small), small)
 
     return tails
 
 
 def _student_tail(d: Any, size: Array) -> Array:
-    square = jnp.maximum(size, jnp.finfo(size.dtype).eps) ** 2
-    df = jnp.broadcast_to(d.df, square.shape)
-    share = df / (df + square)
-    return log_beta_parts(0.5 * df, jnp.full_like(df, 0.5), share, square / (df + square))[0] - LOG_2
+    # The density is flat around its centre: the tail is 1/2 - pdf(0) size there, to the third power of the size.
+    is_near = size < jnp.finfo(size.dtype).eps ** (1 / 3)
+    df = jnp.broadcast_to(d.df, size.shape)
+    half = jnp.full_like(df, 0.5)
+    density = jnp.exp(log_gamma_step(0.5 * df, half)) / np.sqrt(2 * np.pi)
+    near = jnp.log1p(-2 * density * jnp.where(is_near, size, 0))
+    square = jnp.where(is_near, 1, size) ** 2
+    far = log_beta_parts(0.5 * df, half, df / (df + square), square / (df + square))[0]
+    return jnp.where(is_near, near, far) - LOG_2
 
 
 def _waiting(hazard: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Tails]:

@@ -209,8 +209,8 @@ def fit(
     check_objective(svi_or_stein, feed)
     position = starting_position(svi_or_stein, state, path, resume)
     if position.steps > num_steps:
-        done = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
-        warnings.warn(f"{done} Its result is returned as it is.", stacklevel=2)
+        more = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
+        warnings.warn(f"{more} Its result is returned as it is.", stacklevel=2)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps)

@@ -1,5 +1,6 @@
 """Measures over the inputs: densities, single columns and quadrature."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,3 +51,8 @@ def test_bins_keep_the_mean_and_have_as_much_weight_each():
 def test_bad_points(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_column_inside_of_a_program_is_refused():
+    with pytest.raises(TypeError, match=r"column must be known, but got a traced array\. Make the measure outside"):
+        jax.jit(lambda x: Empirical.of(x).points)(jnp.arange(3.0))

@@ -98,3 +98,13 @@ def test_a_class_without_a_variance_cannot_be_told_from_a_batch():
 def test_functions_are_stacked_as_the_one_function_that_they_are():
     function = lambda a, b: a @ b.T  # noqa: E731
     assert batch_shape(stack([function, function])) == ()
+
+
+def test_modulated_kernels_are_batched_by_the_kernel_inside():
+    """Change points of groups: each member is the kernel that its own values make."""
+    places, X = jnp.array([-0.5, 0.0, 0.4]), jnp.linspace(-1.0, 1.0, 4)[:, None]
+    make = lambda place: k.change_points([k.RBF(1.0, 0.5), k.Matern32(2.0, 0.3)], place, 0.2)  # noqa: E731
+    for batch in (jax.vmap(make)(places), stack([make(place) for place in places])):
+        assert batch_shape(batch) == (3,)
+        found = jax.vmap(lambda kernel: kernel.matrix(X))(batch)
+        np.testing.assert_allclose(found, [make(place).matrix(X) for place in places], rtol=1e-12)

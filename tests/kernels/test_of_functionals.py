@@ -176,3 +176,11 @@ def test_kernels_without_slopes_are_refused(case):
         covariance(make(), Derivative(X, 0))
     with pytest.raises(ValueError, match="second must be of 1 columns, as the first"):
         covariance(make(), X, jnp.ones((2, 2)))
+
+
+def test_slopes_of_a_rough_kernel_inside_of_a_modulated_one_are_refused():
+    rough = ngp.kernels.Modulated(ngp.kernels.Matern12(1.0, 1.0), lambda X: jnp.ones(len(X)))
+    change = ngp.kernels.change_points([ngp.kernels.Matern12(1.0, 1.0), RBF(1.0, 1.0)], 0.0, 0.1)
+    for kernel in (rough, change):
+        with pytest.raises(ValueError, match="Matern12, whose functions are too rough"):
+            covariance(kernel, Derivative(X, 0))

@@ -74,3 +74,12 @@ def test_errors():
         kernels.change_points([kernels.RBF(1.0, 1.0)] * 2, 0.0, 0.1, column=2).matrix(X1)
     with pytest.raises(ValueError, match="width must be positive"):
         kernels.change_points([ngp.kernels.RBF(1.0, 1.0)] * 2, 0.0, -0.1)
+
+
+def test_a_function_inside_gets_integers_as_they_are():
+    table = np.eye(4) + 0.5
+    graph = kernels.as_kernel(lambda a, b: jnp.asarray(table)[a[:, 0]][:, b[:, 0]])
+    kernel = kernels.Modulated(graph, lambda X: 1.0 + X[:, 0])
+    nodes = np.array([[0], [2], [3]])
+    size = 1.0 + nodes[:, 0]
+    assert_allclose(kernel.matrix(nodes), size[:, None] * table[nodes[:, 0]][:, nodes[:, 0]] * size, rtol=1e-12)

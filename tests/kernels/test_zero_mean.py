@@ -233,3 +233,21 @@ def test_a_line_around_its_mean():
         np.testing.assert_allclose(kernel.diagonal(x), 2 * (x[:, 0] - mean) ** 2, rtol=1e-12)
     with pytest.raises(ValueError, match="inputs of ZeroMeanLinear must be one column"):
         kernel.matrix(np.ones((2, 2)))
+
+
+def test_points_of_as_many_columns_as_the_inputs():
+    """An index behind the last row of points is that row in JAX, and further rows were left out."""
+    two = Empirical(jnp.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]))
+    kernel = ZeroMean(RBF(1.0, 1.0), two)
+    for columns in (1, 3):
+        required = rf"points of the measure must be a scalar or of shape \({columns},\), one value for each column"
+        for call in (kernel.matrix, kernel.kernel_mean):
+            with pytest.raises(ValueError, match=required):
+                call(jnp.zeros((2, columns)))
+        with pytest.raises(ValueError, match=required):
+            kernel.factors(columns)
+    np.testing.assert_allclose(kernel.kernel_mean_mean(), kernel.kernel_mean_mean(2))
+    with pytest.raises(ValueError, match="measure of ZeroMeanLinear must be of one column, but got one of 2"):
+        ZeroMeanLinear(1.0, two).matrix(jnp.ones((2, 1)))
+    one = Empirical(jnp.array([[0.0, 2.0]]))
+    np.testing.assert_allclose(ZeroMeanLinear(1.0, one).matrix(jnp.array([[1.0], [3.0]])), [[0.0, 0.0], [0.0, 4.0]])

@@ -333,3 +333,20 @@ def test_masks_inside_of_a_fit_are_checked_too():
     engine = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.1), Trace_ELBO())
     with pytest.raises(ValueError, match="both true for 8 of 8"):
         ngp.fit(jax.random.key(0), engine, 1, data["X"], data["y"], mask, mask, data["Z"], progress=False)
+
+
+def test_intervals_without_ends_are_values_that_are_seen():
+    """As for new data, where `Interval` leaves its ends out."""
+    seen = Truncated(Gaussian(0.7), low=-1.0)
+    left_out = Truncated(Interval(Gaussian(0.7)), low=-1.0)
+    for call in ("expected_log_prob", "predictive_log_prob"):
+        found, wanted = (getattr(own, call)(Y, MEAN, VARIANCE) for own in (left_out, seen))
+        assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_a_bound_at_the_centre_has_a_slope():
+    """Of ``log P(T > y)`` in ``f`` at ``f = y``: ``2 pdf(0) / scale``, 0.75 with four degrees of freedom and scale 1."""
+    for scale in (1.0, 0.5):
+        censored = Censored(ngp.likelihoods.StudentT(4.0, scale), right=jnp.array([True]))
+        slope = jax.grad(lambda f, own=censored: own.log_prob(jnp.zeros(1), f)[0])(jnp.zeros(1))
+        assert_allclose(slope, [0.75 / scale], rtol=1e-6)

@@ -102,3 +102,14 @@ def test_a_distribution_without_moments_is_named():
         moments_of(Bare())
     with pytest.raises(ValueError, match=r"one with a distribution function, but got a Bare"):
         log_tails(Bare(), jnp.zeros(()))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("df", [1.5, 4.0, 60.0])
+def test_students_tails_around_the_centre(df, dtype):
+    """Across the place where one form takes over from the other, on both sides."""
+    z = np.array([0.0, 1e-9, -1e-7, 3e-6, -1e-5, 3e-3, -6e-3, 0.1]).astype(dtype)
+    below, above = log_tails(dist.StudentT(dtype(df), dtype(0.0), dtype(1.0)), jnp.asarray(z))
+    rtol = 2e-6 if dtype == jnp.float32 else 1e-11
+    assert_allclose(below, st.t.logcdf(z.astype(float), df), rtol=rtol)
+    assert_allclose(above, st.t.logsf(z.astype(float), df), rtol=rtol)

@@ -33,8 +33,10 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, columns: Array) -> "Units":
         """Those of rows ``(N, D)``."""
-        deviation = jnp.std(columns, axis=0)
-        return cls(jnp.mean(columns, axis=0), jnp.where(deviation == 0, 1, deviation))
+        # By its ends: the mean of a constant is rounded, and so its deviation may be no zero.
+        is_constant = jnp.max(columns, axis=0) == jnp.min(columns, axis=0)
+        center = jnp.where(is_constant, columns[0], jnp.mean(columns, axis=0))
+        return cls(center, jnp.where(is_constant, 1, jnp.std(columns, axis=0)))
 
     def standard(self, X: Array) -> Array:
         """Rows ``(..., D)`` in these units."""

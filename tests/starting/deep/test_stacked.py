@@ -303,3 +303,13 @@ def test_predictions_with_layers_of_other_inputs_are_refused(data, change, messa
     posterior.predict(key, X[:3], layers=layers)
     with pytest.raises(ValueError, match=f"inducing inputs of {message} must be those of the fit"):
         posterior.predict(key, X[:3], layers=others)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_constant_whose_mean_is_rounded_counts_as_one(dtype):
+    """Fifty times 0.1 have a mean that is not 0.1, and a deviation of 1e-9 by which other rows would be divided."""
+    X = jnp.stack([jnp.linspace(0.0, 1.0, 50, dtype=dtype), jnp.full(50, 0.1, dtype)], axis=1)
+    units = Units.of(X)
+    assert units.scale[1] == 1
+    np.testing.assert_allclose(units.standard(jnp.array([[0.5, 0.2]], dtype))[0, 1], 0.1, rtol=1e-5)
+    np.testing.assert_array_equal(units.standard(X)[:, 1], 0)
