@@ -84,4 +84,5 @@ FACTS = {
     "mean ranks": functools.partial(mean_ranks, methods=("OrthNat", "CoupledNat", "Orth")),
     "equal seconds, kin40k": functools.partial(equal_seconds_ahead, name="kin40k"),
     "equal seconds, a quarter": functools.partial(equal_seconds_ahead, name="kin40k, points / 4"),
+    "equal seconds, long": functools.partial(equal_seconds_ahead, name="kin40k, 860 seconds"),
 }
