@@ -135,7 +135,11 @@ def _uniform_deviations(
     long = jnp.where(is_short, CLOSED_FORM_BELOW, lengthscale)
     short = jnp.where(is_short, lengthscale, CLOSED_FORM_BELOW)
     ends = jnp.concatenate([X, 1 - X])  # kbar(x) = G(x) + G(1 - x)
-    quadrature = ends * jnp.sum(weights * deviation((ends[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
+    # Far outside of the interval the nodes are as few for as many lengthscales.
+    is_far = jnp.abs(ends) * CLOSED_FORM_BELOW > long
+    near, far = jnp.where(is_far, 0.0, ends), jnp.where(is_far, ends, 0.0)
+    quadrature = near * jnp.sum(weights * deviation((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
+    quadrature = jnp.where(is_far, long * integral(far / long) - far, quadrature)
     double = 2 * jnp.sum(weights * (1 - nodes) * deviation((nodes / long[:, :, None]) ** 2), axis=-1)
     first, second = jnp.split(jnp.where(is_short, short * integral(ends / short), quadrature), 2)
     return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, mean(short) - 1, double)

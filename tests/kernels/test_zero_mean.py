@@ -1,6 +1,7 @@
 """Zero-mean kernels against the dense oracle, adaptive integration and limits of long lengthscales."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -251,3 +252,27 @@ def test_points_of_as_many_columns_as_the_inputs():
         ZeroMeanLinear(1.0, two).matrix(jnp.ones((2, 1)))
     one = Empirical(jnp.array([[0.0, 2.0]]))
     np.testing.assert_allclose(ZeroMeanLinear(1.0, one).matrix(jnp.array([[1.0], [3.0]])), [[0.0, 0.0], [0.0, 4.0]])
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("lengthscale", [0.21, 0.5, 2.0])
+def test_the_mean_of_a_kernel_far_outside_of_the_interval(kind, lengthscale):
+    """Twenty nodes over tens of lengthscales gave -1e-4 in place of zero."""
+    kernel = ZeroMean(FAMILIES[kind](1.0, lengthscale), Uniform(0.0, 1.0))
+    x = np.array([-6.0, -1.1, 0.4, 2.3, 10.0])
+    base = FAMILIES[kind](1.0, lengthscale)
+    nodes, weights = (np.polynomial.legendre.leggauss(200)[at] for at in (0, 1))
+
+    # On both sides of x, where a rough kernel has a kink.
+    def mean(at):
+        ends = np.unique(np.clip([0.0, at, 1.0], 0, 1))
+        parts = [(a + (b - a) * (nodes + 1) / 2, (b - a) * weights / 2) for a, b in itertools.pairwise(ends)]
+        return sum(float(w @ base.matrix(np.array([[at]]), s[:, None])[0]) for s, w in parts)
+
+    np.testing.assert_allclose(kernel.kernel_mean(x[:, None]), [mean(at) for at in x], atol=1e-12)
+    slopes = jax.vmap(jax.grad(lambda at: kernel.kernel_mean(at[None, None])[0]))(jnp.asarray(x))
+    wanted = [
+        float((base.matrix(np.array([[at]]), np.zeros((1, 1))) - base.matrix(np.array([[at]]), np.ones((1, 1))))[0, 0])
+        for at in x
+    ]
+    np.testing.assert_allclose(slopes, wanted, atol=1e-10)
