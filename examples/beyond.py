@@ -3,8 +3,9 @@
     python -m examples.beyond --data ../shared/data       # row by row into examples/results/beyond.csv; resumes there
     python -m examples.beyond --data ../shared/data --tables        # the table and the figure from the rows so far
 
-Each set has a few candidate models that differ in kernel and likelihood. On every split all are fitted to the training
-rows, and the one with the best bound *there* is the one that counts: test rows choose nothing. The ten fixed masks (a
+Concreteslump has two candidate models, the other sets one. On every split all are fitted to the training rows, and the
+one with the best bound *there* is the one that counts: test targets choose nothing. Inducing inputs are centres of all
+inputs, those of test rows too. The ten fixed masks (a
 tenth of the rows for testing) are not the papers' splits. So a second number is printed: what a model gains over the
 Bayesian linear model, here on our splits and in the paper on its own.
 

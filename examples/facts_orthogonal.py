@@ -34,18 +34,19 @@ def fewer_iterations(folder, first, second, key):
 
 
 def mean_ranks(folder, methods):
-    """Mean ranks of test log density at the paper's sizes: over splits of a set, then over sets with its error."""
+    """Mean ranks of test log density at the paper's sizes: over splits of a set, then over sets with its error.
+
+    Fits of one set are of one version, and a set where a method has none does not count for it.
+    """
     rows = run_tables.read(folder / "long_runs.csv")
-    own = [
-        r for r in rows if r["experiment"] == "decoupled" and r["settings"].startswith(run_tables.SIZES["decoupled"])
-    ]
+    own = run_tables.at_paper_sizes(rows, "decoupled")
     fits: dict[tuple[str, int], dict[str, float]] = {}
     for row in run_tables.last_rounds(own):
         fits.setdefault((row["set"], row["split"]), {})[row["method"]] = row["log_density"]
     ranks: dict[str, dict[str, list[int]]] = {method: {} for method in methods}
     for (name, _), fit in fits.items():
         order = sorted(fit, key=fit.__getitem__, reverse=True)
-        for method in methods:
+        for method in (one for one in methods if one in fit):
             ranks[method].setdefault(name, []).append(order.index(method) + 1)
     found = {method: of_mean([np.mean(one) for one in own.values()]) for method, own in ranks.items()}
     return ", ".join(f"{method} {with_error(*own, 1)}" for method, own in found.items())

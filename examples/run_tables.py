@@ -231,9 +231,13 @@ def by_pair(rows, experiment):
 
 
 def depths(rows):
-    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): {split: value}}``."""
+    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): {split: value}}``.
+
+    Kinds of one depth are of one version.
+    """
     found = {}
-    for row in last_rounds(at_paper_sizes(rows, "depth", ("set", "method"))):
+    own = [row | {"hidden": row["method"].split()[1]} for row in rows if row["experiment"] == "depth"]
+    for row in last_rounds(at_paper_sizes(own, "depth", ("set", "hidden"))):
         kind, hidden = row["method"].split()
         found.setdefault((row["set"], kind, int(hidden)), {})[row["split"]] = row["log_density"]
     return found

@@ -30,7 +30,7 @@ def bins(edges, nodes=5):
 
 
 def simulate(key, num_data=40, num_inducing=20):
-    """A wave seen through bins, the widest a third of its length."""
+    """A wave seen through bins, the widest a seventh of its length."""
     widths = 0.3 + jax.random.uniform(key, (num_data,))
     X = bins(jnp.concatenate([jnp.zeros(1), jnp.cumsum(widths)]) * 6 / jnp.sum(widths) - 3)
     y = X.of(lambda points: jnp.sin(4 * points[..., 0])) + 0.1 * jax.random.normal(
