@@ -40,7 +40,7 @@ from numpyro_gp.programs.set_up import (
     is_set_up_here,
     without_tracer,
 )
-from numpyro_gp.rows.call import argument_names, call_of
+from numpyro_gp.rows.call import named_arguments
 from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
@@ -218,7 +218,7 @@ class AutoGP(AutoGuide):
             inner = unwrap(prior)
             prior = inner.of_one(shape[: len(shape) - inner.event_dim])
         else:
-            named = dict.fromkeys(argument_names(self.model)) | call_of(self.model, args, kwargs).arguments
+            named = named_arguments(self.model, args, kwargs)
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs, named)
         made = self.recipes.get(name, default)(name, prior)
         if values is not None and isinstance(made, AbstractBelief):

@@ -125,6 +125,20 @@ def argument_names(function: Any) -> tuple[str, ...]:
         return ()
 
 
+def named_arguments(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of a callable, None for those that are not given; nothing where they do not fit it."""
+    names = argument_names(function)
+    found: dict[str, Any] = dict.fromkeys(names)
+    signature = inspect.signature(function) if names else ANYTHING
+    try:
+        bound = signature.bind_partial(*args, **kwargs)
+    except TypeError:
+        return {}
+    for name, value in bound.arguments.items():
+        found |= value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
 def is_data(value: object) -> bool:
     """Whether an argument is an array."""
     return hasattr(value, "shape") and hasattr(value, "dtype")

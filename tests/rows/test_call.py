@@ -1,10 +1,12 @@
 """Calls of a model: binding, rows, and what is refused."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.rows.call import call_of, check_not_empty, is_data
+from numpyro_gp.rows.call import call_of, check_not_empty, is_data, named_arguments
 
 
 def model(X, y=None, *, W=None, batch=None): ...
@@ -78,3 +80,17 @@ def test_what_an_engine_adds_is_no_argument_of_the_user():
 def test_empty_data_are_refused_by_name():
     with pytest.raises(ValueError, match=r"y of the model must be non-empty data, but got shape \(0,\)"):
         check_not_empty(call_of(model, (np.zeros(2), np.zeros(0)), {}))
+
+
+def test_arguments_have_the_names_of_the_callable():
+    """As far as they are given; arguments that do not fit, and callables without a signature, have none."""
+
+    def model(X, scale, y=None, **options):
+        pass
+
+    assert named_arguments(model, (1,), {"y": 3, "batch": 4}) == {
+        "X": 1, "scale": None, "y": 3, "options": None, "batch": 4,
+    }  # fmt: skip
+    assert named_arguments(model, (), {}) == dict.fromkeys(("X", "scale", "y", "options"))
+    assert named_arguments(model, (1, 2, 3, 4), {}) == {}
+    assert named_arguments(functools.partial(model, scale=2), (1,), {})["X"] == 1
