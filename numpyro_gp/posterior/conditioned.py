@@ -58,10 +58,9 @@ class Conditioned(Messenger):
     def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, Any]]) -> "Conditioned":
         """The model in the coordinates of `arrays`; refuse one that has others already."""
         if isinstance(fn, Conditioned):
-            own = fn.arrays
-            if jax.tree.structure(own) != jax.tree.structure(dict(arrays)) or not all(
-                np.array_equal(*pair) for pair in zip(jax.tree.leaves(own), jax.tree.leaves(dict(arrays)), strict=True)
-            ):
+            own, theirs = fn.arrays, dict(arrays)
+            is_like = jax.tree.structure(own) == jax.tree.structure(theirs)
+            if not is_like or not jax.tree.all(jax.tree.map(np.array_equal, own, theirs)):
                 cure = "Pass the model as it was written, without ngp.conditioned: the file has its coordinates."
                 fail("model", "in the coordinates of the file", "one in those of another fit", cure)
             return fn

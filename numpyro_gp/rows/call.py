@@ -81,23 +81,31 @@ def call_of(
 ) -> Call:
     """A call of a function, arguments by name, those of a ``**keywords`` too; refuse one that it would refuse."""
     static = static or {}
-    names = argument_names(function)
-    signature = inspect.signature(function) if names else ANYTHING
+    signature = _signature_of(function)
     try:
         bound = signature.bind(*args, **{**kwargs, **static})
     except TypeError as error:
         cure = "Give it what the model takes, in the same order and under the same names."
         fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
-    declared = signature.parameters
-    arguments: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        arguments |= value if declared[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    arguments = {name: value for name, value in arguments.items() if name not in static}
+    arguments = {name: value for name, value in _by_name(bound).items() if name not in static}
     arrays, rest = split_arrays((tuple(args), dict(kwargs)))
-    given = list(zip(_names_of_places(declared.values(), len(args)), args, strict=True))
+    given = list(zip(_names_of_places(signature.parameters.values(), len(args)), args, strict=True))
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
     return Call(arguments, arrays, tuple(owners), rest, static)
+
+
+def _signature_of(function: Any) -> inspect.Signature:
+    return inspect.signature(function) if argument_names(function) else ANYTHING
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Arguments by name, those of a ``**keywords`` too."""
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        is_rest = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        found |= value if is_rest else {name: value}
+    return found
 
 
 def name_what_is_no_array(error: Exception, call: Call) -> None:
@@ -127,16 +135,11 @@ def argument_names(function: Any) -> tuple[str, ...]:
 
 def named_arguments(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by the names of a callable, None for those that are not given; nothing where they do not fit it."""
-    names = argument_names(function)
-    found: dict[str, Any] = dict.fromkeys(names)
-    signature = inspect.signature(function) if names else ANYTHING
     try:
-        bound = signature.bind_partial(*args, **kwargs)
+        bound = _signature_of(function).bind_partial(*args, **kwargs)
     except TypeError:
         return {}
-    for name, value in bound.arguments.items():
-        found |= value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
+    return dict.fromkeys(argument_names(function)) | _by_name(bound)
 
 
 def is_data(value: object) -> bool:

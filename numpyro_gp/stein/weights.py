@@ -139,7 +139,7 @@ class Centres(NamedTuple):
         normal, chi = jax.random.split(key)
         noise = jax.random.normal(normal, (count, width), self.rows.dtype)
         scale = jnp.sqrt(0.5 * DEGREES / jax.random.gamma(chi, 0.5 * DEGREES, (count, 1), self.rows.dtype))
-        own = jnp.arange(count) % size
+        own = jnp.asarray(_in_turn(size, count))
         return self.rows[own] + scale * lax.map(lambda pair: matmul(self.roots[pair[0]], pair[1]), (own, noise))
 
     def log_densities(self, draws: Array) -> Array:
@@ -154,9 +154,14 @@ class Centres(NamedTuple):
         return lax.map(lambda pair: part(*pair), (self.rows, self.inverse)).T
 
 
+def _in_turn(size: int, count: int) -> np.ndarray:
+    """Which of ``size`` centres each of ``count`` draws is around."""
+    return np.arange(count) % size
+
+
 def _drawn(size: int, counts: Sequence[int]) -> np.ndarray:
     """How many draws each of ``size`` centres has of so many, set by set: the first ones may have one more."""
-    return np.concatenate([np.bincount(np.arange(count) % size, minlength=size) for count in counts])
+    return np.concatenate([np.bincount(_in_turn(size, count), minlength=size) for count in counts])
 
 
 def _log_weights(reached: Array, log_parts: Array, drawn: np.ndarray) -> Array:

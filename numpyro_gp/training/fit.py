@@ -302,14 +302,23 @@ def run_chunks(
                 saved_at = time.monotonic()
             length = pace.following(wanted, time.monotonic() - started)
     except KeyboardInterrupt:
-        message = f"The fit was interrupted after {position.steps} of {job.num_steps} steps. They are {job.place}."
-        raise FitInterrupted(message, written(job, position)) from None
+        raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", written(job, position)) from None
     except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept
         if position.steps and not hasattr(error, "result"):
-            error.result = written(job, position)
-            error.add_note(f"This happened after {position.steps} of {job.num_steps} steps. They are {job.place}.")
+            keep(error, job, position, written(job, position))
         raise
     return position, None
+
+
+def reached(job: Job, position: Position) -> str:
+    """How far a fit came and where its steps are, for messages."""
+    return f"after {position.steps} of {job.num_steps} steps. They are {job.place}."
+
+
+def keep(error: Any, job: Job, position: Position, result: FitResult) -> None:
+    """Give an error the result of the steps before it."""
+    error.result = result
+    error.add_note(f"This happened {reached(job, position)}")
 
 
 def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
@@ -321,11 +330,9 @@ def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
         with feed.opened(feed.arrays()) as (args, kwargs):
             message = judged(job.engine, position.state, args, kwargs)
     except KeyboardInterrupt:
-        done = f"The fit was interrupted after its {position.steps} steps, where particles are judged."
-        raise FitInterrupted(f"{done} They are {job.place}.", result) from None
+        raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", result) from None
     except Exception as error:
-        error.result = result
-        error.add_note(f"This happened after all {position.steps} steps. They are {job.place}.")
+        keep(error, job, position, result)
         raise
     return message if position.steps >= FEWEST_STEPS else ""
 

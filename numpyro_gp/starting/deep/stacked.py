@@ -34,7 +34,7 @@ class Units(NamedTuple):
     def of(cls, columns: Array) -> "Units":
         """Those of rows ``(N, D)``."""
         # By its ends: the mean of a constant is rounded, and so its deviation may be no zero.
-        is_constant = jnp.max(columns, axis=0) == jnp.min(columns, axis=0)
+        is_constant = jnp.ptp(columns, axis=0) == 0
         center = jnp.where(is_constant, columns[0], jnp.mean(columns, axis=0))
         return cls(center, jnp.where(is_constant, 1, jnp.std(columns, axis=0)))
 
