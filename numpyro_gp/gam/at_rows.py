@@ -1,5 +1,11 @@
-"""Features of all terms at rows, at any hyper-parameters: one program of a fixed number of rows serves every table."""
+"""Features of all terms at rows, at any hyper-parameters, as the engine saw them.
 
+The default fit computes features in NumPy, in double precision, and so does what is asked of it later (`InDouble`). The
+other engines run the model in JAX: their whitened values belong to its factors, and so one program of a fixed number of
+rows serves every table (`AtRows`).
+"""
+
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,15 +15,20 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.gam.densities import filled
+from numpyro_gp.gam.features import Places
+from numpyro_gp.gam.hyperparameters import most_lengths
 from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.normals import Blocks
+from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
-# Rows of one call; the last ones of a table are filled up.
+# Rows of one call of a program; the last ones of a table are filled up.
 ROWS = 512
+# Rows whose features are held at once in double precision.
+MANY = 4096
 
 
 class Seen(NamedTuple):
@@ -27,16 +38,25 @@ class Seen(NamedTuple):
     prior: np.ndarray
 
 
+# Components at the rows that it was made for, from standard deviations ``(C,)`` and lengthscales ``(L,)``.
+Eye = Callable[[np.ndarray, np.ndarray], Seen]
+
+
 class AtRows:
-    """The components of a model, with unit variance, at `ROWS` rows and at lengthscales ``(L,)``."""
+    """The components of a model at rows, by a JAX program of `ROWS` rows and lengthscales ``(L,)``."""
+
+    step = ROWS
 
     def __init__(self, model: Model) -> None:
         self.model, self.dtype = model, np.dtype(jnp.result_type(float))
         self.sizes = [*(len(model.ground.inducing[part.name]) for part in model.layout.parts), 1]
         self.blocks = Blocks.of(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        rows = np.zeros((ROWS, model.rows.X.shape[1]), self.dtype)
-        lengths = np.ones(sum(len(p.term.columns) for p in model.layout.parts if p.term.kind in ("s", "te", "ti")))
+        self._set_up()
+
+    def _set_up(self) -> None:
+        rows = np.zeros((ROWS, self.model.rows.X.shape[1]), self.dtype)
+        lengths = np.ones(sum(map(count_lengthscales, self.model.layout.parts)))
         found = traced(self._unit, lengths.astype(self.dtype), rows)
         run = kept(found.program, "quickly", lambda: quickly(found.program, 1))
         self._run: Any = lambda *own: jax.tree.unflatten(found.structure, run(*found.constants, *own))
@@ -57,18 +77,27 @@ class AtRows:
         return tuple(np.asarray(one, float) for one in found)
 
     def cuts(self, count: int) -> list[slice]:
-        """Rows of each call."""
-        return [slice(low, min(low + ROWS, count)) for low in range(0, count, ROWS)]
+        """Rows that are seen at once."""
+        return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
+
+    def at(self, X: np.ndarray) -> Eye:
+        """What sees these rows, as often as it is asked."""
+
+        def see(scales: np.ndarray, lengths: np.ndarray) -> Seen:
+            parts = [
+                [leaf[:, : len(X[own])] for leaf in self._called(lengths, X[own])[:2]] for own in self.cuts(len(X))
+            ]
+            values, prior = parts[0] if len(parts) == 1 else (np.concatenate(leaves, axis=1) for leaves in zip(*parts))
+            return self._scaled(scales, values, prior)
+
+        return see
+
+    def _scaled(self, scales: np.ndarray, values: np.ndarray, prior: np.ndarray) -> Seen:
+        return Seen(scales[self.repeats, None] * values, scales[:, None] ** 2 * prior)
 
     def __call__(self, scales: np.ndarray, lengths: np.ndarray, X: np.ndarray) -> Seen:
-        """Components with standard deviations ``(C,)`` at no more than `ROWS` rows."""
-        values, prior, _ = self._called(lengths, X)
-        return Seen(scales[self.repeats, None] * values[:, : len(X)], scales[:, None] ** 2 * prior[:, : len(X)])
-
-    def whole(self, scales: np.ndarray, lengths: np.ndarray, X: np.ndarray) -> Seen:
-        """The same at any number of rows."""
-        parts = [self(scales, lengths, X[at]) for at in self.cuts(len(X))]
-        return parts[0] if len(parts) == 1 else Seen(*(np.concatenate(leaves, axis=1) for leaves in zip(*parts)))
+        """Components with standard deviations ``(C,)`` at any number of rows."""
+        return self.at(X)(scales, lengths)
 
     def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` of all components as blocks."""
@@ -77,4 +106,34 @@ class AtRows:
         for first, size, scale in zip(self.blocks.first, self.sizes, scales, strict=True):
             own = slice(first, first + size)
             found[own, own] = scale * rows[own, :size]
+        return found
+
+
+class InDouble(AtRows):
+    """The same in NumPy, with the features that the default fit has seen: nothing is compiled."""
+
+    step = MANY
+
+    def _set_up(self) -> None:
+        counts = [*map(count_lengthscales, self.model.layout.parts), 0]
+        self._filled = np.arange(most_lengths(self.model)) < np.array(counts)[:, None]
+        self._first = Places(self.model, self.model.rows.X[:1], is_sloped=False)
+
+    def _each(self, lengths: np.ndarray) -> np.ndarray:
+        """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
+        found = np.ones(self._filled.shape)
+        found[self._filled] = lengths
+        return found
+
+    def at(self, X: np.ndarray) -> Eye:
+        places = Places(self.model, X, is_sloped=False)
+
+        def see(scales: np.ndarray, lengths: np.ndarray) -> Seen:
+            features, _ = places(self._each(lengths))
+            return self._scaled(scales, features.values, features.variances)
+
+        return see
+
+    def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        found: np.ndarray = scales[self.repeats, None] * self._first.factors(self._each(lengths))
         return found

@@ -9,7 +9,6 @@ quasi-Newton method finds their mode, and its curvature their covariance.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.gam.bounds import Answer, Found, Sums, bound_at_sites, gaussian_bound, summed
@@ -49,10 +48,10 @@ class Data(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> "Data":
-        """The rows of a model, rounded as its arguments are."""
-        rows, dtype = model.rows, jnp.result_type(float)
+        """The rows of a model, in double precision: single precision would lose what is small beside a large mean."""
+        rows = model.rows
         mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-        X, y, mass = (np.asarray(one, dtype).astype(float) for one in (rows.X, rows.y, mass))
+        X, y, mass = (np.asarray(one, float) for one in (rows.X, rows.y, mass))
         return cls(X, y, mass, np.broadcast_to(model.level(X), y.shape))
 
     @property

@@ -149,8 +149,9 @@ def moments_at(draws: Draws, at_rows: AtRows, X: np.ndarray) -> Moments:
     sums = []
     for at in at_rows.cuts(len(X)):
         sums.append(_Sums((len(names), at.stop - at.start)))
+        see = at_rows.at(X[at])
         for scales, lengths, weights in draws.each():
-            sums[-1].add(*components(weights, at_rows(scales, lengths, X[at]), at_rows.blocks))
+            sums[-1].add(*components(weights, see(scales, lengths), at_rows.blocks))
     mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
     return Moments(names, mean, scale)
 
@@ -169,8 +170,9 @@ def effects_of(draws: Draws, at_rows: AtRows, size: int, rng: np.random.Generato
     X = np.concatenate([rows for rows, _ in sets]) if sets else np.zeros((1, model.rows.X.shape[1]))
     each, sums = -(-FUNCTIONS // draws.size), _Sums((len(parts) + 1, len(X)))
     functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
+    see = at_rows.at(X)
     for scales, lengths, weights in draws.each():
-        seen = at_rows.whole(scales, lengths, X)
+        seen = see(scales, lengths)
         sums.add(*components(weights, seen, blocks))
         pairs = zip(blocks.apart(weights.drawn(rng, each)), blocks.apart(seen.A), strict=True)
         drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])

@@ -43,13 +43,17 @@ MakeKey = Callable[[], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """What an engine leaves: its result, and how to make the posterior and the guide of a variational fit."""
+    """What an engine leaves: its result, and how to make the posterior and the guide of a variational fit.
+
+    ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
+    """
 
     make: Callable[[], tuple[Posterior, Any]]
     result: FitResult | None
     steps: int
     notes: tuple[str, ...] = ()
     make_key: MakeKey | None = None
+    in_double: dict[str, np.ndarray] | None = None
 
     @functools.cached_property
     def made(self) -> tuple[Posterior, Any]:
@@ -103,7 +107,8 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitte
     params = {name: _rounded(value) for name, value in values.items()}
     result = FitResult(params, _rounded(found.losses), None)
     steps = len(found.losses)
-    return Fitted(functools.partial(_at, model, params), result, steps, still_rose(steps, found.is_flat))
+    notes = still_rose(steps, found.is_flat)
+    return Fitted(functools.partial(_at, model, params), result, steps, notes, in_double=values)
 
 
 def _rounded(value: np.ndarray) -> Array:

@@ -19,8 +19,10 @@ from numpyro_gp.gam.layout import Part, is_difference
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
 from numpyro_gp.kernels import Empirical, ZeroMean
-from numpyro_gp.linalg import default_jitter
 
+# Relative jitter of a Gram matrix that moves with a lengthscale. All here is in double precision, whatever that of JAX
+# is; matrices of the other kinds, the constant's, lines, levels, are far from singular and get none.
+JITTER = 1e-6
 # Rows whose features are held at once, where rows are only summed over.
 CHUNK = 8192
 
@@ -46,15 +48,19 @@ class Features(NamedTuple):
 
 
 class Whitened(NamedTuple):
-    """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, and ``L^-1 (M, M)``."""
+    """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, ``L^-1`` and ``L (M, M)``."""
 
     features: Sloped
     variances: Sloped
     inverse: np.ndarray
+    factor: np.ndarray
 
 
-def whitened(kernel: Matrices, relative: float) -> Whitened:
-    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``."""
+def whitened(kernel: Matrices, relative: float, is_sloped: bool = True) -> Whitened:
+    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``.
+
+    Slopes are zero where nobody asks for them.
+    """
     gram, cross, diagonal = kernel
     size = len(gram.value)
     potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (gram.value,))
@@ -62,13 +68,15 @@ def whitened(kernel: Matrices, relative: float) -> Whitened:
     factor, _ = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
     inverse, _ = trtri(factor, lower=1)
     values = inverse @ cross.value
+    if not is_sloped:
+        return Whitened(Sloped(values, np.zeros((0, *values.shape))), diagonal, inverse, factor)
     slopes = np.empty((len(cross.slopes), *values.shape))
     for at, (of_gram, of_cross) in enumerate(zip(gram.slopes, cross.slopes, strict=True)):
         moved = of_gram + relative * np.trace(of_gram) / size * np.eye(size)
         turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
         turn[np.diag_indices(size)] *= 0.5
         slopes[at] = inverse @ of_cross - turn @ values
-    return Whitened(Sloped(values, slopes), diagonal, inverse)
+    return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
 class Place(NamedTuple):
@@ -78,16 +86,16 @@ class Place(NamedTuple):
     moved: int
     rows: np.ndarray
 
-    def at(self, lengths: np.ndarray, jitter: float) -> Whitened:
-        return whitened(self.kernel(lengths[: self.moved]), jitter)
+    def at(self, lengths: np.ndarray, jitter: float, is_sloped: bool = True) -> Whitened:
+        return whitened(self.kernel(lengths[: self.moved]), jitter if self.moved else 0.0, is_sloped)
 
 
 class Places:
     """All components of a model at rows: features at any lengthscales. Those that did not move are kept."""
 
-    def __init__(self, model: Model, X: np.ndarray) -> None:
-        self.count = len(X)
-        self.jitter = default_jitter(jnp.result_type(float)) if model.jitter is None else model.jitter
+    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True) -> None:
+        self.count, self.is_sloped = len(X), is_sloped
+        self.jitter = JITTER if model.jitter is None else model.jitter
         self.places = [place_of(model, part, X) for part in model.layout.parts]
         one = known(np.ones((1, 1)), 0)
         constant = Matrices(one, one, known(np.ones(1), 0))
@@ -95,7 +103,7 @@ class Places:
         sizes = [len(model.ground.inducing.get(name, [0])) for name in names_of(model)]
         ends, most = np.cumsum(sizes), most_lengths(model)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        M, C = ends[-1], len(sizes)
+        M, C, most = ends[-1], len(sizes), most if is_sloped else 0
         shapes = (M, self.count), (C, self.count), (most, M, self.count), (most, C, self.count)
         self.features, self.inverse = Features(*map(np.zeros, shapes)), np.zeros((M, M))
         self._lengths: np.ndarray | None = None
@@ -107,15 +115,22 @@ class Places:
         for at, (place, own) in enumerate(zip(self.places, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue
-            found = place.at(lengths[at], self.jitter)
+            found = place.at(lengths[at], self.jitter, self.is_sloped)
             np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
             np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
-            for slot in range(place.moved):
+            for slot in range(place.moved if self.is_sloped else 0):
                 np.take(found.features.slopes[slot], place.rows, axis=1, out=slopes[slot, own], mode="clip")
                 np.take(found.variances.slopes[slot], place.rows, out=variance_slopes[slot, at], mode="clip")
             self.inverse[own, own] = found.inverse
         self._lengths = lengths.copy()
         return self.features, self.inverse
+
+    def factors(self, lengths: np.ndarray) -> np.ndarray:
+        """``L (M, M)`` at lengthscales ``(C, P)``, as blocks."""
+        found = np.zeros(self.inverse.shape)
+        for at, (place, own) in enumerate(zip(self.places, self.slices, strict=True)):
+            found[own, own] = place.at(lengths[at], self.jitter, False).factor
+        return found
 
 
 def chunks_of(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, Places]]:

@@ -128,9 +128,9 @@ def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> 
     given, terms = at_rows.model.rows, []
     drawn = [weights.drawn(rng, 1) for weights in draws.weights]
     for rows in at_rows.cuts(len(given.y)):
-        looks = Looks(at_rows.model.level(given.X[rows]), rng)
+        looks, see = Looks(at_rows.model.level(given.X[rows]), rng), at_rows.at(given.X[rows])
         for (scales, lengths, weights), values in zip(draws.each(), drawn, strict=True):
-            looks.add(weights, at_rows(scales, lengths, given.X[rows]), values)
+            looks.add(weights, see(scales, lengths), values)
         at = looks.whole()
         terms.append(densities(draws, at_rows, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)

@@ -18,11 +18,11 @@ from numpyro_gp.sites import Observation
 
 
 def latent(draws: Draws, at_rows: AtRows, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance ``(S, N)`` of ``f`` at no more rows than one call takes, at each draw."""
-    level, means, variances = at_rows.model.level(X), [], []
-    least = 4 * np.finfo(at_rows.dtype).eps
+    """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
+    level, means, variances, see = at_rows.model.level(X), [], [], at_rows.at(X)
+    least = 4 * np.finfo(float).eps
     for scales, lengths, weights in draws.each():
-        A, prior = at_rows(scales, lengths, X)
+        A, prior = see(scales, lengths)
         means.append(level + weights.mean @ A)
         whole = prior.sum(axis=0)
         variances.append(np.maximum(whole - np.sum(A**2, axis=0) + weights.spread(A), least * whole))
@@ -31,13 +31,17 @@ def latent(draws: Draws, at_rows: AtRows, X: np.ndarray) -> tuple[np.ndarray, np
 
 def predicted(draws: Draws, at_rows: AtRows, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
-    chunks, cuts, count = [], at_rows.cuts(len(X)), len(at_rows.model.rows.y)
+    chunks, sizes, count = [], [], len(at_rows.model.rows.y)
     check_rows(draws.likelihood, len(X), count)
-    for at in cuts:
-        mean, variance = (filled(one.T, ROWS).T for one in latent(draws, at_rows, X[at]))
-        likelihood = at_places(draws.likelihood, filled(np.arange(at.start, at.stop), ROWS), count)
-        chunks.append(observation(likelihood, *(one.astype(at_rows.dtype) for one in (mean, variance))))
-    return Prediction(chunks, [at.stop - at.start for at in cuts], key)
+    for at in at_rows.cuts(len(X)):
+        moments = latent(draws, at_rows, X[at])
+        for low in range(0, at.stop - at.start, ROWS):
+            mean, variance = (filled(one[:, low : low + ROWS].T, ROWS).T for one in moments)
+            sizes.append(min(ROWS, at.stop - at.start - low))
+            places = filled(at.start + low + np.arange(sizes[-1]), ROWS)
+            likelihood = at_places(draws.likelihood, places, count)
+            chunks.append(observation(likelihood, *(one.astype(at_rows.dtype) for one in (mean, variance))))
+    return Prediction(chunks, sizes, key)
 
 
 def observation(likelihood: Any, mean: np.ndarray, variance: np.ndarray) -> Observation:

@@ -46,9 +46,9 @@ def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator
     places = some_rows(len(given.y), most)
     X = given.X[places]
     each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
-    shares, looks = Shares(at_rows, len(X)), Looks(at_rows.model.level(X), rng)
+    shares, looks, see = Shares(at_rows, len(X)), Looks(at_rows.model.level(X), rng), at_rows.at(X)
     for scales, lengths, weights in draws.each():
-        seen, drawn = at_rows.whole(scales, lengths, X), weights.drawn(rng, each)
+        seen, drawn = see(scales, lengths), weights.drawn(rng, each)
         shares.add(weights, seen, drawn)
         looks.add(weights, seen, drawn)
     at = looks.whole()

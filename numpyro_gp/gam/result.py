@@ -10,7 +10,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level
-from numpyro_gp.gam.at_rows import AtRows
+from numpyro_gp.gam.at_rows import AtRows, InDouble
 from numpyro_gp.gam.draws import Draws, drawn
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, Fitted
@@ -100,8 +100,14 @@ class Fit:
 
     @functools.cached_property
     def at_rows(self) -> AtRows:
-        """The program of the features of all terms."""
-        return AtRows(self.model)
+        """The features of all terms, as the engine saw them."""
+        return AtRows(self.model) if self._in_double is None else InDouble(self.model)
+
+    @property
+    def _in_double(self) -> dict[str, np.ndarray] | None:
+        """Parameters of a fit in double precision, before they were rounded; None of other engines."""
+        found: Fitted | None = vars(self).get("_found")
+        return None if found is None or self.engine != "svi" else found.in_double
 
     def draws(self, num_draws: int | None = None) -> Draws:
         """Draws of the posterior as numbers: hyper-parameters, and the normal distribution of the terms beside each.
@@ -110,7 +116,9 @@ class Fit:
         """
         known = vars(self).setdefault("_drawn", {})
         if num_draws not in known:
-            params = self.result.params if self.result is not None and self.engine == "svi" else None
+            params = self._in_double
+            if params is None and self.result is not None and self.engine == "svi":
+                params = self.result.params
             known[num_draws] = drawn(self.model, self.at_rows, params, lambda: self.posterior, self.key, num_draws)
         found: Draws = known[num_draws]
         return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.at_rows import ROWS, AtRows
+from numpyro_gp.gam.at_rows import MANY, ROWS, AtRows, InDouble
 
 RNG = np.random.default_rng(0)
 N = 30
@@ -20,11 +20,16 @@ def test_features_and_factors_are_those_of_the_kernels():
     """``A_c^T A_c = K_XZ K_ZZ^-1 K_ZX`` and ``L_c L_c^T = K_ZZ`` with the jitter, at more rows than one call takes."""
     text = "y ~ s(x) + s(z) + s(h, cyclic=True) + te(x, z) + s(x, by=g) + re(g, by=z) + factor(g) + linear(z)"
     model = dataclasses.replace(ngp.gam.model(text, DATA), jitter=1e-9)
-    at_rows, parts = AtRows(model), model.layout.parts
+    at_rows, parts, double = AtRows(model), model.layout.parts, InDouble(model)
     scales, lengths = np.linspace(0.5, 2.0, len(parts) + 1), np.linspace(0.7, 1.5, 6)
     X = np.tile(model.rows.X, (ROWS // N + 2, 1))[: ROWS + 7]
-    seen, factor = at_rows.whole(scales, lengths, X), at_rows.factor(scales, lengths)
+    seen, factor = at_rows(scales, lengths, X), at_rows.factor(scales, lengths)
     assert [at.stop - at.start for at in at_rows.cuts(len(X))] == [ROWS, 7]
+    assert [at.stop - at.start for at in double.cuts(MANY + 7)] == [MANY, 7]
+    # The same in NumPy, but for the jitter: terms without a lengthscale have none there.
+    np.testing.assert_allclose(double.factor(scales, lengths), factor, atol=1e-7)
+    for one, other in zip(double(scales, lengths, X), seen, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
     left = list(lengths)
     for at, part in enumerate(parts):
         own = [jnp.asarray(left.pop(0)) for _ in (part.term.columns if part.term.kind in ("s", "te") else ())]

@@ -7,6 +7,7 @@ import pytest
 
 import numpyro_gp as ngp
 from tests.compiling import counted
+from tests.precision import x64
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=150), "g": np.array(list("abc") * 50)}
@@ -61,3 +62,24 @@ def test_a_table_is_fitted_and_its_noise_found():
     assert {row.term: row.negligible < 0.05 for row in table.rows} == {"s(x)": True, "factor(g)": True}
     levels = fit.effects(num_draws=50)["factor(g)"].mean
     assert levels.argmax() == 1
+
+
+@pytest.mark.parametrize("is_double", [False, True])
+def test_what_is_known_well_is_said_to_be(is_double):
+    """Of many rows with small noise: noise and intervals of the function are those of least squares, in single too."""
+    rng, rows = np.random.default_rng(1), 4000
+    x, g = rng.uniform(-1, 1, rows), rng.integers(0, 3, rows)
+    y = 5 + 2 * x + np.array([0.0, 1.0, -1.0])[g] + 0.02 * rng.normal(size=rows)
+    A = np.stack([np.ones(rows), x, g == 1, g == 2], axis=1).astype(float)
+    left = y - A @ np.linalg.lstsq(A, y)[0]
+    noise = np.sqrt(left @ left / (rows - 4))
+    wanted = noise * np.sqrt(np.einsum("nd,de,ne->n", A[:4], np.linalg.inv(A.T @ A), A[:4]))
+    with x64(is_double):
+        fit = ngp.gam("y ~ linear(x) + factor(g)", {"x": x, "g": g, "y": y})
+        found = fit.predict({"x": x[:4], "g": g[:4]})
+        loose = ngp.gam("y ~ 1", {"y": 5 + left / 0.02}).predict({"y": [0.0]})  # the constant alone
+        assert fit.draws().values["noise"].mean() == pytest.approx(noise, rel=0.01)
+        np.testing.assert_allclose(np.sqrt(found.function_variance), wanted, rtol=0.02)
+        assert float(np.sqrt(loose.function_variance[0])) == pytest.approx(
+            np.std(left / 0.02) / np.sqrt(rows), rel=0.01
+        )

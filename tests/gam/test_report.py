@@ -56,10 +56,10 @@ def test_a_summary_of_a_chain_looks_at_its_chains():
 
 
 def test_calibration_is_not_judged_by_weights_of_few_draws():
-    """Counts near 160 000 know more of f than 24 inducing inputs leave: few draws are likely without a row."""
+    """Counts near nine million know more of f than 24 inducing inputs leave: few draws are likely without a row."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 100)
-    data = {"x": x, "y": rng.poisson(np.exp(12 + np.sin(x)))}
+    data = {"x": x, "y": rng.poisson(np.exp(16 + np.sin(x)))}
     said = str(ngp.gam("y ~ s(x)", data, "poisson").summary())
     assert "rows. Take more inducing inputs" in said
     assert "calibration" not in said
