@@ -78,6 +78,30 @@ def test_samples_have_the_moments_of_the_mixture():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_derivatives_of_gaussian_quantiles_are_those_of_the_equation(dtype):
+    """Of means ``x`` and ``-2 x``, of the scale of the noise, and of the level; in the gap between two draws too."""
+
+    def of(x, noise, level):
+        likelihood = ngp.likelihoods.Gaussian(jnp.stack([noise, noise]))
+        latent = dist.Normal(jnp.stack([x, -2 * x])[:, None], jnp.full((2, 1), 1e-3, dtype))
+        return Prediction([Observation(latent, likelihood)], [1], jax.random.key(0)).quantiles(level[None])[0, 0]
+
+    def solved(x, noise, level):
+        scale = np.hypot(noise, 1e-3)
+        below = lambda q: stats.norm.cdf(q, [x, -2 * x], scale).mean() - level  # noqa: E731
+        return optimize.brentq(below, -10 * abs(x) - 9, 10 * abs(x) + 9, xtol=1e-14, rtol=1e-15)
+
+    at, h = np.array([1.0, 0.7, 0.9]), 1e-5
+    wanted = [(solved(*(at + h * e)) - solved(*(at - h * e))) / (2 * h) for e in np.eye(3)]
+    own = jnp.asarray(at, dtype)
+    slopes = jax.jit(jax.grad(of, argnums=(0, 1, 2)))
+    np.testing.assert_allclose(slopes(*own), wanted, rtol=2e-4 if dtype == np.float32 else 1e-7)
+    apart = np.asarray(slopes(*jnp.asarray([50.0, 0.1, 0.5], dtype)))  # above the lower draw there is no density
+    np.testing.assert_allclose(apart[0], -2.0, rtol=1e-3)
+    assert np.isfinite(apart).all()
+
+
 def test_other_likelihoods_give_quantiles_from_samples():
     counts = prediction(ngp.likelihoods.Poisson())
     quantiles = counts.quantiles([0.1, 0.9], num_samples=4000)
