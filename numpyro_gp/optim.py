@@ -1,6 +1,7 @@
 """Natural gradients beside any optax optimiser, and the step sizes that the papers use, or that batches ask for."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import optax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_positive, fail
 from numpyro_gp.guides.natural import is_natural
+from numpyro_gp.programs.keep import run
 
 __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 
@@ -17,6 +19,8 @@ __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 Schedule = Callable[[Array], Array]
 # The natural step where none is given: the papers' own.
 STEP = 0.1
+# What JAX says, while it traces, of a function that is not linear.
+NOT_LINEAR = (RuntimeError, AssertionError, TypeError, ValueError)
 
 
 def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Schedule:
@@ -148,28 +152,28 @@ def natural_gradient(
 def check_natural_steps(optimiser: Any, params: Mapping[str, Any]) -> None:
     """Refuse a NumPyro optimiser whose steps on natural parameters are not proportional to their gradients.
 
-    Decided by what it does: most optimisers that qualify keep nothing for a parameter but its value, which is seen
-    without computing anything; the others (momentum, sums over minibatches) must go twice as far for gradients twice
-    as large.
+    Decided by what it does. JAX transposes what is linear in the gradients, and refuses all else while it traces;
+    steps that it refuses (a choice by the value of a gradient, a mean over minibatches of another size) are tried, and
+    must go twice as far for gradients twice as large.
     """
     natural = [name for name in params if is_natural(name)]
     if not natural or not all(hasattr(optimiser, method) for method in ("init", "update", "get_params")):
         return
-    axes = 1 + max(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))  # so many that no other parameter has them
-    start = {name: jnp.zeros((1,) * axes) if name in natural else value for name, value in params.items()}
-    kept = jax.tree.leaves(jax.eval_shape(optimiser.init, start))
-    if sum(jnp.ndim(leaf) == axes for leaf in kept) <= len(natural):
-        return
+    zeros = {name: jax.tree.map(lambda leaf: jnp.zeros((1,) * jnp.ndim(leaf)), value) for name, value in params.items()}
 
-    @jax.jit
-    def steps(size: Array) -> dict[str, Array]:
-        zeros = jax.tree.map(lambda leaf: jnp.zeros((1,) * jnp.ndim(leaf)), start)
+    def steps(count: int, gradients: dict[str, Array], others: Array) -> dict[str, Array]:
         state = optimiser.init(zeros)
-        for _ in range(2):
-            state = optimiser.update(jax.tree.map(lambda leaf: jnp.full_like(leaf, size), zeros), state, value=size)
+        every = jax.tree.map(lambda leaf: jnp.full_like(leaf, others), zeros) | gradients
+        for _ in range(count):
+            state = optimiser.update(every, state, value=others)
         return {name: optimiser.get_params(state)[name] for name in natural}
 
-    once, twice = steps(jnp.asarray(1e-4)), steps(jnp.asarray(2e-4))
+    own = {name: zeros[name] for name in natural}
+    with suppress(*NOT_LINEAR):
+        jax.eval_shape(lambda: jax.linear_transpose(lambda own: steps(1, own, jnp.zeros(())), own)(own))
+        return
+    every = lambda size: steps(2, jax.tree.map(lambda leaf: jnp.full_like(leaf, size), own), size)  # noqa: E731
+    once, twice = run(every, jnp.asarray(1e-4)), run(every, jnp.asarray(2e-4))
     if not all(jnp.allclose(2 * once[name], twice[name], rtol=1e-3, atol=0) for name in natural):
         required = f"one that takes plain gradient steps on the natural parameters {natural}"
         cure = "Wrap it: ngp.optim.natural_gradient(optax.adam(1e-2), 0.1). Or use recipes without natural=True."

@@ -92,7 +92,8 @@ def test_plain_steps_on_natural_parameters_are_accepted(optimiser):
 @pytest.mark.parametrize(
     "optimiser",
     [optax.adam(0.1), optax.rmsprop(0.1), optax.lion(0.1), numpyro.optim.Adam(0.1), numpyro.optim.ClippedAdam(0.1),
-     optax.adam(optax.linear_schedule(0.0, 0.1, 10)), optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))],
+     optax.adam(optax.linear_schedule(0.0, 0.1, 10)), optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)),
+     optax.sign_sgd(0.1), optax.fromage(0.1)],  # these keep nothing
 )  # fmt: skip
 def test_optimisers_that_end_in_nan_on_natural_parameters_are_refused(optimiser):
     with pytest.raises(
