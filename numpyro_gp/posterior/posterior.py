@@ -43,6 +43,7 @@ from numpyro_gp.rows.call import Arguments, argument_names, call_of, is_data
 from numpyro_gp.rows.look import look
 
 DEFAULT_DRAWS = 100
+KINDS = ("svi", "mcmc", "stein")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -454,6 +455,9 @@ class Posterior:
         the model in the fit.
         """
         kind, groups, notes = read_arrays(path)
+        if kind not in KINDS:
+            cure = "Read pseudo-data with ngp.PseudoData.load."
+            fail("path", "a file that Posterior.save wrote", f"{str(path)!r}, of kind {kind!r}", cure)
         if "past" in groups:
             model = Conditioned.of_arrays(model, groups["past"])
         if kind == "svi":

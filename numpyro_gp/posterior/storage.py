@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -66,16 +65,21 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
 
 def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]], Any]:
     """Kind, groups of arrays and notes of a file that `write_arrays` made."""
-    try:
-        stored = read_whole(Path(path))
-        header = json.loads(str(stored["header"]))
-        arrays = [stored[f"array_{number}"] for number in range(len(header["arrays"]))]
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
-        fail("path", "a file written by Posterior.save", f"{str(path)!r} ({error})", "Check the path.")
-    if header.get("format") != FORMAT:
-        fail("path", f"a file of format {FORMAT!r}", f"{header.get('format')!r}", "Save it anew: posterior.save(path).")
+    cure = "Check the path, or save it anew: posterior.save(path)."
+    form, found = read_whole(Path(path), "path", "a file written by Posterior.save", cure, _decoded)
+    if found is None:
+        fail("path", f"a file of format {FORMAT!r}", f"{form!r}", "Save it anew: posterior.save(path).")
+    return found
+
+
+def _decoded(stored: dict[str, np.ndarray]) -> tuple[Any, tuple[str, dict[str, dict[str, Any]], Any] | None]:
+    """The format of a file, and what `read_arrays` returns where it is ours."""
+    header = json.loads(str(stored["header"]))
+    if header["format"] != FORMAT:
+        return header["format"], None
     groups: dict[str, dict[str, Any]] = {}
-    for (keys, dtype), array in zip(header["arrays"], arrays, strict=True):
+    for number, (keys, dtype) in enumerate(header["arrays"]):
+        array = stored[f"array_{number}"]
         at: dict[str, Any] = groups
         for key in keys[:-1]:
             at = at.setdefault(key, {})
@@ -87,7 +91,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
             at = at.setdefault(key, {})
         own = at.get(keys[-1], {})
         at[keys[-1]] = SEQUENCES[kind](own[str(number)] for number in range(size))
-    return header["kind"], groups, header["notes"]
+    return FORMAT, (header["kind"], groups, header["notes"])
 
 
 def _leaves(tree: Any, keys: tuple[str, ...], sequences: list[Any]) -> list[tuple[tuple[str, ...], Any]]:

@@ -4,8 +4,9 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
+
+T = TypeVar("T")
 
 
 class FitResult(NamedTuple):
@@ -119,12 +122,18 @@ def write_whole(path: Path, **arrays: np.ndarray) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def read_whole(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name, of a file of `write_whole`; nothing that runs is read."""
-    with zipfile.ZipFile(path):  # of a file of one array, without a name, NumPy makes that array
-        pass
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def read_whole(path: Path, argument: str, required: str, cure: str, decode: Callable[[dict[str, np.ndarray]], T]) -> T:
+    """What ``decode`` makes of the arrays of a file of `write_whole`, by name; nothing that runs is read.
+
+    The sums of the format find what was damaged, and zip, NumPy and JSON each have their own errors for it.
+    """
+    try:
+        with zipfile.ZipFile(path):  # of a file of one array, without a name, NumPy makes that array
+            pass
+        with np.load(path, allow_pickle=False) as file:
+            return decode({name: file[name] for name in file.files})
+    except Exception as error:  # whatever a damaged file makes them raise
+        fail(argument, required, f"{str(path)!r}, which cannot be read ({error})", cure)
 
 
 def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:
@@ -152,17 +161,18 @@ def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -
     source = path if resume is True else None if resume is False else Path(resume)
     if source is None or not source.exists():
         return Position(state, ())
-    try:
-        stored = read_whole(source)
-        saved, losses = json.loads(str(stored["description"])), stored["losses"]
-        leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
-        got = f"{str(source)!r}, which cannot be read ({error})"
-        fail("resume", "a checkpoint written by fit", got, "Delete it, or pass the path of another one.")
+    cure = "Delete it, or pass the path of another one."
+    saved, losses, leaves = read_whole(source, "resume", "a checkpoint written by fit", cure, _run_of)
     check_same("resume", saved, describe(engine, state))
     template, tree = jax.tree.flatten(state)
     restored_leaves = [restored(one, leaf) for one, leaf in zip(leaves, template, strict=True)]
     return Position(jax.tree.unflatten(tree, restored_leaves), (losses,))
+
+
+def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray, list[np.ndarray]]:
+    """Description, losses and leaves of a run."""
+    saved = json.loads(str(stored["description"]))
+    return saved, stored["losses"], [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
 
 
 def restored(stored: np.ndarray, leaf: Array) -> Array:

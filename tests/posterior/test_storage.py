@@ -54,12 +54,39 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="path must be a file of format 'numpyro_gp posterior 1', but got 'x'"):
         read_arrays(tmp_path / "other.npz")
     np.save(tmp_path / "one.npy", np.ones(2))
-    with pytest.raises(ValueError, match=r"path must be .*one\.npy' \(File is not a zip file"):
+    with pytest.raises(ValueError, match=r"path must be .*one\.npy', which cannot be read \(File is not a zip file"):
         read_arrays(tmp_path / "one.npy")
     # An array of objects would be a pickle.
     np.savez(tmp_path / "pickle.npz", header=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save"):
         read_arrays(tmp_path / "pickle.npz")
+
+
+def test_damaged_files_are_refused_in_words_or_read_as_they_were(tmp_path):
+    """Every fifth byte is turned over, and files are cut: sums find it, and flags ask for what zip cannot do."""
+    params = {"f": np.arange(3.0), "half": jnp.ones(2, jnp.bfloat16)}
+    write_arrays(tmp_path / "file.npz", "svi", {"params": params}, {})
+    whole, damaged, refused = (tmp_path / "file.npz").read_bytes(), tmp_path / "damaged.npz", list[str]()
+    files = [whole[:count] for count in range(0, len(whole), 50)]
+    files += [whole[:at] + bytes([255 - whole[at]]) + whole[at + 1 :] for at in range(0, len(whole), 5)]
+    flags, method = whole.index(b"PK\1\2") + 8, whole.index(b"PK\1\2") + 10  # encryption, and a method of compression
+    files += [whole[:at] + bytes([whole[at] | 1]) + whole[at + 1 :] for at in (flags, method)]
+    for file in files:
+        damaged.write_bytes(file)
+        try:
+            jax.tree.map(np.testing.assert_array_equal, read_arrays(damaged)[1]["params"], params)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > len(files) // 2
+    words = r"path must be a file written by Posterior\.save, but got '.*', which cannot be read \("
+    assert all(re.match(words, one) for one in refused)
+    header = '{"format": "numpyro_gp posterior 1", "kind": "svi", "notes": {}, "arrays": [[["params", "f"], "floa64"]]}'
+    np.savez(damaged, header=np.asarray(header), array_0=np.ones(2))
+    with pytest.raises(ValueError, match=r"path must be a file written by Posterior\.save.*floa64"):
+        read_arrays(damaged)
+    ngp.PseudoData(np.zeros((1, 1)), np.ones(1), np.eye(1)).save(damaged)
+    with pytest.raises(ValueError, match=r"path must be a file that Posterior\.save wrote, but got .*'pseudo-data'"):
+        ngp.Posterior.load(damaged, _model)
 
 
 def test_a_pickle_leaves_out_what_does_not_pickle_and_loses_no_array(tmp_path):
