@@ -16,6 +16,9 @@ from numpyro_gp.checks import waiting_checks, when_known
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
+# Trees that are made of this library alone.
+_known: set[Any] = set()
+MOST_KNOWN = 1000
 
 
 @value_type(static=("checks",))
@@ -53,17 +56,26 @@ def one_program(function: Function) -> Function:
     return cast("Function", call)
 
 
-@functools.lru_cache(maxsize=1000)
 def is_of_library(structure: Any) -> bool:
     """Whether a tree is made of containers and classes of this library, and holds no function.
 
     A function of the user's own may read globals that change, and so may the methods of a class: nothing compiled for
-    one tree then serves an equal one.
+    one tree then serves an equal one. Nor is such a tree remembered, or all that it holds would stay.
     """
+    if structure in _known:
+        return True
     node = structure.node_data()
     if node is not None and node[0] not in (tuple, list, dict, type(None)):
-        fields = node[1] if isinstance(node[1], tuple) else ()
         is_own = getattr(node[0], "is_users_own", False) or not node[0].__module__.startswith("numpyro_gp.")
-        if is_own or any(map(callable, fields)):
+        if is_own or _holds_function(node[1]):
             return False
-    return all(map(is_of_library, structure.children()))
+    if not all(map(is_of_library, structure.children())):
+        return False
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known.add(structure)
+    return True
+
+
+def _holds_function(fixed: Any) -> bool:
+    return any(map(_holds_function, fixed)) if isinstance(fixed, tuple) else callable(fixed)

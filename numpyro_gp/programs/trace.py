@@ -45,12 +45,22 @@ class Traced(NamedTuple):
 
 
 def traced(function: Callable[..., object], *arguments: object) -> Traced:
-    """The program of a function of trees of arrays; arrays that it captures are the first inputs."""
-    anew = lambda *arguments: function(*arguments)  # noqa: E731  # JAX remembers what it traced by the function
-    closed, shapes = jax.make_jaxpr(anew, return_shape=True)(*arguments)
-    flat = written_out(closed)
+    """The program of a function of trees of arrays; arrays that it captures are the first inputs.
+
+    JAX remembers a function that it traced, and the structures of its arguments and its result for longer than that.
+    They may hold a guide, and its model with the data: it sees leaves alone.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    results: list[Any] = []
+
+    def of_leaves(*leaves: object) -> list[Any]:
+        found, result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
+        results.append(result)
+        return found
+
+    flat = written_out(jax.make_jaxpr(of_leaves)(*leaves))
     program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
-    return Traced(program, list(flat.consts), jax.tree.structure(shapes))
+    return Traced(program, list(flat.consts), results[-1])
 
 
 def replaced(program: Any, **parts: object) -> Jaxpr:

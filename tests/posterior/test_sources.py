@@ -1,7 +1,9 @@
 """Draws of a posterior, and what is refused because it would be the prior."""
 
+import gc
 import inspect
 import warnings
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -206,3 +208,36 @@ def test_laplace_in_a_list_is_refused():
     """It reads the density of its part of the model, which mostly has no data: a deviation like the prior's."""
     with pytest.raises(ValueError, match="guide must be a list of guides that their parameters alone describe"):
         ngp.Posterior.from_svi(two_locations, *parts(AutoLaplaceApproximation))
+
+
+def test_what_has_predicted_is_freed():
+    """A guide, its model and a likelihood of the user's hold data; JAX and this library remember programs, not them."""
+
+    class Held:
+        """What a function closes over."""
+
+    def predicts():
+        held, key = Held(), jax.random.key(0)
+
+        def model(X, y=None):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)), mean=lambda X: 0.0 * X[:, 0])
+            with numpyro.plate("data", len(X)):
+                ngp.observe("y", f(X), lambda f: dist.Normal(f, (held, 0.1)[1]), obs=y)
+
+        def guide(X, y=None):
+            mean = numpyro.param("mean", (held, jnp.zeros(1))[1])
+            numpyro.sample("f", ngp.Belief(ngp.beliefs.MeanField(mean, jnp.ones(1))))
+
+        X = jnp.zeros((2, 1))
+        for made in (guide, ngp.AutoGP(model)):
+            svi = SVI(model, made, optax.sgd(0.1), Trace_ELBO())
+            params = svi.get_params(svi.init(key, X, X[:, 0]))
+            posterior = ngp.Posterior.from_svi(model, made, params)
+            posterior.predict(key, X, num_samples=1)
+            posterior.functions(key, 1, X, num_features=2)
+        return weakref.ref(held)
+
+    first, second = predicts(), predicts()
+    gc.collect()
+    assert first() is None
+    assert second() is None

@@ -1,15 +1,19 @@
 """One program where a model runs eagerly: same values and gradients, same refusals, nothing stale."""
 
+import gc
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.eager import is_of_library, one_program
 from tests.compiling import counted
 
 Z = jnp.linspace(0.0, 1.0, 3)[:, None]
@@ -71,3 +75,18 @@ def test_functions_of_a_user_are_never_stale():
         np.testing.assert_allclose((basis.factor @ basis.factor.T)[0, 0], scale, rtol=1e-5)
         mean = ngp.means.as_mean(lambda X: state["scale"] * jnp.ones(len(X)))
         np.testing.assert_allclose(one_program(lambda mean, X: mean(X))(mean, Z), scale)
+
+
+def test_trees_with_functions_are_not_remembered():
+    """Only those of the library are: a mean function of the user's may hold data."""
+
+    def mean(X):
+        return 0.0 * X[:, 0]
+
+    with numpyro.handlers.seed(rng_seed=0):
+        ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)), mean=mean)(jnp.zeros((2, 1)))
+    reference = weakref.ref(mean)
+    del mean
+    gc.collect()
+    assert reference() is None
+    assert not is_of_library(jax.tree.structure(jax.tree_util.Partial(jnp.sin)))
