@@ -235,6 +235,9 @@ class Bound:
         """
         from scipy.optimize import minimize
 
+        if not len(free):  # nothing but sites: the constant alone, of counts or labels
+            self.followed(free)
+            return free, True
         follows = self.setting.model.family.given in LEVELS
         at, is_whole = (self.followed, True) if follows else (self, self.is_exact)
         scale, before = np.eye(len(free)) if root is None else root, np.inf
@@ -279,6 +282,8 @@ class Bound:
         Sites stay where a term moves, by which the curvature changes by less than a percent; where a parameter of the
         likelihood moves they follow, as the level of ``f`` may follow it: with the shape of a gamma it does.
         """
+        if not len(free):
+            return np.zeros((0, 0))
         is_double = self.setting.is_double
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative

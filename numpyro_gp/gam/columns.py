@@ -4,8 +4,11 @@ Neither pandas nor polars is imported: what both have, columns by name with ``to
 """
 
 import dataclasses
+import datetime
+import numbers
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -75,21 +78,46 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A level as it is compared: whole numbers and truth values by their text would differ from table to table."""
+    """A level as it is compared: one value is one level, whatever its type is in another table.
+
+    Whole numbers are integers, and dates those of Python: of a day, or of a day and a time in UTC.
+    """
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        value = value.astype(f"{value.dtype.kind}8[us]").item()  # NumPy gives integers for some of its units
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, datetime.datetime):
+        value = _naive(value)
+        return value.date() if value.time() == datetime.time() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _naive(value: Any) -> Any:
+    """A date of Python, in UTC where it has a time zone; of pandas' time stamps, that of Python."""
+    value = value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value
+    has_zone = getattr(value, "tzinfo", None) is not None
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if has_zone else value
+
+
+def _in_order(level: Any) -> tuple[str, Any]:
+    """By what levels are sorted: those of one type by their values, dates and times together."""
+    return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(type(level)), level)
+
+
+def _keys_of(data: Any) -> Mapping[str, Any]:
+    """Columns of a table by their names as text, with what the table calls them: pandas has names that are numbers."""
+    if getattr(getattr(data, "dtype", None), "names", None):
+        return {name: name for name in data.dtype.names}
+    if hasattr(data, "keys") and hasattr(data, "__getitem__"):
+        return {str(name): name for name in data.keys()}  # noqa: SIM118  (of a pandas table, its columns)
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        return {str(name): name for name in data.columns}
+    cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
+    fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
 
 
 def names_of(data: Any) -> list[str]:
     """Names of the columns of a table."""
-    if getattr(getattr(data, "dtype", None), "names", None):
-        return list(data.dtype.names)
-    if hasattr(data, "keys") and hasattr(data, "__getitem__"):
-        return [str(name) for name in data.keys()]  # noqa: SIM118  (of a pandas table, its columns)
-    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return [str(name) for name in data.columns]
-    cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
-    fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
+    return list(_keys_of(data))
 
 
 def count_rows(data: Any) -> int:
@@ -98,12 +126,14 @@ def count_rows(data: Any) -> int:
     return len(column_values(data, names[0])) if names else 0
 
 
-def column_values(data: Any, expression: str) -> np.ndarray:
-    """A column by its name, or a function of one: ``log(age)``."""
-    names = names_of(data)
-    if expression in names:
-        column = data[expression]
-        values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
+    """A column by its name, or a function of one: ``log(age)``; what has no value is NaN, NaT or None.
+
+    ``reader`` is the term that reads it, for an error to name.
+    """
+    keys = _keys_of(data)
+    if expression in keys:
+        values = as_array(data[keys[expression]])
         if values.ndim != 1:
             cure = "Pass one value for each row."
             fail(f"column {expression!r}", "of shape (N,)", f"shape {values.shape}", cure)
@@ -111,11 +141,44 @@ def column_values(data: Any, expression: str) -> np.ndarray:
     call = re.fullmatch(r"(\w+)\((.*)\)", expression)
     if call and call[1] in FUNCTIONS:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found: np.ndarray = FUNCTIONS[call[1]](as_numbers(call[2], column_values(data, call[2])))
+            inner = column_values(data, call[2], reader or expression)
+            found: np.ndarray = FUNCTIONS[call[1]](as_numbers(call[2], inner))
         return found
-    if call:
-        fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), "Add it to the data.")
-    fail("a column", f"one of {names}", repr(expression), "Check the spelling.")
+    _refuse(expression, call[1] if call else "", list(keys), reader)
+
+
+def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
+    """What a table lacks is no column, or no function that is known."""
+    if called == "C":
+        inside = expression[2:-1]
+        cure = f"Write factor({inside}) for the levels of a category, or re({inside})."
+        fail("a term", "one of gam's", repr(expression), cure)
+    if called:
+        cure = "Make a column of its values, and name that."
+        fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), cure)
+    reads = f", which {reader} reads" if reader and reader != expression else ""
+    cure = "Add it to the data, or correct its name in the formula."
+    fail("data", f"a table with the column {expression!r}{reads}", f"the columns {names}", cure)
+
+
+def as_array(column: Any) -> np.ndarray:
+    """Values of a column; those under the mask of a masked array are missing."""
+    mask = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if mask is None or not mask.any():
+        return values
+    if values.dtype.kind in "fmM":
+        none: Any = np.array("nan" if values.dtype.kind == "f" else "NaT", values.dtype)
+    else:
+        values, none = values.astype(float if values.dtype.kind in "iu" else object), None
+    found: np.ndarray = np.where(mask, none, values).astype(values.dtype)
+    return found
+
+
+def is_category(data: Any, expression: str) -> bool:
+    """Whether a table says of a column that it has levels, as pandas does, whatever these are."""
+    keys = _keys_of(data)
+    return expression in keys and hasattr(getattr(data[keys[expression]], "dtype", None), "categories")
 
 
 def is_missing(values: np.ndarray) -> np.ndarray:
@@ -145,10 +208,11 @@ def as_dates(values: np.ndarray) -> np.ndarray | None:
     """Objects of Python that are dates, or numbers, as arrays of them."""
     missing = is_missing(values)
     known = values[~missing].tolist()
-    if known and all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in known):
-        return np.array([np.nan if lost else float(value) for value, lost in zip(values, missing, strict=True)])
-    if known and all(hasattr(value, "isoformat") for value in known):
-        days = [np.datetime64("NaT") if lost else value for value, lost in zip(values, missing, strict=True)]
+    if known and all(isinstance(value, numbers.Number) and not isinstance(value, (bool, complex)) for value in known):
+        given = [np.nan if lost else float(value) for value, lost in zip(values, missing, strict=True)]
+        return np.array(given)
+    if known and all(isinstance(value, datetime.date) for value in known):
+        days = [np.datetime64("NaT") if lost else _naive(value) for value, lost in zip(values, missing, strict=True)]
         return np.array(days, "datetime64[us]")
     return None
 
@@ -162,6 +226,8 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
         cure = f"Take factor({name}) or re({name}) for a category."
+        if len(values) and isinstance(values[0], datetime.time):
+            cure = "Make hours of the times of day: t.hour + t.minute / 60."
         fail(f"column {name!r}", "numbers", f"{values[:1].tolist()[0]!r} and others" if len(values) else "none", cure)
     return values.astype(float)
 
@@ -176,15 +242,19 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
         fail(f"column {name!r}", "one that varies", f"{x[0]:.6g} in every row", "Leave its term out.")
     mean = float(np.average(x, weights=weights))
     spread = float(np.sqrt(np.average((x - mean) ** 2, weights=weights)))
-    is_date = values.dtype.kind == "M" or (values.dtype.kind == "O" and hasattr(values[0], "isoformat"))
+    is_date = values.dtype.kind == "M" or (values.dtype.kind == "O" and isinstance(values[0], datetime.date))
     return Column(name, None, mean, spread, float(x.min()), float(x.max()), is_date)
 
 
 def category_column(name: str, values: np.ndarray, role: str) -> Column:
     """How a category is encoded; a measurement is refused."""
-    levels = sorted({plain(value) for value in distinct(values)[0]}, key=lambda level: (str(type(level)), level))
-    if values.dtype.kind in ("fiuM" if role == "by" else "fM") and len(levels) > MOST_LEVELS:
+    levels = sorted({plain(value) for value in distinct(values)[0]}, key=_in_order)
+    # Whole numbers are names, also where a table has made floats of them because some are missing.
+    is_whole = role != "by" and all(isinstance(level, int) for level in levels)
+    is_measured = values.dtype.kind in ("fiuM" if role == "by" else "fM") and not is_whole
+    if is_measured and len(levels) > MOST_LEVELS:
         cure = f"Cut it into groups, or take te(x, {name}) for an effect that varies with it."
+        cure = cure if role == "by" else f"Cut it into groups, or take s({name}) for a curve of it."
         fail(f"{role} {name!r}", f"a category of at most {MOST_LEVELS} levels", f"{len(levels)} numbers", cure)
     if len(levels) < 2:
         fail(f"{role} {name!r}", "one that varies", f"{levels[0]!r} in every row", "Leave its term out.")

@@ -122,6 +122,17 @@ def _at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
     return Posterior.from_svi(model, guide, params), guide
 
 
+def rounded_away(model: Model) -> tuple[str, ...]:
+    """A note for a response whose level is so large that the precision of JAX has no place for what varies."""
+    level, start = abs(float(model.start.constant)), model.start
+    step = level * float(jnp.finfo(jnp.result_type(float)).eps)
+    if model.family.link != "identity" or step < 0.1 * float(start.noise):
+        return ()
+    words = f"The response is near {start.constant:.2g}, where single precision has steps of {step:.1g}"
+    cure = f"Take {start.constant:.2g} off it before the fit, or set JAX_ENABLE_X64=1"
+    return (f"{words}: predictions are rounded to that. {cure}.",)
+
+
 def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
     """A note for fits that ended before their bound did not rise any more."""
     return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
@@ -187,7 +198,14 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> F
 def run(
     key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> Fitted:
-    """Fit by an engine."""
+    """Fit by an engine, with what there is to say of the data."""
+    found = _run(key, model, engine, num_steps, batch, tables, progress)
+    return dataclasses.replace(found, notes=(*found.notes, *rounded_away(model)))
+
+
+def _run(
+    key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
+) -> Fitted:
 
     def own(number: int) -> Array:
         keys: Array = jax.random.split(key())

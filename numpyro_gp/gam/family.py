@@ -144,6 +144,8 @@ def link_of(likelihood: Any) -> str:
 SIZES = {"log": (0.3, 2.0), "logit": (1.5, 3.0), "probit": (0.9, 1.8)}
 # How far from the constant the lines may go.
 REACH = {"log": 4.0, "logit": 4.0, "probit": 2.4}
+# The ridge of the quick GLM, of standardised columns.
+RIDGE = 1e-3
 # Shapes of gamma data: lines may leave a curve, or nothing.
 SHAPES = (0.3, 1000.0)
 
@@ -159,9 +161,8 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     if family.link == "identity":
         constant = float(np.average(y - offset, weights=weights))
         rest = y - offset - constant
-        left = rest - lines @ _ridge(lines, rest, weights)
-        spread, noise = (float(np.sqrt(np.average(values**2, weights=weights))) for values in (rest, left))
-        spread = spread or 1.0
+        spread = float(np.sqrt(np.average(rest**2, weights=weights))) or 1.0
+        noise = min(_noise_beside(lines, rest, weights), spread)
         return Start(constant, spread, max(0.7 * noise, 1e-3 * spread))
     known = family.log_shape
     if known is not None and known.size not in (1, len(y)):
@@ -201,6 +202,20 @@ def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) 
     return link_at(link, share) - float(np.average(offset, weights=weights))
 
 
+def _noise_beside(lines: np.ndarray, rest: np.ndarray, weights: np.ndarray) -> float:
+    """Standard deviation of what lines leave of a response: squares over ``tr (I - H)^2`` with the smoother ``H``.
+
+    That is what noise alone leaves on average, however many lines there are: as many as rows explain all of it.
+    """
+    centred = lines - np.average(lines, axis=0, weights=weights)
+    gram = (centred * weights[:, None]).T @ centred
+    total = float(weights.sum())
+    inside = np.linalg.solve(gram + RIDGE * total * np.eye(len(gram)), gram)
+    left = rest - centred @ _ridge(centred, rest, weights)
+    freedom = total - 1 - 2 * np.trace(inside) + np.sum(inside * inside.T)
+    return float(np.sqrt(weights @ left**2 / freedom)) if freedom > 0 else np.inf
+
+
 def _ridge(A: np.ndarray, y: np.ndarray, mass: np.ndarray) -> np.ndarray:
     gram = (A * mass[:, None]).T @ A
-    return np.linalg.solve(gram + 1e-3 * mass.sum() * np.eye(A.shape[1]), A.T @ (mass * y))
+    return np.linalg.solve(gram + RIDGE * mass.sum() * np.eye(A.shape[1]), A.T @ (mass * y))

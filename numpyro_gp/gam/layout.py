@@ -8,10 +8,12 @@ import numpy as np
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import (
     Column,
+    as_array,
     as_numbers,
     category_column,
     column_values,
     count_rows,
+    is_category,
     is_missing,
     is_numeric,
     number_column,
@@ -60,13 +62,18 @@ class Layout:
 
     def encode(self, data: Any) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
-        read = [(column, column_values(data, column.name)) for column in self.columns]
+        readers = self.readers
+        read = [(own, column_values(data, own.name, readers[at])) for at, own in enumerate(self.columns)]
         for column, values in read:
             if (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
         encoded = self.encoded(read, len(read[0][1]) if read else count_rows(data))
+        for at, column in enumerate(self.columns if read else ()):
+            if (bad := ~np.isfinite(encoded[:, at])).any():
+                got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
+                fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for part, at in self.of_known_levels:
@@ -76,6 +83,15 @@ class Layout:
                 cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
                 fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
+
+    @property
+    def readers(self) -> list[str]:
+        """Of each column a term that reads it."""
+        found = [f"offset({column.name})" for column in self.columns]
+        for part in reversed(self.parts):
+            for at in part.columns:
+                found[at] = part.name
+        return found
 
     @property
     def of_known_levels(self) -> list[tuple[Part, int]]:
@@ -132,7 +148,8 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
         keys += [] if term.by is None else [(term.by, _roles(term)[1])]
         reads.append((term, keys))
         wanted += [key for key in keys if key not in wanted]
-    values = {key: column_values(data, key[0]) for key in wanted}
+    reader = {key: term.name for term, keys in reversed(reads) for key in keys}
+    values = {key: column_values(data, key[0], reader[key]) for key in wanted}
     y = column_values(data, response)
     weight = None if weights is None else _weights(weights, data, len(y))
     missing = _missing({name: column for (name, _), column in values.items()} | {response: y})
@@ -146,7 +163,7 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     number = {key: at for at, key in enumerate(wanted)}
     parts = tuple(Part(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    answer = _response(response, y[used])
+    answer = _response(response, y[used], is_category(data, response))
     layout = Layout(tuple(columns.values()), parts, offsets, answer)
     X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
     return layout, Rows(X, answer.encode(y[used]), None if weight is None else mass, int(missing.sum()))
@@ -171,7 +188,7 @@ def _of_its_column(term: Term, data: Any) -> Term:
     """The name of a column alone: a straight line of numbers, the levels of a category."""
     if term.kind != "column":
         return term
-    is_line = is_numeric(column_values(data, term.columns[0]))
+    is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
     return dataclasses.replace(term, kind="linear" if is_line else "factor")
 
 
@@ -190,7 +207,7 @@ def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Co
 
 
 def _weights(weights: Any, data: Any, size: int) -> np.ndarray:
-    given = column_values(data, weights) if isinstance(weights, str) else np.asarray(weights)
+    given = column_values(data, weights) if isinstance(weights, str) else as_array(weights)
     values = as_numbers("weights", given)
     if values.shape != (size,):
         fail("weights", f"of shape ({size},)", f"shape {values.shape}", "Pass a weight for each row, or a column.")
@@ -201,9 +218,9 @@ def _weights(weights: Any, data: Any, size: int) -> np.ndarray:
     return values
 
 
-def _response(name: str, values: np.ndarray) -> Column:
+def _response(name: str, values: np.ndarray, has_levels: bool) -> Column:
     """Numbers as they are, or two levels."""
-    if is_numeric(values) or values.dtype.kind == "b":
+    if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
         return Column(name)
     levels = category_column(name, values, "response")
     if len(levels.levels or ()) > 2:

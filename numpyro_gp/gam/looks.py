@@ -92,18 +92,24 @@ def densities(draws: Draws, at_rows: AtRows, at: AtDraws, places: np.ndarray) ->
     (S, K, N), own = at.f.shape, at_rows.model.rows
     weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
     mass = np.ones(N) if own.weights is None else own.weights[places]
+    base = shift_of(at_rows.model)
     fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
-        numbers = (at.mean, at.variance, at.f, at.points[:, :weighed], at.left)
+        numbers = (at.mean - base, at.variance, at.f - base, at.points[:, :weighed] - base, at.left)
         parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
         full, count = filled(places[rows], ROWS), rows.stop - rows.start
-        arrays = [x.astype(at_rows.dtype) for x in (own.y[full], *parts)]
+        arrays = [x.astype(at_rows.dtype) for x in (own.y[full] - base, *parts)]
         found = _densities(at_places(draws.likelihood, full, len(own.y)), *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
-        fitted[rows], density[..., rows] = means.mean(axis=0), logs
+        fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
         expected += terms @ mass[rows]
     return Densities(fitted, density, expected)
+
+
+def shift_of(model: Model) -> float:
+    """What is taken off data and functions before they are rounded, where only their differences count."""
+    return float(model.start.constant) if model.family.link == "identity" else 0.0
 
 
 @compiled
@@ -139,6 +145,9 @@ def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> 
 def evidence_of(draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     few, X, y = chosen(len(places)), at_rows.model.rows.X, at_rows.model.rows.y
+    base = shift_of(at_rows.model)
+    y = y - base
+    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
     sites, likelihood = {}, at_places(draws.likelihood, places[few], len(y))
     if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
         seen = judged(own, len(places), isinstance(draws.likelihood, Gaussian))

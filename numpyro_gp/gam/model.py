@@ -265,6 +265,8 @@ def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     if family.link == "identity" and len(y) > 1 and np.ptp(y) == 0:
         cure = "Look at the column: there is nothing to explain."
         fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
+    if family.link == "identity" and len(y) > 1:
+        _check_size(name, y)
     if isinstance(family.given, str):  # what the parameters are does not matter: to draw them compiles little programs
         one = np.ones((), jnp.result_type(float))
         likelihood = NAMED[family.given](*(one for _ in PARAMETERS[family.given](Start())))
@@ -277,6 +279,15 @@ def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     except ValueError as error:
         error.args = (f"response {name!r} of family {family.name!r}: {error}",)
         raise
+
+
+def _check_size(name: str, y: np.ndarray) -> None:
+    """Squares of a response, and what so many rows say in units of one over it, are numbers of the precision of JAX."""
+    most, spread = float(jnp.finfo(jnp.result_type(float)).max), float(np.abs(y - y[0]).max())
+    low, high = math.sqrt(1e6 * len(y) / most), math.sqrt(most / 1e6)
+    if not low < spread < high:
+        cure = "Give it in other units, or compute in double precision: JAX_ENABLE_X64=1."
+        fail(f"response {name!r}", f"of a range between {low:.1g} and {high:.1g}", f"{spread:.2g}", cure)
 
 
 def _lines(layout: Layout, X: np.ndarray) -> np.ndarray:

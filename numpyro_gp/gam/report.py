@@ -13,6 +13,7 @@ from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
 from numpyro_gp.gam.looks import AtDraws, Densities, Looks, densities, evidence_of, expected_at_all, weights_of
+from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.normals import Point
 from numpyro_gp.gam.shares import Row, Shares
 from numpyro_gp.gam.summary import deviance_explained
@@ -39,6 +40,12 @@ def some_rows(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, max(1, min(count, most))).astype(int)
 
 
+def mass_of(model: Model, places: np.ndarray) -> np.ndarray:
+    """How many rows those of these numbers stand for."""
+    found: np.ndarray = np.ones(len(places)) if model.rows.weights is None else model.rows.weights[places]
+    return found
+
+
 def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator) -> Pass:
     """Look at the rows of the fit, or at some of them, at every draw."""
     given = at_rows.model.rows
@@ -46,7 +53,11 @@ def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator
     places = some_rows(len(given.y), most)
     X = given.X[places]
     each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
-    shares, looks, see = Shares(at_rows, len(X)), Looks(at_rows.model.level(X), rng), at_rows.at(X)
+    shares, looks, see = (
+        Shares(at_rows, mass_of(at_rows.model, places)),
+        Looks(at_rows.model.level(X), rng),
+        at_rows.at(X),
+    )
     for scales, lengths, weights in draws.each():
         seen, drawn = see(scales, lengths), weights.drawn(rng, each)
         shares.add(weights, seen, drawn)
@@ -66,7 +77,8 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
         logs = found.densities.log_density
         own = left_out(logs.reshape(-1, logs.shape[-1]))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
-        facts["log density, left out"] = f"{own.pointwise.mean():.4f} per row{of_these}"
+        mean = float(np.average(own.pointwise, weights=mass_of(model, found.places)))
+        facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
         if bad := int((~(own.k <= own.good_k)).sum()):
             of_them = "1 row" if bad == 1 else f"{bad} rows"
             cure = "Predict rows of a test set instead."

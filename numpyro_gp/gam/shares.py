@@ -42,13 +42,18 @@ class Row(NamedTuple):
 
 
 class Shares:
-    """What the table says of terms, from draws that are added one by one, all at the same ``count`` rows."""
+    """What the table says of terms, from draws that are added one by one, all at the same rows of mass ``(N,)``.
 
-    def __init__(self, at_rows: AtRows, count: int) -> None:
-        self.at_rows, self.blocks = at_rows, at_rows.blocks
+    A row of weight two is two rows, in every average.
+    """
+
+    def __init__(self, at_rows: AtRows, mass: np.ndarray) -> None:
+        self.at_rows, self.blocks, count = at_rows, at_rows.blocks, len(mass)
+        self.mass = mass / mass.sum()
         size, parts = len(at_rows.repeats), len(at_rows.sizes)
         few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
         self.few = np.linspace(0, count - 1, few).astype(int)
+        self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected: list[np.ndarray] = []
         self.shares: list[np.ndarray] = []
         self.means: list[np.ndarray] = []
@@ -63,11 +68,11 @@ class Shares:
         """
         blocks, own = self.blocks, weights.own(self.blocks)
         stacks = blocks.apart(seen.A)
-        middle = [block.mean(axis=-1, keepdims=True) for block in stacks]
-        away = [block - one for block, one in zip(stacks, middle, strict=True)]
-        gram = [one @ one.transpose(0, 2, 1) / seen.A.shape[1] for one in away]
+        middle = [(block @ self.mass)[..., None] for block in stacks]
+        away = [(block - one) * np.sqrt(self.mass) for block, one in zip(stacks, middle, strict=True)]
+        gram = [one @ one.transpose(0, 2, 1) for one in away]
         squares = blocks.in_order([np.sum(one[..., 0] ** 2, axis=1) for one in middle])
-        left = seen.prior.mean(axis=1) - squares - self._traces(gram)
+        left = seen.prior @ self.mass - squares - self._traces(gram)
 
         def varying(values: np.ndarray) -> np.ndarray:
             pairs = zip(gram, blocks.apart(values), strict=True)
@@ -87,10 +92,12 @@ class Shares:
 
     def _between(self, weights: Normal, seen: Seen) -> None:
         """Covariances between components averaged over a few rows, and the means there."""
-        A = seen.A[:, self.few]
+        A = seen.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
         stacks = self.blocks.apart(A)
         explained = self.blocks.in_order([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
-        self.within += np.diag(seen.prior[:, self.few].mean(axis=1) - explained) + weights.between(A, self.blocks)
+        self.within += np.diag((seen.prior[:, self.few] * self.of_few).mean(axis=1) - explained) + weights.between(
+            A, self.blocks
+        )
         pairs = zip(self.blocks.apart(weights.mean), stacks, strict=True)
         self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 

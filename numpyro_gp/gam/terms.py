@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpyro.distributions as dist
+
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
 
@@ -139,7 +141,14 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         if given.get(name) is not None and not hasattr(given[name], "log_prob"):
             cure = "Pass one such as numpyro.distributions.HalfNormal(1.0)."
             fail(name, "a prior, a NumPyro distribution", f"{given[name]!r:.60}", cure, TypeError)
+        if isinstance(given.get(name), dist.Distribution) and not _has_density(given[name]):
+            cure = "For a value that is almost known pass numpyro.distributions.LogNormal(jnp.log(value), 0.01)."
+            fail(name, "a prior with a density", f"a {type(given[name]).__name__}", cure)
     return {**given, "kernel": Matern52 if kernel is None else kernel}
+
+
+def _has_density(prior: dist.Distribution) -> bool:
+    return not isinstance(prior, dist.Delta) and not prior.support.is_discrete
 
 
 def s(

@@ -1,6 +1,8 @@
 """Columns of dictionaries and tables: kinds, missing values, dates, levels."""
 
 import datetime
+import decimal
+import fractions
 
 import numpy as np
 import pytest
@@ -76,7 +78,10 @@ def test_levels_and_codes():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: columns.column_values({"a": [1]}, "b"), r"a column must be one of \['a'\], but got 'b'"),
+        (
+            lambda: columns.column_values({"a": [1]}, "b"),
+            r"data must be a table with the column 'b', but got the columns \['a'\]",
+        ),
         (lambda: columns.column_values({"a": [1]}, "sin(a)"), "a column must be a name or one of"),
         (lambda: columns.column_values({"a": [[1]]}, "a"), r"column 'a' must be of shape \(N,\)"),
         (lambda: columns.names_of(3), "data must be a dictionary of columns or a table, but got an int"),
@@ -96,3 +101,21 @@ def test_levels_and_codes():
 def test_refusals(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_objects_that_are_numbers_or_dates():
+    """No warning of NumPy's either, which makes UTC of a time zone."""
+    prices = np.array([decimal.Decimal("1.5"), fractions.Fraction(1, 4), 2], object)
+    assert columns.as_numbers("a", prices).tolist() == [1.5, 0.25, 2.0]
+    east = datetime.timezone(datetime.timedelta(hours=6))
+    times = np.array([datetime.datetime(1970, 1, 2, 6, tzinfo=east), datetime.datetime(1970, 1, 3)], object)
+    assert columns.as_numbers("a", times).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match=r"but got datetime.time.*Make hours of the times of day"):
+        columns.as_numbers("a", np.array([datetime.time(3)], object))
+
+
+def test_whole_numbers_are_names_however_many():
+    """A table makes floats of them where one is missing."""
+    assert len(columns.category_column("a", np.arange(60.0), "category").levels) == 60
+    with pytest.raises(ValueError, match=r"60 numbers. Cut it into groups, or take s\(a\)"):
+        columns.category_column("a", np.arange(60.0) / 7, "category")

@@ -132,3 +132,14 @@ def test_counts_without_an_event_start_at_half_of_one():
     assert tiny.constant == pytest.approx(np.log(1e-12))
     tiny = quick_glm(as_family("gamma"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))
     assert tiny.constant == pytest.approx(np.log(1e-12) - np.log(1000.0))  # no residual: the largest shape
+
+
+@pytest.mark.parametrize("lines", [10, 38, 60])
+def test_the_noise_beside_lines_is_found_however_many(lines):
+    """Of noise alone, true 1, over 40 rows, on average of 40 data sets; no more than the spread, which cuts some off."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(40):
+        X = rng.normal(size=(40, lines))
+        start = quick_glm(as_family("gaussian"), X, rng.normal(size=40), np.zeros(40), np.ones(40))
+        found.append(start.noise / 0.7)
+    assert 0.7 < np.mean(found) < 1.05

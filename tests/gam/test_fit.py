@@ -83,3 +83,44 @@ def test_what_is_known_well_is_said_to_be(is_double):
         assert float(np.sqrt(loose.function_variance[0])) == pytest.approx(
             np.std(left / 0.02) / np.sqrt(rows), rel=0.01
         )
+
+
+@pytest.mark.parametrize("formula", ["y ~ 1", "y ~ offset(x)"])
+@pytest.mark.parametrize(("family", "information"), [("poisson", lambda p: p), ("bernoulli", lambda p: p * (1 - p))])
+def test_the_constant_alone_has_the_moments_of_fishers_information(formula, family, information):
+    rng = np.random.default_rng(0)
+    data = {"x": np.zeros(900), "y": rng.integers(0, 2, 900)}
+    found = ngp.gam(formula, data, family).predict({"x": [0.0]})
+    mean = data["y"].mean()
+    assert float(found.mean[0]) == pytest.approx(mean, rel=0.005)
+    assert float(found.function_variance[0]) == pytest.approx(1 / (900 * information(mean)), rel=0.02)
+
+
+def test_a_large_level_is_taken_off_before_anything_is_rounded():
+    rng = np.random.default_rng(0)
+    x, e = rng.uniform(-1, 1, 300), 0.1 * rng.normal(size=300)
+    with x64(False):
+        near, far = (ngp.gam("y ~ linear(x)", {"x": x, "y": level + x + e}) for level in (0.0, 1e8))
+        assert far.draws().values["noise"].mean() == pytest.approx(near.draws().values["noise"].mean(), rel=1e-3)
+        first, second = (one.summary().facts for one in (near, far))
+        assert first["log density, left out"] == second["log density, left out"]
+        assert second["deviance explained"] == pytest.approx(first["deviance explained"], abs=1e-4)
+    assert any("steps of 1e+01" in note and "off it before the fit" in note for note in far.notes)
+    assert not near.notes
+    with x64(False), pytest.raises(ValueError, match="response 'y' must be of a range between 9e-16"):
+        ngp.gam("y ~ linear(x)", {"x": x, "y": 1e-20 * x})
+
+
+def test_weights_are_how_many_rows_each_stands_for():
+    """Also after the fit: in the table, and in the density of rows left out."""
+    rng = np.random.default_rng(0)
+    times = rng.integers(1, 25, 40)
+    data = {"x": rng.normal(size=40), "z": rng.exponential(size=40)}
+    data["y"] = data["x"] * (times > 12) + data["z"] + 0.3 * rng.normal(size=40)
+    one = ngp.gam("y ~ linear(x) + linear(z)", data, weights=times).summary()
+    other = ngp.gam("y ~ linear(x) + linear(z)", {name: np.repeat(own, times) for name, own in data.items()}).summary()
+    for first, second in zip(one.rows, other.rows, strict=True):
+        assert first[1:-1] == pytest.approx(second[1:-1], abs=2e-3)
+    density = [float(own.facts["log density, left out"].split(" ")[0]) for own in (one, other)]
+    assert density[0] == pytest.approx(density[1], abs=2e-3)
+    assert one.facts["deviance explained"] == pytest.approx(other.facts["deviance explained"], abs=1e-6)

@@ -1,5 +1,7 @@
 """What each term reads, which rows are left out, and levels that a fit has not seen."""
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -64,7 +66,7 @@ def test_new_levels_have_a_code_or_are_refused_by_name():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: laid("y ~ w"), "a column must be one of"),
+        (lambda: laid("y ~ w"), "data must be a table with the column 'w'"),
         (
             lambda: laid("y ~ e + linear(e)"),
             r"terms must be different from each other, but got \['linear\(e\)'\] twice. Write each of them once.",
@@ -99,3 +101,67 @@ def test_a_table_without_rows_is_refused():
     layout, _ = laid("y ~ s(x)")
     with pytest.raises(ValueError, match="table of new rows must be of one row or more, but got none"):
         layout.encode({"x": np.zeros(0)})
+
+
+def read(text, data):
+    """The layout and the rows of a formula."""
+    terms = formula(text)
+    return lay_out(terms, data, terms.response, None)
+
+
+def test_categories_of_pandas_are_levels_whatever_their_values():
+    pandas = pytest.importorskip("pandas")
+    y, k = np.arange(6.0), [1, 2, 3, 1, 2, 3]
+    for given in (
+        pandas.Categorical(k),
+        pandas.Series(k, dtype="category"),
+        pandas.Series([None, *k[1:]]).astype("category"),
+    ):
+        layout, rows = read("y ~ k", {"y": y, "k": given})
+        assert [part.name for part in layout.parts] == ["factor(k)"]
+        assert layout.columns[0].levels == (1, 2, 3)
+        assert rows.left_out == sum(pandas.isna(given))
+    binary = read("y ~ x", pandas.DataFrame({"y": pandas.Categorical([1, 2] * 3), "x": y}))[1]
+    assert binary.y.tolist() == [0, 1] * 3
+    assert read('"0" ~ s("1")', pandas.DataFrame({0: y, 1: y}))[0].columns[0].name == "1"  # names that are numbers
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(6.0), np.arange(6), np.array(list("abcdef")), np.arange("2020", "2026", dtype="M8[Y]")]
+)
+def test_what_is_under_a_mask_is_missing(values):
+    column = np.ma.MaskedArray(values, mask=[True, False, False, False, False, True])
+    layout, rows = read("y ~ re(x)", {"y": np.arange(6.0), "x": column})
+    assert rows.left_out == 2
+    assert len(layout.columns[0].levels) == 4
+    assert read("y ~ re(x)", {"y": np.ma.MaskedArray(np.arange(6.0), mask=column.mask), "x": values})[1].left_out == 2
+
+
+def test_a_date_is_one_level_in_any_unit():
+    pandas = pytest.importorskip("pandas")
+    days = np.array(["2020-01-01", "2020-01-02T06:00", "2020-01-01"], "M8[ns]")
+    layout, rows = read("y ~ re(day)", {"y": np.arange(3.0), "day": days})
+    assert layout.columns[0].levels == (datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 2, 6))
+    utc = pandas.Series(days).dt.tz_localize("UTC")
+    for same in (
+        days.astype("M8[s]"),
+        days.astype("M8[us]"),
+        pandas.Series(days),
+        utc,
+        utc.dt.tz_convert("Asia/Tokyo"),
+    ):
+        np.testing.assert_array_equal(layout.encode({"day": same}), rows.X)
+    assert layout.encode({"day": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)]}).tolist() == [[0.0], [2.0]]
+
+
+def test_values_of_new_rows_are_finite():
+    data = {"y": np.arange(4.0), "w": np.arange(1.0, 5.0), "v": np.arange(4.0)}
+    layout, _ = read("y ~ s(log(w)) + offset(v)", data)
+    with pytest.raises(
+        ValueError, match=r"column 'log\(w\)' must be finite in the rows to predict, but got -inf in 1 of 2"
+    ):
+        layout.encode({"w": [0.0, 1.0], "v": [0.0, 0.0]})
+    with pytest.raises(
+        ValueError, match=r"table with the column 'v', which offset\(v\) reads, but got the columns \['w'\]"
+    ):
+        layout.encode({"w": [1.0]})

@@ -33,6 +33,7 @@ def test_options_are_kept():
         (lambda: s("a", kernel="Linear"), "kernel must be one of .*but got 'Linear'"),
         (lambda: s("a", kernel=ngp.kernels.RationalQuadratic), "kernel must be one of .*but got .*RationalQuadratic"),
         (lambda: s("a", scale=1.0), "scale must be a prior, a NumPyro distribution, but got 1.0"),
+        (lambda: s("a", scale=dist.Delta(1.0)), "scale must be a prior with a density, but got a Delta. For a value"),
         (lambda: s("a", num_inducing=1), "num_inducing must be at least 2"),
         (lambda: re("a", by=2), "by must be names of columns"),
         (lambda: ngp.gam.model(3, {}), "terms must be a formula or terms, but got an int"),
