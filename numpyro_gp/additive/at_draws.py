@@ -42,7 +42,7 @@ def each_draw(
     *args, **kwargs
         Arguments of the model, as for `Posterior.predict`.
     num_draws : int, optional
-        All stored draws, or 100 (1 where hyper-parameters are points).
+        All stored draws, or 100 (1 where hyper-parameters are points and the model draws nothing).
     site : str, optional
         Name of the additive site, where there are several.
 
@@ -65,10 +65,24 @@ def each_draw(
     >>> found.shape
     (5,)
     """
+    return with_number(posterior, key, lambda _: function, args, kwargs, num_draws, site)
+
+
+def with_number(
+    posterior: Posterior,
+    key: Array,
+    make: Callable[[int], Callable[[AdditiveGP, Array], Any]],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    num_draws: int | None,
+    site: str | None,
+) -> Any:
+    """`each_draw` of a function that is made once the number of draws is known."""
     check_posterior(posterior)
     call = call_of(posterior.model, args, kwargs)
-    plates = plates_at(posterior, call)
-    index = posterior.spread(num_draws, posterior.source.is_random)
+    plates, is_random = plates_at(posterior, call)
+    index = posterior.spread(num_draws, is_random)
+    function = make(index.size)
 
     def one(own: Posterior, draw: Draw, arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(draw[0])

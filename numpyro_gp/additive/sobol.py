@@ -8,12 +8,12 @@ the variance of a component over them, kernels may be of any kind, and shares ar
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.additive.at_draws import check_posterior, each_draw
+from numpyro_gp.additive.at_draws import each_draw, with_number
 from numpyro_gp.additive.integrals import Squares, kernel_columns, squares, squares_over
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
@@ -287,10 +287,12 @@ def sample(
     >>> ngp.sobol.sample(posterior, jax.random.key(1), X, num_samples=5).index["a"].shape
     (5,)
     """
-    check_posterior(posterior)
     check_count("num_samples", num_samples)
-    each = math.ceil(num_samples / posterior.spread(num_draws, posterior.source.is_random).size)
-    call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
-    drawn = each_draw(posterior, key, lambda f, key: draws(f, key, each, over), *args, **call)
+
+    def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
+        each = math.ceil(num_samples / count)
+        return lambda f, key: draws(f, key, each, over)
+
+    drawn = with_number(posterior, key, some, args, kwargs, num_draws, site)
     indices: Indices = jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)
     return indices

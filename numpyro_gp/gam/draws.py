@@ -210,10 +210,10 @@ def _of_posterior(
     model: Model, at_rows: AtRows, posterior: Posterior, free: Free | None, key: Array, num_draws: int | None
 ) -> Draws:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
-    index = posterior.spread(num_draws, posterior.source.is_random)
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
     call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
-    check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
+    is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
+    index = posterior.spread(num_draws, is_random)
 
     def values_at(own: Posterior, draw: Any, arrays: list[Array]) -> dict[str, Any]:
         found = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))

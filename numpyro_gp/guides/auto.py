@@ -98,7 +98,7 @@ class AutoGP(AutoGuide):
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
-        # Whether draws of the sites outside of the plates of data differ; known from the first call on.
+        # Whether draws of the user's own sites differ; known from the first call on.
         self.is_random = True
         self.inducing: Inducing = {}  # of the last call with known arguments, which is where a fit starts
         super().__init__(model, prefix=prefix, create_plates=create_plates)
@@ -193,7 +193,7 @@ class AutoGP(AutoGuide):
         latent = self._latent()
         list_in_order(latent)
         if is_new:
-            own = local_sites.shared_sites(self._mine(), self._data_plates)
+            own = [name for name, site in self._mine().items() if role(site) is None]
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
             keep = (lambda leaf: leaf) if is_set_up_here() else without_tracer
             self.prototype_trace = {
@@ -272,9 +272,20 @@ class AutoGP(AutoGuide):
         self, rng_key: Array, params: Mapping[str, Any], *args: object, **kwargs: object
     ) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
-        params = self._fitted(params)
+        return self.values_outside(None, rng_key, params, args, kwargs)
+
+    def values_outside(
+        self,
+        plates: frozenset[str] | None,
+        rng_key: Array,
+        params: Mapping[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> dict[str, Any]:
+        """`global_values` outside of these plates, by default those of the data that the guide was set up on."""
+        params, plates = self._fitted(params), self._data_plates if plates is None else plates
         values = self.beliefs(params)
-        found = self._distributions(params, args, kwargs, local_sites.shared_sites(self._mine(), self._data_plates))
+        found = self._distributions(params, args, kwargs, local_sites.shared_sites(self._mine(), plates))
         rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if self.rest is not None:

@@ -40,9 +40,14 @@ def standard_normal_of(site: Site) -> dist.Distribution:
     return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
 
 
-def data_plates(trace: Trace) -> frozenset[str]:
-    """The rightmost plate around each site that `observe` opened: what stands in it belongs to single data."""
+def data_plates(trace: Trace, site: str | None = None) -> frozenset[str]:
+    """The rightmost plate around sites that `observe` opened: what stands in it belongs to single data.
+
+    That of the data ``site``, or those of all data that are not observed, or of all where none is left to predict:
+    members of a plate whose own data are given are members of the fit.
+    """
     data = [s for s in trace.values() if s["type"] == "sample" and isinstance(unwrap(s["fn"]), Observation)]
+    data = [trace[site]] if site is not None else [s for s in data if is_latent(s)] or data
     frames = [max(s["cond_indep_stack"], key=lambda frame: frame.dim) for s in data if s["cond_indep_stack"]]
     return frozenset(frame.name for frame in frames)
 

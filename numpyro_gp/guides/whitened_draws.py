@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, Shape
@@ -14,7 +13,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.rows.held import inside_blocks
-from numpyro_gp.sites import Site, is_latent, unwrap
+from numpyro_gp.sites import Site, fits, is_latent, unwrap
 
 Beliefs = Mapping[str, AbstractBelief]
 
@@ -48,7 +47,7 @@ class OnBases:
             if not is_latent(site) or name in beliefs:
                 return beliefs.get(name) if is_latent(site) else None
             value = values.get(name)
-            return value if value is not None and jnp.shape(value) == tuple(site["fn"].shape()) else None
+            return value if value is not None and fits(value, site) else None
 
         with handlers.block(), inside_blocks(), handlers.seed(rng_seed=0):
             trace = handlers.trace(handlers.substitute(self.model, substitute_fn=known)).get_trace(

@@ -1,6 +1,7 @@
 """Predictions of many rows under many posterior draws, a chunk of rows at a time and within a bounded memory."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,8 +12,10 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array, on_device
+from numpyro_gp.checks import fail
 from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.programs.keep import kept
+from numpyro_gp.programs.mixing import mixing_of
 from numpyro_gp.programs.trace import as_function, split, traced
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import placement_of
@@ -59,12 +62,18 @@ class OfChunks(NamedTuple):
     programs: Programs
     constants: list[Any]
     structure: Any
+    # Name of an operation that combines rows, where there is one.
+    mixing: str | None
 
 
 @dataclasses.dataclass
 class Reused:
-    """What the parts of a stream share: its programs, and the factorisations of its draws where all fit into memory."""
+    """What the parts of a stream share: its programs, and the factorisations of its draws where all fit into memory.
 
+    ``is_stream``: the parts are parts of more rows, and not each of them all that is predicted.
+    """
+
+    is_stream: bool = False
     of_chunks: OfChunks | None = None
     prepared: Any = None
 
@@ -122,8 +131,16 @@ def predict_chunks(
     key, index = draws
     known = known or Reused()
     if known.of_chunks is None:
-        known.of_chunks = _of_chunks(function, fixed, (key, on_device(np.asarray(index[0]))), parts[0])
-    programs, constants, structure = known.of_chunks
+        in_parts = axes if first is not None or len(parts) > 1 or size > total else {}
+        known.of_chunks = _of_chunks(function, fixed, (key, on_device(np.asarray(index[0]))), parts[0], in_parts)
+    programs, constants, structure, mixing = known.of_chunks
+    if mixing is not None and (known.is_stream or len(parts) > 1 or size > total):
+        if first is not None:
+            required, got = "one that treats each of them by itself", f"one that combines them, by {mixing!r}"
+            cure = "Compute what is of all rows before, and pass it as an argument; or predict them in one call."
+            fail("the model of rows that come in parts", required, got, cure)
+        warn_of_one_piece(total, chunk_size, f"it combines them, by {mixing!r}")
+        return predict_chunks(function, fixed, draws, rows, total, total, axes)
     early = (*constants, *jax.tree.leaves(fixed))
     together = min(index.size, max(1, HELD_BYTES // max(programs.held, 1)))
     groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
@@ -149,11 +166,30 @@ def predict_chunks(
     return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in starts])
 
 
-def _of_chunks(function: Callable[..., Any], fixed: object, draw: Draw, part: Any) -> OfChunks:
+def warn_of_one_piece(total: int, chunk_size: int, reason: str) -> None:
+    """Say that rows are predicted all together, where chunks of them would be predicted wrongly."""
+    message = (
+        f"chunk_size={chunk_size} is not followed: the {total} rows are predicted in one piece, because the model "
+    )
+    cure = "Compute what is of all rows before, and pass it as an argument, to save memory."
+    warnings.warn(f"{message}does not treat each by itself: {reason}. {cure}", stacklevel=4)
+
+
+def _of_chunks(
+    function: Callable[..., Any],
+    fixed: object,
+    draw: Draw,
+    part: tuple[Mapping[Any, Any], Any],
+    axes: Mapping[Any, int],
+) -> OfChunks:
     found = traced(function, fixed, draw, part)
+    # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
+    places = [axes[name] for name in sorted(part[0])] if axes else []
+    inputs = found.program.invars[-1 - len(places) : -1]
+    mixing = mixing_of(found.program, dict(zip(inputs, places, strict=True))) if axes else None
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
-    return OfChunks(programs, found.constants, found.structure)
+    return OfChunks(programs, found.constants, found.structure, mixing)
 
 
 def _compile(program: Jaxpr, early: int) -> Programs:

@@ -98,7 +98,7 @@ def posterior_functions(
 ) -> "Functions | AskedFunctions":
     """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
     check_count("num_features", num_features)
-    plates = plates_at(posterior, call)
+    plates = plates_at(posterior, call).plates
     index = posterior.spread(num_samples, is_random=True)
     axis: set[int] = set()
     columns: set[int] = set()

@@ -13,24 +13,26 @@ from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.chunks import Reused, predict_chunks
+from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
-from numpyro_gp.rows.look import Look, check_values
+from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
 class Plan(NamedTuple):
     """What a prediction is to compute: the look at the model, its site, its plates, and whether draws differ there.
 
-    ``place``: of data with further axes that of their rows, and of the rows in one of the arrays, by its number.
+    ``rows``: what the model draws for single rows of the data. ``place``: of data with further axes that of their rows,
+    and of the rows in one of the arrays, by its number.
     """
 
     found: Look
     site: str
     plates: frozenset[str]
-    is_local: bool
+    is_random: bool
+    rows: tracing.Rows
     place: tuple[int, int, int] | None
 
     def batch(self, call: Call) -> tuple[int, ...]:
@@ -46,12 +48,14 @@ def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | 
     """Look at the model, called with new data; refuse what it cannot predict."""
     named = call.numbers(rows)  # refused before the model runs
     found = tracing.look_again(posterior, call)
-    name, plates = tracing.data_site(found.sites, site), tracing.new_data_plates(posterior, call, found.sites, new)
-    check_all_rows(found.sites, plates)
+    name = tracing.data_site(found.sites, site)
+    data = tracing.new_data(posterior, call, found.sites, name, new)
+    check_all_rows(found.sites, data.plates)
+    check_rows(found, call)
     batch = unwrap(found.sites[name]["fn"]).batch_shape
     axis, _, places = row_axes(call.arrays, named, batch)
     place = (axis, min(named), places[min(named)]) if len(batch) > 1 and min(named) in places else None
-    return Plan(found, name, plates, tracing.has_local(found.sites, plates), place)
+    return Plan(found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)
 
 
 def predict_rows(
@@ -70,7 +74,7 @@ def predict_rows(
     ``first``: of rows that are a part of more, how many come before; ``known``: what their parts share.
     """
     check_values(plan.found, call.arrays)
-    index = posterior.spread(num_samples, posterior.source.is_random or plan.is_local)
+    index = posterior.spread(num_samples, plan.is_random)
     axis, total, places = rows_to_cut(plan.found, call, rows, plan.batch(call), chunk_size)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
@@ -78,9 +82,13 @@ def predict_rows(
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
         own = call.at([arrays[number] for number in range(len(arrays))])
-        return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.plates, part[1])[plan.site]["fn"])
+        chunk = tracing.OfChunk(plan.rows, part[1])
+        return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.plates, chunk)[plan.site]["fn"])
 
     size = chunk_size if places else total  # no array has rows: in one piece
+    if size < total and (counted := sorted(plan.rows.plates & plan.found.counted)):
+        warn_of_one_piece(total, size, f"it computes with the numbers of the rows of plate {counted[0]!r}")
+        size = total
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
@@ -113,6 +121,14 @@ def predict_within(tolerance: float, predict: Callable[[int], Prediction], most:
         count = min(max(wanted + wanted // 10, 2 * count), 16 * count, most)
 
 
+def check_parts(plan: Plan, call: Call, rows: Sequence[str]) -> None:
+    """Refuse a model whose rows cannot come in the parts of a stream, each of which has all of its ``rows``."""
+    behind = [name for name in call.arguments if name not in rows]
+    for plate in sorted(plan.rows.plates):
+        check_numbering(plan.found, plate, "rows that come in parts")
+        check_behind(plan.found, call, behind, plate, "inputs of the stream")
+
+
 def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
     """Refuse minibatches of new data: a prediction has all rows, in their order."""
     for name in sorted(plates):
@@ -140,8 +156,8 @@ def predict_conditioned(
     if noise_variance is not None:
         variance = check_positive("noise_variance", noise_variance)
         rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
-    plates = tracing.plates_at(posterior, call)
-    index = posterior.spread(num_samples, posterior.source.is_random)
+    plates, is_random = tracing.plates_at(posterior, call)
+    index = posterior.spread(num_samples, is_random)
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
@@ -157,7 +173,7 @@ def predict_conditioned(
 
 def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    plates = tracing.plates_at(posterior, call)
+    plates = tracing.plates_at(posterior, call).plates
     index = posterior.spread(num_samples, is_random=True)
 
     def one(own: Any, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:

@@ -190,14 +190,17 @@ class Posterior:
             Arguments of the model, with new inputs and no data. If the first is an iterator, of arrays or of batches
             as `ngp.fit` takes them, so is what comes back: a prediction for each, made when it is asked for.
         num_samples : int, optional
-            Draws in the mixture; all stored draws, or 100 (1 where nothing is random).
+            Draws in the mixture; all stored draws, or 100 from a guide. It is 1 where nothing is random: the guide has
+            point estimates, and the model itself draws no latent inputs, functions or other sites.
         tolerance : float, optional
             As many draws as bring the standard error of the log density of a datum below so many nats, as 0.1: its root
             mean square over data that are drawn from the prediction (`Prediction.log_density_error`). Latent inputs
             often want more than 100. ``num_samples``, 10 000 by default, is then the most, and a warning says where
             they do not suffice.
         chunk_size : int
-            Rows that are predicted at a time; of data in a plate of groups those of each group.
+            Rows that are predicted at a time; of data in a plate of groups those of each group. If the model does not
+            treat rows by themselves (it computes with the rows of its plate as with numbers, or with a mean over rows),
+            all are predicted in one piece, with a warning; an iterator of inputs is refused then.
         rows : sequence of argument names, optional
             Arguments that have one row for each datum; the first argument of the model by default. Data of more than
             ``chunk_size`` rows are predicted in chunks: arrays as long as the data are cut with them if a plate of the
@@ -223,7 +226,7 @@ class Posterior:
         call = call_of(self.model, args, kwargs)
         plan = plan_of(self, call, rows, site, others)
         predict = lambda count: predict_rows(self, key, call, rows, plan, count, size)  # noqa: E731
-        if tolerance is None or not (self.source.is_random or plan.is_local):
+        if tolerance is None or not plan.is_random:
             return predict(num_samples)
         return predict_within(tolerance, predict, num_samples)
 

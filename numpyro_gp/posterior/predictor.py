@@ -9,7 +9,7 @@ import jax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key
 from numpyro_gp.posterior.chunks import Reused
-from numpyro_gp.posterior.new_data import Plan, plan_of, predict_rows
+from numpyro_gp.posterior.new_data import Plan, check_parts, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.call import Arguments, Call, call_of
@@ -69,7 +69,7 @@ class Predictor:
 
     def each(self, chunks: Iterator[Any]) -> Iterator[Prediction]:
         """Predictions of a stream of arrays or batches, whose rows are numbered one after the other."""
-        start = 0
+        start, self._reused.is_stream = 0, True
         for number, chunk in enumerate(chunks):
             found, length = self._at(f"chunks[{number}]", batch_of(chunk), start)
             yield found
@@ -88,6 +88,8 @@ class Predictor:
         first, call = self._first or layout, self._call_of(name, inputs)
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
         plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
+        if self._reused.is_stream:
+            check_parts(plan, call, rows)
         size, reused = min(self._size, first.longest), copy.copy(self._reused)
         found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, reused)
         # Kept once it has worked: a call that is refused leaves no mark on those after it.

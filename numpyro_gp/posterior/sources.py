@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -41,20 +42,28 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
-    def values(self, key: Array, index: Array, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
-        """One draw of the global sites, beliefs at GP sites."""
-        return _values(self.guide, key, self.params, call)
+    def values(
+        self,
+        key: Array,
+        index: Array,  # noqa: ARG002
+        call: Arguments,
+        plates: frozenset[str] | None = None,
+    ) -> dict[str, Any]:
+        """One draw of the sites outside of the plates of data, those of the fit by default; beliefs at GP sites."""
+        return _values(self.guide, key, self.params, call, plates)
 
     def training_values(self, key: Array, index: Array, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of all latent sites, those of the training data in ``call`` included."""
         return _training_values(self.guide, key, self.params, call)
 
 
-def _values(guide: Any, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
+def _values(
+    guide: Any, key: Array, params: Mapping[str, Any], call: Arguments, plates: frozenset[str] | None = None
+) -> dict[str, Any]:
     if isinstance(guide, AutoGP):
-        return guide.global_values(key, params, *call.args, **call.kwargs)
+        return guide.values_outside(plates, key, params, *call)
     if isinstance(guide, AutoGuideList):
-        return _of_parts(_values, guide, key, params, call)
+        return _of_parts(partial(_values, plates=plates), guide, key, params, call)
     if isinstance(guide, AutoGuide):
         return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
     return _training_values(guide, key, params, call)
@@ -94,7 +103,7 @@ class StoredDraws:
         """Number S of stored draws."""
         return len(jax.tree.leaves(self.samples)[0])
 
-    def values(self, key: Array, index: Array, call: Any) -> dict[str, Any]:  # noqa: ARG002
+    def values(self, key: Array, index: Array, call: Any, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
         """The draw of a number."""
         drawn: dict[str, Any] = jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
         return drawn

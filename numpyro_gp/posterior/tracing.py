@@ -1,12 +1,15 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpyro import handlers
+from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import MeanField
@@ -17,9 +20,10 @@ from numpyro_gp.posterior.sources import check_params
 from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.rows.call import Arguments, Call
-from numpyro_gp.rows.look import Look, check_values, look
-from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, role, unwrap
+from numpyro_gp.rows.look import Look, check_rows, check_values, look
+from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
 Draw = tuple[Array, Array]
@@ -42,7 +46,7 @@ class Values:
         if is_local(site, self.plates):
             return _prior_belief(site) if role(site) == "gp" else None
         value = self.values.get(site["name"])
-        if value is not None and jnp.shape(value) != tuple(site["fn"].shape()):
+        if value is not None and not fits(value, site):
             required = f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}"
             cure = "Use predict for new data, with the inducing inputs of the fit."
             if self.plates is not None:
@@ -68,28 +72,68 @@ def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     return plates is not None and (role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates))
 
 
-def has_local(trace: Trace, plates: frozenset[str]) -> bool:
-    """Whether some site of a model is drawn anew for single data."""
-    return any(is_unknown(site) and is_local(site, plates) for site in trace.values())
+class Rows(NamedTuple):
+    """What a model draws for single rows of the data: the plates of these, and whether some of it is in a scan."""
+
+    plates: frozenset[str]
+    in_scan: bool
+
+    def has(self, message: Site) -> bool:
+        """Whether what a statement draws belongs to single rows."""
+        if message["type"] == "control_flow":
+            return self.in_scan
+        if message["type"] != "sample":
+            return any(isinstance(one, numpyro.plate) and one.name in self.plates for one in active_handlers())
+        stack = message["cond_indep_stack"]
+        return any(frame.name in self.plates for frame in stack) or (not stack and role(message) in ("noise", "latent"))
 
 
-def run_model(model: Callable[..., object], values: Values, key: Array, call: Arguments) -> dict[str, Any]:
+class OfChunk(Messenger):
+    """Gives what is drawn for single rows a key of the chunk, and leaves all else the key of its draw.
+
+    A function that the model draws is one function, however many chunks the rows come in. It stands around `seed`,
+    whose keys it changes.
+    """
+
+    def __init__(self, rows: Rows, first: Any) -> None:
+        super().__init__()
+        self.rows, self.first = rows, first
+
+    def process_message(self, message: dict[str, Any]) -> None:
+        key = message["kwargs"].get("rng_key") if "kwargs" in message else None
+        if key is not None and self.rows.has(message):
+            message["kwargs"]["rng_key"] = jax.random.fold_in(key, self.first)
+
+
+def rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str]) -> Rows:
+    """What a model draws for single rows of the data of a site: in their plate, or in others of as many rows."""
+    sizes, own = {n: held["args"][0] for n, held in trace.items() if held["type"] == "plate"}, data_plates(trace, site)
+    lengths = {sizes[name] for name in own}
+    found = own | {name for name, size in sizes.items() if size in lengths and name not in new}
+    drawn = [s for s in trace.values() if is_unknown(s) and in_scan(s) and is_local(s, plates)]
+    return Rows(found, any(in_plate(one, name) for one in drawn for name in found))
+
+
+def run_model(
+    model: Callable[..., object], values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None
+) -> dict[str, Any]:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with handlers.block(), chunk or nullcontext(), handlers.seed(rng_seed=key):
         return dict(
             handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
         )
 
 
-def trace_at(posterior: Any, draw: Draw, call: Arguments, plates: frozenset[str], offset: Any = None) -> dict[str, Any]:
+def trace_at(
+    posterior: Any, draw: Draw, call: Arguments, plates: frozenset[str], chunk: OfChunk | None = None
+) -> dict[str, Any]:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
-    One key a draw fixes the global values; ``offset``, the first row of a chunk, gives each chunk its own noise.
+    One key a draw fixes the global values and all that the model draws for no single row.
     """
     key_draw, key_model = jax.random.split(draw[0])
-    values = posterior.source.values(key_draw, draw[1], call)
-    key_model = key_model if offset is None else jax.random.fold_in(key_model, offset)
-    return run_model(posterior.fitted_model, Values(values, plates), key_model, call)
+    values = posterior.source.values(key_draw, draw[1], call, plates)
+    return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
 
 
 def process_at(posterior: object, draw: Draw, call: Arguments, plates: frozenset[str], name: str | None) -> Any:
@@ -124,29 +168,42 @@ def look_again(posterior: Any, call: Call) -> Look:
         return look(posterior.fitted_model, call)
 
 
-def plates_at(posterior: Any, call: Call) -> frozenset[str]:
-    """The plates of data in a call of a posterior's model, whose values and sites are checked."""
+class NewData(NamedTuple):
+    """Of a call of a posterior's model: the plates of data and of new groups, and whether draws differ there."""
+
+    plates: frozenset[str]
+    is_random: bool
+
+
+def plates_at(posterior: Any, call: Call) -> NewData:
+    """The plates of data in a call of a posterior's model, whose values, rows and sites are checked."""
     found = look_again(posterior, call)
-    plates = new_data_plates(posterior, call, found.sites)
+    data = new_data(posterior, call, found.sites)
+    check_rows(found, call)
     check_values(found, call.arrays)
-    return plates
+    return data
 
 
-def new_data_plates(posterior: Any, call: Call, trace: Trace, new: Sequence[str] = ()) -> frozenset[str]:
-    """Refuse a posterior that is not of its model; return the plates of data and of new groups, for `trace_at`."""
+def new_data(posterior: Any, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()) -> NewData:
+    """Refuse a posterior that is not of its model; say what is new in this call, for `trace_at`."""
     known = sorted(name for name, site in trace.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
         fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")
-    plates = data_plates(trace) | set(new)
-    check_source(posterior, call, trace, plates)
-    return plates
+    plates = data_plates(trace, site) | set(new)
+    return NewData(plates, check_source(posterior, call, trace, plates))
 
 
-def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> None:
+def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
     Discrete sites may be missing (they were summed out), and so may the noise of functions, which guides draw from its
     prior, and sites of new data.
+
+    Returns
+    -------
+    bool
+        Whether draws differ: those of the posterior, or of a site that it leaves to the model. The prior of a process
+        is no draw: it is in closed form.
     """
     bound, source = call.at(call.arrays), posterior.source
     if posterior.guide is not None:
@@ -155,8 +212,13 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
         if own:
             cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
             fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
-    find, values = source.training_values if plates is None else source.values, {}
-    jax.eval_shape(lambda key: values.update(find(key, 0, bound)), jax.random.key(0))
+    values: dict[str, Any] = {}
+
+    def find(key: Array) -> None:
+        found = source.training_values(key, 0, bound) if plates is None else source.values(key, 0, bound, plates)
+        values.update(found)
+
+    jax.eval_shape(find, jax.random.key(0))
     latent = [
         name
         for name, site in trace.items()
@@ -171,6 +233,14 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
         got = f"none of {missing}" + (f", but draws of {others}, which are no sites of it" if others else "")
         cure = "Spell the sites as the model does. If a site was observed in the fit, pass its data."
         fail("the posterior", f"with draws of every latent site of the model: {latent}", got, cure)
+    steps = {n: (np.shape(trace[n]["value"])[0], values[n].shape[0]) for n in latent if in_scan(trace[n])}
+    for name, (own, stored) in steps.items():
+        if own < stored:
+            required = f"those to which posterior draws of site {name!r} fit, of {stored} steps or more of the scan"
+            fail("args", required, f"{own} steps", "Pass the steps of the fit; those behind them are drawn anew.")
+    free = [n for n, (own, stored) in steps.items() if own > stored]
+    free += [n for n, site in trace.items() if is_unknown(site) and (n not in values or is_local(site, plates))]
+    return bool(source.is_random) or any(role(trace[name]) != "gp" for name in free)
 
 
 def data_site(trace: Trace, site: str | None) -> str:

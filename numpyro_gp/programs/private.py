@@ -52,11 +52,17 @@ def model_and_guide_keys(key: Array) -> tuple[Array, Array]:
     return model_key, guide_key
 
 
+def parts_of_loop(parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of the first inputs of a ``scan`` are constants of its body, and how many behind them are carried."""
+    if "num_consts" in parameters:
+        return int(parameters["num_consts"]), int(parameters["num_carry"])
+    constants, carried, _ = parameters["ft_in"].unpack()  # since JAX 0.12
+    return len(constants), len(carried)
+
+
 def constants_of_loop(parameters: Mapping[str, Any]) -> int:
     """How many of the first inputs of a ``scan`` are constants of its body."""
-    if "num_consts" in parameters:
-        return int(parameters["num_consts"])
-    return len(parameters["ft_in"].unpack()[0])  # constants, what is carried, and what is scanned: since JAX 0.12
+    return parts_of_loop(parameters)[0]
 
 
 def arguments_of_run(mcmc: Any) -> tuple[Args, Kwargs] | None:

@@ -5,7 +5,7 @@ Step k has the arrays of step k, whoever resumed, and every batch fits the progr
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,12 +16,21 @@ import numpy as np
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.programs.set_up import abstract_trace
+from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.held import BatchPlate, permuted_rows, refuse_own_parameters
-from numpyro_gp.rows.look import Look, check_values, look, minibatch, plate_of
+from numpyro_gp.rows.look import (
+    Look,
+    check_behind,
+    check_numbering,
+    check_rows,
+    check_values,
+    look,
+    minibatch,
+    plate_of,
+)
 from numpyro_gp.sites import Trace, in_plate, is_latent
 
 END = object()
@@ -112,6 +121,15 @@ def check_guide(engine: Any, feed: Feed) -> None:
             refuse_own_parameters(f"the guide at site {name!r}", "one that stands outside of it", plate)
 
 
+def check_data(engine: Any, feed: Feed) -> None:
+    """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
+    model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
+    if feed.changes or not callable(model) or hasattr(guide, "inducing") or hasattr(engine, "inducing"):
+        return
+    with suppress(*NEEDS_VALUES):
+        check_rows(look(model, feed.call), feed.call)
+
+
 # ------------------------------------------------------------------------------------------------ a stream
 
 
@@ -146,6 +164,8 @@ class Stream(Feed):
             fail("num_data", required, num_data, "Pass num_data=N, the number of rows of all batches together.")
         self.look = look(self.model, self.call)
         self.part = Part(plate_of(self.look.sites, self.rows, num_data), num_data, self.rows)
+        check_numbering(self.look, self.part.plate, "batches")
+        check_behind(self.look, self.call, set(self.call.owners) - self.own, self.part.plate, "batches")
 
     def start(self, step: int) -> None:
         """Go to the batch of a step, where the source can be asked for it."""
@@ -184,6 +204,8 @@ class Stream(Feed):
         batch = jax.tree.map(lambda array: _put(array, rows, where), batch)
         self.rows: int = jax.tree.leaves(batch)[0].shape[0]  # copies and the parts of other processes included
         self.call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
+        # All batches have the structure of the first, and so its owners.
+        self.own = set(batch) if isinstance(batch, dict) else {*self.call.owners[: len(jax.tree.leaves(batch))]}
         copies = None if self.placement is None else self.placement.copies
         self.now = [*self.call.arrays, as_part_of_process(np.int32(self.rows - rows + layout.rows), copies)]
         self.number += 1
@@ -192,11 +214,10 @@ class Stream(Feed):
         """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
         if self.look is None:
             return
-        # As they came, not yet on the device; all batches have the structure of the first, and so its owners.
+        # As they came, not yet on the device.
         arrays = [leaf for leaf in jax.tree.leaves(with_batch(name, batch, *self.fixed)) if is_array(leaf)]
         owners = self.call.owners
-        own = set(batch) if isinstance(batch, dict) else {*owners[: len(jax.tree.leaves(batch))]}
-        checks = [one for one in self.look.checks if not own.isdisjoint(owners[n] for n in one.numbers)]
+        checks = [one for one in self.look.checks if not self.own.isdisjoint(owners[n] for n in one.numbers)]
         try:
             check_values(self.look._replace(checks=checks), arrays)
         except (ValueError, TypeError) as error:
@@ -314,11 +335,13 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     if batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
     drawn = Drawn(key, call, with_rows, batch, placement)
-    held = look(engine.model, call._replace(arrays=drawn.now[:-1])).sites
+    seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
+    held = seen.sites
     if _latent_shapes(sites) != _latent_shapes(held):
         cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
         fail("the data", f"all that has {rows} rows, where the model draws minibatches", "sites of that length", cure)
     drawn.part = Part(plate_of(held, batch, rows), rows, batch)
+    check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
 
 

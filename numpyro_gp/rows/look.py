@@ -20,13 +20,12 @@ from numpyro_gp.programs.private import active_handlers, constants_of_loop
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
 from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
 from numpyro_gp.rows.held import BatchPlate
 from numpyro_gp.sites import Trace
 
 # What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
 COUNTING, NEVER = "counting", "never"
-RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})
-COPIES = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray with JAX 0.7
 
 
 class ArgumentCheck(NamedTuple):
@@ -49,12 +48,18 @@ class Look(NamedTuple):
         Number of an array that is read by the rows of a plate, to how many rows the plate has.
     captured : list of array
         Arrays that the model closes over and reads by the rows of a plate.
+    readers : dict
+        Number of an array that is read by the rows of plates, to their names.
+    counted : set of str
+        Plates whose rows the model takes for numbers: it computes with them, and does not only read arrays by them.
     """
 
     sites: Trace
     checks: list[ArgumentCheck]
     read: dict[int, int]
     captured: list[Any]
+    readers: dict[int, set[str]]
+    counted: set[str]
 
 
 class FirstRows(Messenger):
@@ -65,6 +70,7 @@ class FirstRows(Messenger):
         self.held: dict[str, Any] = {}
         self.indices: list[Any] = []
         self.sizes: list[int] = []
+        self.names: list[str] = []
         # Where a batch stands for all data, its rows are all that a minibatch of the plate reads.
         self.is_batch = any(isinstance(handler, BatchPlate) for handler in active_handlers())
 
@@ -76,6 +82,7 @@ class FirstRows(Messenger):
                 message["value"] = jnp.arange(held)
             self.indices.append(message["value"])
             self.sizes.append(held if self.is_batch else size)
+            self.names.append(message["name"])
 
 
 def look(model: Callable[..., object], call: Call) -> Look:
@@ -94,19 +101,21 @@ def look(model: Callable[..., object], call: Call) -> Look:
     closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(call.arrays))
     program = written_out(closed)
     # The last results are the rows of plates, in their order.
-    rows = dict(zip(reversed(program.jaxpr.outvars), reversed(plates.sizes), strict=False))
+    own = zip(plates.sizes, plates.names, strict=True)
+    rows = dict(zip(reversed(program.jaxpr.outvars), reversed([*own]), strict=False))
     captured = range(-len(program.consts), 0)
-    facts = Facts({var: size for var, size in rows.items() if not isinstance(var, Literal)})
+    facts = Facts({var: plate for var, plate in rows.items() if not isinstance(var, Literal)})
     known = [*captured, *range(len(call.arrays))]
     _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
     numbers = jax.tree.unflatten(jax.tree.structure(shapes), found)[0]
-    own = [
+    kept = [
         ArgumentCheck(check, tuple(of))
         for check, of in zip(checks, numbers, strict=True)
         if all(isinstance(number, int) and number >= 0 for number in of)
     ]
     read = {number: size for number, size in facts.read.items() if number >= 0}
-    return Look(sites, own, read, [program.consts[number] for number in facts.read if number < 0])
+    outside = [program.consts[number] for number in facts.read if number < 0]
+    return Look(sites, kept, read, outside, facts.readers, facts.counts.found)
 
 
 # ---------------------------------------------------------------------------------------------- questions
@@ -116,6 +125,22 @@ def check_values(found: Look, arrays: Sequence[Any]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
     for check, numbers in found.checks:
         when_known(check, *[arrays[number] for number in numbers])
+
+
+def check_numbering(found: Look, plate: str, where: str) -> None:
+    """Refuse a model that computes with the number of a row, where rows come in parts that are numbered anew."""
+    if plate in found.counted:
+        got, cure = "one that computes with the numbers of rows", "Pass the numbers as an array that has them by row."
+        fail(f"the model of {where}", f"one that only reads arrays by the rows of plate {plate!r}", got, cure)
+
+
+def check_behind(found: Look, call: Call, behind: Iterable[str], plate: str, where: str) -> None:
+    """Refuse arrays beside a stream that the plate of its rows reads: every part of it would read the first rows."""
+    for name in behind:
+        numbers = [number for number, owner in enumerate(call.owners) if owner == name]
+        if any(plate in found.readers.get(number, ()) for number in numbers):
+            required = f"an array of {where}, as plate {plate!r} reads it by its rows"
+            fail(name, required, "one argument for all of them", f"Put its rows into each of the {where}.")
 
 
 def check_rows(found: Look, call: Call) -> None:
@@ -183,12 +208,13 @@ class Facts:
     """What is known of the values of a program, followed from its inputs to its results.
 
     A fact is the number of the array that a value is, ``COUNTING`` or ``NEVER``. ``rows`` are the values that are
-    rows of plates, with the plates' sizes; ``read`` takes the number of each array that is read by them, with the
-    largest size of such a plate.
+    rows of plates, with the plates' sizes and names; ``read`` takes the number of each array that is read by them, with
+    the largest size of such a plate, ``readers`` the names of these, and ``counts`` what else is made of rows.
     """
 
-    def __init__(self, rows: Mapping[Any, int]) -> None:
-        self.rows, self.read = rows, dict[int, int]()
+    def __init__(self, rows: Mapping[Any, tuple[int, str]], counts: Counts | None = None) -> None:
+        self.rows, self.read, self.readers = rows, dict[int, int](), dict[int, set[str]]()
+        self.counts = Counts() if counts is None else counts
 
     def follow(self, program: Jaxpr, facts: dict[Any, Any]) -> tuple[Jaxpr, list[Any]]:
         """The program without gathers of all rows, and what is known of its results; ``facts`` are of its inputs."""
@@ -207,10 +233,14 @@ class Facts:
             if (kept := self._kept(equation, inputs, before)) is not None:
                 same[equation.outvars[0]] = kept
                 continue
-            parameters = _loop_without_gathers(equation, before) if equation.primitive.name == "scan" else {}
+            parameters = self._without_gathers(equation, before) if equation.primitive.name == "scan" else {}
+            self.counts.see(equation, inputs)
             equations.append(equation.replace(invars=inputs, params={**equation.params, **parameters}))
             facts.update(dict.fromkeys(equation.outvars, _learnt(equation, before)))
-            facts.update((var, _RowsOfPlate(self.rows[var])) for var in equation.outvars if var in self.rows)
+            for var in self.rows.keys() & equation.outvars:
+                size, name = self.rows[var]
+                facts[var] = _RowsOfPlate(size, name)
+                self.counts.start(var, name)
         results = [read(atom) for atom in program.outvars]
         return replaced(program, eqns=equations, outvars=results), known(results)
 
@@ -226,25 +256,27 @@ class Facts:
         is_plates = isinstance(before[1], _RowsOfPlate) and isinstance(before[0], int)
         if is_plates and by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP:
             self.read[before[0]] = max(before[1].size, self.read.get(before[0], 0))
+            self.readers.setdefault(before[0], set()).add(before[1].name)
         return inputs[0] if _takes_all_rows(params, inputs) else None
+
+    def _without_gathers(self, equation: Any, before: list[Any]) -> dict[str, Any]:
+        """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
+        body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
+        facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
+        inner = Facts({}, self.counts.inside(body.jaxpr.invars[:count], equation.invars))
+        return {"jaxpr": ClosedJaxpr(inner.follow(body.jaxpr, facts)[0], body.consts)}
 
 
 class _RowsOfPlate(str):
     """The fact ``COUNTING`` of the rows of a plate, and how many rows an array must have that is read by them."""
 
-    def __new__(cls, size: int) -> "_RowsOfPlate":
+    def __new__(cls, size: int, name: str) -> "_RowsOfPlate":
         fact = super().__new__(cls, COUNTING)
-        fact.size = size
+        fact.size, fact.name = size, name
         return fact
 
     size: int
-
-
-def _loop_without_gathers(equation: Any, before: list[Any]) -> dict[str, Any]:
-    """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
-    body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
-    facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
-    return {"jaxpr": ClosedJaxpr(Facts({}).follow(body.jaxpr, facts)[0], body.consts)}
+    name: str
 
 
 def _learnt(equation: Any, before: list[Any]) -> Any:

@@ -6,7 +6,7 @@ a site is used for.
 
 from numpyro_gp.sites.observation import Certain, Observation, latents
 from numpyro_gp.sites.process import Belief, InducingPrior, standard_normal
-from numpyro_gp.sites.roles import Site, Trace, in_plate, is_latent, local_sites, role, unwrap
+from numpyro_gp.sites.roles import Site, Trace, fits, in_plate, in_scan, is_latent, local_sites, role, unwrap
 
 __all__ = [
     "Belief",
@@ -15,7 +15,9 @@ __all__ = [
     "Observation",
     "Site",
     "Trace",
+    "fits",
     "in_plate",
+    "in_scan",
     "is_latent",
     "latents",
     "local_sites",

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 # What NumPyro records of one statement of a model, and of all by their names.
 Site = Mapping[str, Any]
 Trace = Mapping[str, Site]
@@ -16,6 +18,17 @@ def role(site: Site) -> str | None:
 def is_latent(site: Site) -> bool:
     """Whether a site is a sample site without data."""
     return site["type"] == "sample" and not site["is_observed"]
+
+
+def in_scan(site: Site) -> bool:
+    """Whether a site stands in NumPyro's `scan`."""
+    return "_scan_current_index" in site["infer"]
+
+
+def fits(value: Any, site: Site) -> bool:
+    """Whether a value has the shape that a site takes while its model runs: in a scan that of all its steps."""
+    shape, own = np.shape(value), tuple(site["fn"].shape())
+    return shape[1:] == own and len(shape) == len(own) + 1 if in_scan(site) else shape == own
 
 
 def in_plate(site: Site, plate: str) -> bool:

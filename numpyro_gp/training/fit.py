@@ -18,7 +18,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
+from numpyro_gp.rows.feeds import Feed, check_data, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
 from numpyro_gp.training.engines import check_engine, check_objective, family
 from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
@@ -205,6 +205,7 @@ def fit(
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
     state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
+    check_data(svi_or_stein, feed)
     check_guide(svi_or_stein, feed)
     check_objective(svi_or_stein, feed)
     position = starting_position(svi_or_stein, state, path, resume)

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -87,3 +88,148 @@ def test_each_kind_of_model_points_to_its_own_method():
         points.predict_at(KEY, NEW, X, Y)
     with pytest.raises(ValueError, match=r"X must be"):
         ngp.Posterior.from_mcmc(model, DRAWS).predict_at(KEY, jnp.zeros(3), X, Y)
+
+
+# ---------------------------------------------------------------------- what the model draws itself
+
+Z = jnp.array([[-1.0], [0.0], [1.0]])
+ROWS = jnp.array([[-1.0], [0.0], [1.0], [-1.0], [0.0]])
+
+
+def with_function(X, y=None):
+    """``y`` is a function of the process plus a latent of each row."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
+    g = f.function("g", num_features=64)
+    with numpyro.plate("data", len(X)):
+        h = numpyro.sample("h", dist.Normal(0.0, 1.0))
+        ngp.observe("y", dist.Delta(g(X)), ngp.likelihoods.Gaussian(0.1), obs=y, offset=100 * h)
+
+
+def of_prior(model, *args, rest=numpyro.infer.autoguide.AutoDelta):
+    """Posterior whose belief is the prior: a guide at its start."""
+    guide = ngp.AutoGP(model, rest=rest)
+    svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
+    return ngp.Posterior.from_svi(model, guide, svi.get_params(svi.init(KEY, *args)))
+
+
+def test_functions_drawn_in_the_model_are_averaged_over():
+    """With a belief that is the prior their mean is 0 and their variance 1, at any row; one draw has no variance."""
+
+    def plain(X, y=None):
+        g = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z).function("g", num_features=64)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", dist.Delta(g(X)), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = of_prior(plain, ROWS, jnp.zeros(5))
+    assert not posterior.source.is_random
+    whole = posterior.predict(KEY, ROWS)
+    assert whole.num_draws == 100
+    assert np.abs(whole.function_mean).max() < 0.4
+    np.testing.assert_allclose(whole.function_variance, 1.0, atol=0.6)
+    # One function, however the rows come: rows that are the same have the same values.
+    part = posterior.predict(KEY, ROWS, chunk_size=2)
+    np.testing.assert_allclose(part.function_mean, whole.function_mean, atol=1e-10)
+    np.testing.assert_allclose(part.function_mean[3:], part.function_mean[:2], atol=1e-10)
+    streamed = [one.function_mean for one in posterior.predict(KEY, iter([ROWS[:3], ROWS[3:]]))]
+    np.testing.assert_allclose(np.concatenate(streamed), whole.function_mean, atol=1e-10)
+    with pytest.warns(UserWarning, match="standard error"):
+        assert posterior.predict(KEY, ROWS, tolerance=1e-3, num_samples=130).num_draws == 130
+
+
+def test_chunks_share_functions_and_no_noise_of_rows():
+    """A latent of each row is a hundred times larger here: those of equal rows in two chunks differ by it."""
+    posterior = of_prior(with_function, ROWS, jnp.zeros(5))
+    mean = posterior.predict(KEY, ROWS, chunk_size=3, num_samples=1).mean
+    assert np.abs(mean[3:] - mean[:2]).min() > 1.0
+
+
+def test_regressions_with_a_function_inside_have_many_draws():
+    def regression(X, y=None):
+        g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, mean=-1.0)
+        ngp.gp_regression("y", ngp.kernels.Gibbs(1.0, g.function("draw", num_features=16)), X, 0.01, obs=y)
+
+    assert of_prior(regression, ROWS, jnp.zeros(5)).predict_at(KEY, ROWS, ROWS, jnp.zeros(5), gp="y").num_draws == 100
+
+
+@pytest.mark.long
+def test_additive_processes_with_a_function_inside_have_many_draws():
+    def additive(X, y=None):
+        g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z).function("draw", num_features=16)
+        kernel = ngp.kernels.ZeroMean(ngp.kernels.RBF(jnp.exp(g(Z)[0]), 0.3), ngp.kernels.Uniform())
+        f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": jnp.eye(2), "b": jnp.eye(2)})
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    pairs = jnp.hstack([ROWS, ROWS])
+    posterior = of_prior(additive, pairs, jnp.zeros(5))
+    variance = ngp.sobol.each_draw(posterior, KEY, lambda f, key: ngp.sobol.plug_in(f).variance["a"], pairs)
+    assert variance.shape == (100,)
+    assert not np.any(variance)  # a belief that is the prior has the mean 0
+    assert ngp.sobol.sample(posterior, KEY, pairs, num_samples=100).index["a"].shape == (100,)
+
+
+def two_levels(X, code, z=None, y=None):
+    """Members with data of their own, and rows that belong to them."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
+    with numpyro.plate("group", 2):
+        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
+        ngp.observe("z", dist.Delta(level), ngp.likelihoods.Gaussian(5.0), obs=z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=level[code])
+
+
+@pytest.mark.parametrize("z", [jnp.zeros(2), None])
+def test_members_with_data_of_their_own_keep_their_posterior(z):
+    """Rows are predicted at the levels of the fit, whether the members' own data are given or not."""
+    code = jnp.array([0, 1, 1, 0, 1])
+    stored = {"f": jnp.zeros((2, 3)), "level": jnp.array([[3.0, -2.0], [5.0, -4.0]])}
+    chain = ngp.Posterior.from_mcmc(two_levels, stored)
+    np.testing.assert_allclose(chain.predict(KEY, ROWS, code, z, site="y").mean, np.array([4.0, -3.0])[code], rtol=1e-6)
+    guide = ngp.AutoGP(
+        two_levels, {"level": lambda name, prior: dist.Delta(numpyro.param("at", jnp.array([3.0, -2.0])))}
+    )
+    with numpyro.handlers.seed(rng_seed=0):
+        guide(ROWS, code, jnp.zeros(2), jnp.zeros(5))
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+        guide(ROWS, code, jnp.zeros(2), jnp.zeros(5))
+    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    found = ngp.Posterior.from_svi(two_levels, guide, params).predict(KEY, ROWS, code, z, site="y")
+    np.testing.assert_allclose(found.mean, np.array([3.0, -2.0])[code], rtol=1e-6)
+    assert found.num_draws == 1
+    fresh = chain.predict(KEY, ROWS, code, z, site="y", new="group")
+    assert np.abs(fresh.mean - np.array([4.0, -3.0])[code]).max() > 0.1
+
+
+# ------------------------------------------------------------------------------ sites inside a scan
+
+
+def series(X, drive, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
+
+    def step(state, drive):
+        state = numpyro.sample("state", dist.Normal(0.9 * state + drive, 0.3))
+        return state, state
+
+    _, path = scan(step, 0.0, drive)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=path[: len(X)])
+
+
+def test_sites_in_a_scan_take_the_values_of_their_steps():
+    """The process is at its mean, 0: the mean of the data is that of the states."""
+    states = jnp.linspace(-1.0, 2.0, 15).reshape(3, 5)
+    posterior = ngp.Posterior.from_mcmc(series, {"f": jnp.zeros((3, 3)), "state": states})
+    drive = jnp.zeros(5)
+    np.testing.assert_allclose(posterior.predict(KEY, ROWS, drive).mean, states.mean(0), atol=1e-6)
+    drawn = posterior.draws(KEY, ROWS, drive, jnp.zeros(5))
+    np.testing.assert_allclose(drawn.latent["state"], states)
+    scale = np.sqrt(posterior.predict(KEY, ROWS, drive, num_samples=1).variance)
+    wanted = stats.norm(np.asarray(states), scale).logpdf(0.0)
+    np.testing.assert_allclose(drawn.log_likelihood["y"], wanted, rtol=1e-6)
+    assert posterior.functions(KEY, None, ROWS, drive)(ROWS).shape == (3, 5)
+    assert posterior.function_draws(KEY, ROWS, ROWS, drive).shape == (3, 5)
+    # More steps go on behind those of the fit, as NumPyro has it; fewer are refused.
+    longer = posterior.predict(KEY, ROWS, jnp.zeros(7))
+    np.testing.assert_allclose(longer.mean, states.mean(0), atol=1e-6)
+    with pytest.raises(ValueError, match=r"args must be those .* of 5 steps or more .*, but got 3 steps"):
+        posterior.predict(KEY, ROWS[:3], drive[:3])

@@ -105,3 +105,69 @@ def test_what_is_not_clear_is_refused():
 )
 def test_axis_of_the_rows(shapes, batch, expected):
     assert row_axes([np.zeros(shape) for shape in shapes], frozenset({0}), batch) == expected
+
+
+# ------------------------------------------------------------ what chunks and streams would read wrongly
+
+
+def offset_by_row(X, offset, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+    with numpyro.plate("data", len(X)) as rows:
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=offset[rows])
+
+
+def test_arrays_that_the_plate_reads_have_its_rows():
+    """Three of six rows would be repeated; of eight each chunk would read the first; a stream too."""
+    posterior, offset = ngp.Posterior.from_mcmc(offset_by_row, DRAWS), np.arange(8.0) * 10
+    whole = posterior.predict(KEY, X, offset[:6]).mean
+    np.testing.assert_allclose(posterior.predict(KEY, X, offset).mean, whole, rtol=1e-12)
+    np.testing.assert_allclose(posterior.predict(KEY, X, offset[:6], chunk_size=4).mean, whole, rtol=1e-12)
+    parts = posterior.predict(KEY, iter([(X[:4], offset[:4]), (X[4:], offset[4:6])]))
+    np.testing.assert_allclose(np.concatenate([part.mean for part in parts]), whole, rtol=1e-12)
+    few = "offset must be of 6 rows or more, as the plate that reads it, but got 3 rows"
+    with pytest.raises(ValueError, match=few):
+        posterior.predict(KEY, X, offset[:3])
+    with pytest.raises(ValueError, match=few):
+        posterior.functions(KEY, None, X, offset[:3])
+    with pytest.raises(
+        ValueError, match=r"offset must be of 6 rows, .* where 4 are predicted at a time, but got 8 rows"
+    ):
+        posterior.predict(KEY, X, offset, chunk_size=4)
+    beside = "offset must be an array of inputs of the stream, as plate 'data' reads it by its rows"
+    with pytest.raises(ValueError, match=beside):
+        next(posterior.predict(KEY, iter([X[:3], X[3:]]), offset=offset[:6]))
+
+
+def numbered(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+    with numpyro.plate("data", len(X)) as rows:
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=10.0 * rows)
+
+
+def centred(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+    with numpyro.plate("data", len(X)) as rows:
+        ngp.observe("y", f((X - X.mean(0, keepdims=True))[rows]), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (numbered, "it computes with the numbers of the rows of plate 'data'"),
+        (centred, "combines them, by 'reduce_sum'"),
+    ],
+)
+def test_rows_that_depend_on_others_are_predicted_in_one_piece(model, reason):
+    """In chunks rows would be numbered, and centred, anew in each."""
+    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
+    whole = posterior.predict(KEY, X).mean
+    with pytest.warns(UserWarning, match=rf"chunk_size=4 is not followed: the 6 rows .*{reason}"):
+        part = posterior.predict(KEY, X, chunk_size=4).mean
+    np.testing.assert_array_equal(part, whole)
+    with pytest.raises(ValueError, match="the model of rows that come in parts must be one that"):
+        next(posterior.predict(KEY, iter([X[:3], X[3:]])))
+    if model is centred:
+        predictor = posterior.predictor(KEY)
+        np.testing.assert_allclose(predictor(X).mean, whole, rtol=1e-12)
+        with pytest.raises(ValueError, match="treats each of them by itself"):
+            predictor(X[:3])  # filled up to six

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.programs import keep
@@ -320,3 +321,35 @@ def test_shapes_of_latent_sites_outside_of_plates():
     site = {"type": "sample", "is_observed": False, "fn": dist.Normal(jnp.zeros(3), 1.0), "cond_indep_stack": ()}
     trace = {"f": site, "y": {**site, "is_observed": True}, "w": {**site, "cond_indep_stack": frame}}
     assert _latent_shapes(trace) == {"f": (3,)}
+
+
+# --- rows that a fit would read wrongly
+
+
+def by_row(X, y=None, *, offset=None, power=0.0):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), np.linspace(0.0, 1.0, 3)[:, None])
+    with numpyro.plate("data", len(X)) as rows:
+        shift = power * rows if offset is None else offset[rows]
+        seen = None if y is None else y[rows]
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=seen, offset=shift)
+
+
+@pytest.mark.parametrize("guide", [ngp.AutoGP, AutoNormal, lambda model: lambda X, y=None, **others: None])
+def test_data_of_fewer_rows_than_their_plate_are_refused_under_any_guide(guide):
+    X, y = np.linspace(0.0, 1.0, 6)[:, None], np.zeros(4)
+    message = "y must be of 6 rows or more, as the plate that reads it, but got 4 rows"
+    with pytest.raises(ValueError, match=message):
+        ngp.fit(KEY, SVI(by_row, guide(by_row), optax.adam(0.01), Trace_ELBO()), 1, X, y, progress=False)
+
+
+def test_streams_refuse_what_is_read_beside_them_and_numbers_of_rows():
+    """Each batch would read the first rows of the offset, and be numbered from 0 on."""
+    X, y = np.linspace(0.0, 1.0, 6)[:, None], np.zeros(6)
+    svi = SVI(by_row, ngp.AutoGP(by_row), optax.adam(0.01), Trace_ELBO())
+    options = {"batches": [(X[:3], y[:3]), (X[3:], y[3:])], "num_data": 6, "progress": False}
+    with pytest.raises(ValueError, match="offset must be an array of batches, as plate 'data' reads it by its rows"):
+        ngp.fit(KEY, svi, 1, offset=np.zeros(6), **options)
+    with pytest.raises(
+        ValueError, match="the model of batches must be one that only reads arrays by the rows of plate"
+    ):
+        ngp.fit(KEY, svi, 1, power=0.1, **options)
