@@ -25,8 +25,6 @@ STEPS_OF_A_ROUND = 8
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
 # Most site steps at hyper-parameters that stay, how often one is halved, and the gain in nats below which they end.
 MOST_STEPS, MOST_HALVINGS, ENOUGH = 20, 12, 1.0
-# Families with a parameter that moves the level of f: sites follow at each evaluation.
-LEVELS = ("gamma",)
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
@@ -238,11 +236,10 @@ class Bound:
         if not len(free):  # nothing but sites: the constant alone, of counts or labels
             self.followed(free)
             return free, True
-        follows = self.setting.model.family.given in LEVELS
-        at, is_whole = (self.followed, True) if follows else (self, self.is_exact)
+        is_whole = self.is_exact
         scale, before = np.eye(len(free)) if root is None else root, np.inf
         whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
-        best = self.losses[-1] if self.losses else np.inf, self.sites
+        best = self.losses[-1] if self.losses else np.inf
         slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
 
@@ -250,24 +247,21 @@ class Bound:
                 nonlocal best
                 away = root @ z
                 if np.abs(away).max(initial=0) < FAR:
-                    if follows:  # sites that followed a step far too long would not find back
-                        self.sites = best[1]
                     try:
-                        loss, gradient = at(origin + away)
-                        best = (loss, self.sites) if loss < best[0] else best
+                        loss, gradient = self(origin + away)
+                        best = min(best, loss)
                         if np.isfinite(loss) and np.isfinite(gradient).all():
                             return loss, root.T @ gradient
                     except np.linalg.LinAlgError:
                         pass
                 # A step far too long: the line search comes back from a steep wall.
-                return best[0] + WALL, WALL * z / (z @ z)
+                return best + WALL, WALL * z / (z @ z)
 
-            size = abs(best[0]) if np.isfinite(before) else len(self.data.y)
+            size = abs(best) if np.isfinite(before) else len(self.data.y)
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
             free = free + scale @ found.x
-            self.sites = best[1] if follows else self.sites
             if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun

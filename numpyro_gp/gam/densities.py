@@ -71,12 +71,13 @@ def poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
 
 
 def gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) -> OfRows:
-    """``-a f - log Gamma(a) + (a - 1) log y - y e^-f``."""
+    """``a (log a - f) - log Gamma(a) + (a - 1) log y - a y e^-f``: of mean ``e^f``."""
     from scipy.special import digamma, gammaln
 
-    rate = y * np.exp(0.5 * variance - mean)
-    value = -shape * mean - gammaln(shape) + (shape - 1) * np.log(y) - rate
-    return OfRows(value, rate - shape, -0.5 * rate, np.log(y) - mean - digamma(shape))
+    ratio = y * np.exp(0.5 * variance - mean)
+    value = shape * (np.log(shape) - mean - ratio) - gammaln(shape) + (shape - 1) * np.log(y)
+    of_shape = np.log(shape) + 1 - mean - ratio - digamma(shape) + np.log(y)
+    return OfRows(value, shape * (ratio - 1), -0.5 * shape * ratio, of_shape)
 
 
 def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:

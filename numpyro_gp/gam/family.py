@@ -14,6 +14,7 @@ from numpyro import handlers
 
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.links import link_at, mean_of, slope_of, weights_at
+from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
@@ -33,6 +34,7 @@ LINKS: dict[type, str] = {
     Poisson: "log",
     NegativeBinomial: "log",
     Gamma: "log",
+    MeanGamma: "log",
     Exponential: "log",
     Bernoulli: "logit",
     Beta: "logit",
@@ -75,7 +77,7 @@ NAMED: dict[str, type[Likelihood]] = {
     "poisson": Poisson,
     "negative_binomial": NegativeBinomial,
     "bernoulli": Bernoulli,
-    "gamma": Gamma,
+    "gamma": MeanGamma,
     "exponential": Exponential,
     "beta": Beta,
 }
@@ -113,8 +115,13 @@ class Family(NamedTuple):
 
     @property
     def is_gamma(self) -> bool:
-        """Whether the mean of the response is ``e^f`` times a shape."""
+        """Whether the response is gamma distributed."""
         return self.name in ("gamma", Gamma.__name__)
+
+    @property
+    def has_shape_in_mean(self) -> bool:
+        """Whether its mean is ``e^f`` times a shape, as `Gamma` has it; that of the family "gamma" is ``e^f``."""
+        return self.name == Gamma.__name__
 
 
 def as_family(family: Any) -> Family:
@@ -154,7 +161,7 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     """Five steps of weighted least squares on straight lines ``(N, D)`` and a constant, with a small ridge.
 
     The size of ``f`` counts what the lines leave: the variance of the working response beyond its noise. The mean of
-    gamma data is ``a e^f``: where the shape is not known it is one over the mean squared relative residual.
+    data of `Gamma` is ``a e^f``: where the shape is not known it is one over the mean squared relative residual.
     """
     if family.link == "none":
         return Start()
@@ -185,7 +192,7 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     if family.is_gamma:
         noise = 0.0 if known is None else np.average(np.broadcast_to(np.exp(-known), y.shape), weights=weights)
     beyond = np.average(centred**2, weights=mass) - noise
-    if family.is_gamma and known is None:
+    if family.has_shape_in_mean and known is None:
         ratio = y * np.exp(-eta)
         relative = np.average((ratio / np.average(ratio, weights=weights) - 1) ** 2, weights=weights)
         constant -= math.log(np.clip(1 / max(relative, 1e-300), *SHAPES))

@@ -257,7 +257,7 @@ def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
     found = by_quasi_newton(model, 200)
     assert found.guide.rest is not None
     assert not found.notes
-    assert "the bound still rose after 5 steps" in by_quasi_newton(model, 3).notes[0]  # the first line search ends
+    assert "the bound still rose after 4 steps" in by_quasi_newton(model, 3).notes[0]  # the first line search ends
     rows, y = model.arguments
     design = np.stack([np.ones(30), rows[:, 0]], axis=1)
     line = design @ np.linalg.lstsq(design, np.asarray(y), rcond=None)[0]

@@ -29,7 +29,7 @@ CASES = {
     "bernoulli": (LABELS, lambda y, f: stats.bernoulli.logpmf(y, expit(f))),
     "poisson": (COUNTS, lambda y, f: stats.poisson.logpmf(y, np.exp(f))),
     "negative_binomial": (COUNTS, nb),
-    "gamma": (POSITIVE, lambda y, f, a: stats.gamma.logpdf(y, a, scale=np.exp(f))),
+    "gamma": (POSITIVE, lambda y, f, a: stats.gamma.logpdf(y, a, scale=np.exp(f) / a)),
     "exponential": (POSITIVE, lambda y, f: stats.expon.logpdf(y, scale=np.exp(f))),
     "beta": (SHARES, beta),
 }
