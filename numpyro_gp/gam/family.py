@@ -27,6 +27,11 @@ from numpyro_gp.likelihoods import (
     StudentT,
 )
 
+# What to do with successes among trials.
+TRIALS = (
+    "Labels take 'bernoulli'. Successes among trials are such labels with weights: two rows for each, of label 1 and "
+    "weights=successes, and of label 0 and weights=failures."
+)
 # Links of these classes, where one of their values does not say its own.
 LINKS: dict[type, str] = {
     Gaussian: "identity",
@@ -129,6 +134,7 @@ def as_family(family: Any) -> Family:
     if isinstance(family, str) and family not in NAMED:
         cure = "Counts take 'poisson' or 'negative_binomial', positive numbers 'gamma': their link is the log."
         cure = cure if "log" in family else "Check the spelling, or pass a likelihood: ngp.likelihoods.Poisson()."
+        cure = TRIALS if "binom" in family.lower() and "neg" not in family.lower() else cure
         fail("family", f"one of {sorted(NAMED)}, a likelihood or a function", repr(family), cure)
     is_function = callable(family) and not isinstance(family, (Likelihood, type))
     if not isinstance(family, (str, Likelihood)) and not (is_function and not inspect.signature(family).parameters):

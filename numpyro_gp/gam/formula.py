@@ -6,6 +6,8 @@ arguments would be parsed here all the same, and ``*`` and ``:``, which it is fo
 """
 
 import ast
+import inspect
+import re
 from typing import Any, NoReturn
 
 from numpyro_gp.checks import fail
@@ -43,10 +45,11 @@ def formula(text: str) -> Terms:
     """
     if not isinstance(text, str):
         fail("formula", "text", f"a {type(text).__name__}", f'Write "{EXAMPLE}".', TypeError)
-    line = " ".join(text.split())
-    if line.count("~") != 1:
-        _refuse(line, len(line) if "~" not in line else line.rfind("~"), f"{line.count('~')} signs ~")
-    split = line.index("~")
+    line = re.sub(r"\s", " ", text).strip()
+    bare = re.sub(r"\"[^\"]*\"|'[^']*'", lambda found: "_" * len(found[0]), line)  # names in quotes may have any sign
+    if bare.count("~") != 1:
+        _refuse(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
+    split = bare.index("~")
     response = _column(line, _parsed(line[:split], line))
     # As many spaces as the left side had letters: places are those of the whole line.
     items: list[Term] = []
@@ -86,6 +89,13 @@ def _term(line: str, node: ast.expr) -> Term:
     assert isinstance(node, ast.Call)
     columns = [_column(line, argument) for argument in node.args]
     options = {word.arg: _option(line, word) for word in node.keywords if word.arg}
+    known = [
+        name for name, one in inspect.signature(FUNCTIONS[called]).parameters.items() if one.kind == one.KEYWORD_ONLY
+    ]
+    if unknown := [name for name in options if name not in known]:
+        cure = f"num_inducing={options['k']}" if "k" in options and "num_inducing" in known else "one of these"
+        mark = f"\n    {line}\n    {' ' * (node.col_offset - 1)}^"
+        fail(f"options of {called}(...)", f"among {known}", f"{unknown}", f"Write {cure}.{mark}")
     try:
         term: Term = FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
@@ -102,7 +112,10 @@ def _column(line: str, node: ast.expr) -> str:
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         return f"{node.func.id}({_column(line, node.args[0])})"
-    _refuse(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term")
+    got = f"{ast.unparse(node)!r}, which is no term"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        got += " (for an interaction write s(x, by=group), or te(a, b) of two numbers)"
+    _refuse(line, max(node.col_offset - 1, 0), got)
 
 
 def _option(line: str, word: ast.keyword) -> Any:

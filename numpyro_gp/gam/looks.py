@@ -40,7 +40,9 @@ class AtDraws(NamedTuple):
     f : array (S, K, N)
         Drawn from these.
     prior : array (S,)
-        Prior variance, averaged over the rows.
+        Prior variance of the terms without the constant, averaged over the rows.
+    open : array (S, C)
+        What inducing inputs leave open of that of each component, averaged over the rows.
     log_ratio : array (S, K)
         Log density of the whitened values under the prior, less that under the fit.
     """
@@ -51,25 +53,28 @@ class AtDraws(NamedTuple):
     left: np.ndarray
     f: np.ndarray
     prior: np.ndarray
+    open: np.ndarray
     log_ratio: np.ndarray
 
 
 class Looks:
     """`AtDraws` from draws that are added one by one."""
 
-    def __init__(self, level: np.ndarray, rng: np.random.Generator) -> None:
-        self.level, self.rng = level, rng
+    def __init__(self, level: np.ndarray, rng: np.random.Generator, first: np.ndarray) -> None:
+        self.level, self.rng, self.first = level, rng, first
         self.parts: list[tuple[np.ndarray, ...]] = []
 
     def add(self, weights: Normal, seen: Features, drawn: np.ndarray) -> None:
         """One draw of the hyper-parameters, with draws ``(M, K)`` of the whitened values."""
         prior = seen.prior.sum(axis=0)
-        left = np.maximum(prior - np.sum(seen.A**2, axis=0), 0)
+        explained = np.add.reduceat(seen.A**2, self.first, axis=0)
+        left = np.maximum(prior - explained.sum(axis=0), 0)
         points = self.level + drawn.T @ seen.A
         f = points + np.sqrt(left) * self.rng.normal(size=points.shape)
         ratio = -0.5 * np.sum(drawn**2, axis=0) - 0.5 * len(drawn) * np.log(2 * np.pi) - weights.log_density(drawn)
         mean = self.level + weights.mean @ seen.A
-        self.parts.append((mean, left + weights.spread(seen.A), points, left, f, np.mean(prior), ratio))
+        own = np.mean(prior - seen.prior[-1]), np.mean(seen.prior - explained, axis=1)
+        self.parts.append((mean, left + weights.spread(seen.A), points, left, f, *own, ratio))
 
     def whole(self) -> AtDraws:
         """All of them."""
@@ -134,7 +139,7 @@ def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> 
     given, terms = at_rows.model.rows, []
     drawn = [weights.drawn(rng, 1) for weights in draws.weights]
     for rows in at_rows.cuts(len(given.y)):
-        looks, see = Looks(at_rows.model.level(given.X[rows]), rng), at_rows.at(given.X[rows])
+        looks, see = Looks(at_rows.model.level(given.X[rows]), rng, at_rows.blocks.first), at_rows.at(given.X[rows])
         for (scales, lengths, weights), values in zip(draws.each(), drawn, strict=True):
             looks.add(weights, see(scales, lengths), values)
         at = looks.whole()
@@ -152,7 +157,10 @@ def evidence_of(draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, pl
     if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
         seen = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = seen._replace(rows=places[few][: len(seen.rows)], num_rows=len(X))
-    fact = Fact(at.left.mean(axis=1), at.prior, None, None, np.full(draws.size, np.nan), len(at_rows.repeats), ())
+    prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
+    fact = Fact(
+        at.left.mean(axis=1) * (at.prior > 0), prior, None, None, np.full(draws.size, np.nan), len(at_rows.repeats), ()
+    )
     return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(at_rows.model), X, draws.log_ratio is not None)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -19,7 +20,7 @@ from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.layout import Layout, Part, Rows, lay_out
-from numpyro_gp.gam.per_row import at_rows_of
+from numpyro_gp.gam.per_row import at_rows_of, check_any_rows
 from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, Ground, count_lengthscales, ground_of
 from numpyro_gp.gam.terms import Terms, as_terms
 from numpyro_gp.kernels import Constant
@@ -236,6 +237,7 @@ def model(
     own = as_family(family)
     layout, rows = lay_out(said, data, name, weights)
     _check_response(name, own, rows.y)
+    check_any_rows(own, len(rows.y))
     lines = _lines(layout, rows.X)
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
@@ -253,10 +255,17 @@ def explained(terms: Any, response: str | None) -> tuple[Terms, str]:
     if name is None:
         cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
         fail("response", "the name of a column", "None", cure, TypeError)
-    if own_terms := [term.name for term in wanted.items if name in (*term.columns, term.by)]:
+    inside = _inside(name)
+    if own_terms := [term.name for term in wanted.items if inside in map(_inside, (*term.columns, term.by or ""))]:
         cure = "Leave it out: it would explain itself."
         fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
     return dataclasses.replace(wanted, response=name), name
+
+
+def _inside(expression: str) -> str:
+    """The column that a function is of: that of ``log(y)`` is ``y``."""
+    found = re.fullmatch(r"\w+\((.*)\)", expression)
+    return expression if found is None else _inside(found[1])
 
 
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:

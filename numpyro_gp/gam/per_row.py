@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.family import Family
+from numpyro_gp.gam.family import TRIALS, Family
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 
 
@@ -41,6 +41,32 @@ def has_numbers(family: Family, count: int) -> bool:
         return False
     shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(as_likelihood(own))])
     return any(is_per_row(shape, count, 0) for shape in shapes)
+
+
+def check_any_rows(family: Family, count: int) -> None:
+    """Refuse a function of ``f`` that works at all rows of the fit alone, as one that reads a global array does.
+
+    The summary and predictions look at some rows, or at others.
+    """
+    if isinstance(family.given, (str, Likelihood)):
+        return
+
+    def works(rows: int) -> bool:
+        def run(own: Any) -> Any:
+            likelihood = at_places(as_likelihood(own), np.arange(rows), count, 0)
+            return likelihood.log_prob(
+                jnp.zeros(rows), jnp.zeros((rows,) + (likelihood.num_latent,) * (likelihood.num_latent > 1))
+            )
+
+        try:
+            family.look(run)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    if count > 1 and works(count) and not works(count - 1):
+        cure = f"Pass a likelihood that holds them, as ngp.likelihoods.Gaussian(errors). {TRIALS}"
+        fail("family", "a function that works at any rows", "one with a number for each row of the fit", cure)
 
 
 def check_rows(likelihood: Likelihood, rows: int, count: int) -> None:

@@ -9,7 +9,8 @@ from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.pareto import left_out
 from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.at_rows import AtRows
+from numpyro_gp.gam.at_rows import AtRows, InDouble
+from numpyro_gp.gam.cures import Told, is_even, told
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
 from numpyro_gp.gam.looks import AtDraws, Densities, Looks, densities, evidence_of, expected_at_all, weights_of
@@ -17,13 +18,13 @@ from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.normals import Point
 from numpyro_gp.gam.shares import Row, Shares
 from numpyro_gp.gam.summary import deviance_explained
+from numpyro_gp.gam.term_kernels import CURVE
 from numpyro_gp.posterior import Posterior
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
 # Draws of the whitened values, in all.
 WHITENED = 1000
-CURE = 'train longer, or sample it by engine="nuts": where few data are not Gaussian the posterior is no normal one'
 
 
 class Pass(NamedTuple):
@@ -53,11 +54,8 @@ def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator
     places = some_rows(len(given.y), most)
     X = given.X[places]
     each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
-    shares, looks, see = (
-        Shares(at_rows, mass_of(at_rows.model, places)),
-        Looks(at_rows.model.level(X), rng),
-        at_rows.at(X),
-    )
+    shares, see = Shares(at_rows, mass_of(at_rows.model, places)), at_rows.at(X)
+    looks = Looks(at_rows.model.level(X), rng, at_rows.blocks.first)
     for scales, lengths, weights in draws.each():
         seen, drawn = see(scales, lengths), weights.drawn(rng, each)
         shares.add(weights, seen, drawn)
@@ -72,7 +70,8 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
     r = size_of_counts(draws.likelihood, len(model.rows.y))[found.places]
     facts: dict[str, Any] = {"family": model.family.name}
-    facts["deviance explained"] = float(deviance_explained(model, found.densities.fitted, r, found.places))
+    explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
+    facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
     if density:
         logs = found.densities.log_density
         own = left_out(logs.reshape(-1, logs.shape[-1]))
@@ -82,7 +81,11 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
         if bad := int((~(own.k <= own.good_k)).sum()):
             of_them = "1 row" if bad == 1 else f"{bad} rows"
             cure = "Predict rows of a test set instead."
-            cure = "Take more inducing inputs, or predict rows of a test set." if 2 * bad > count else cure
+            cure = (
+                f"Give curves more, as num_inducing={2 * CURVE}, or predict rows of a test set."
+                if 2 * bad > count
+                else cure
+            )
             notes.append(f"The log density left out is unreliable for {of_them}. {cure}")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes
@@ -95,11 +98,12 @@ def checked(
     posterior: Callable[[], Posterior] | None,
     every: bool,
     rng: np.random.Generator,
+    steps: int = 0,
 ) -> tuple[str, tuple[str, ...]]:
     """Which checks ran, and what `diagnose.verdict` has to say of what they saw.
 
     ``posterior`` makes that of an engine which leaves draws. ``every``: importance weights also where not all rows were
-    looked at.
+    looked at. ``steps`` are those of the engine.
     """
     seen, count = len(found.places), len(at_rows.model.rows.y)
     evidence = evidence_of(draws, at_rows, found.at, found.densities, found.places)
@@ -114,7 +118,11 @@ def checked(
         words += _said(weights)
     own = None if posterior is None else posterior()
     words += "" if own is None or own.kind != "mcmc" else ", chains"
-    return words, tuple(map(str, findings(Case(evidence, own, weights=weights, cure=CURE))))
+    pits = [site.pit for site in evidence.sites.values() if site.pit.size]
+    inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
+    about = Told(at_rows.model, found.at.open.mean(axis=0), steps, not isinstance(at_rows, InDouble), inside)
+    case = Case(evidence, own, weights=None if weights is None or is_even(weights) else weights)
+    return words, told(findings(case), about)
 
 
 def _said(weights: Weights | None) -> str:

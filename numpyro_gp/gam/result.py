@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_choice, check_count, check_level
+from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.at_rows import AtRows, InDouble
 from numpyro_gp.gam.draws import Draws, drawn
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
@@ -34,6 +34,13 @@ LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")
 LATE = ("posterior", "guide", "key")
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
+
+
+def _centre(effect: Effect, measure: str) -> str:
+    """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
+    if effect.kind == "re":
+        return "prior mean 0"
+    return f"mean 0 {measure}" if len(effect.columns) == 1 else f"mean 0 {measure} of each column"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,14 +143,25 @@ class Fit:
         return predicted(self.draws(num_samples), self.at_rows, self.model.layout.encode(data), self.key)
 
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
-        """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit."""
+        """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
+
+        The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
+        """
         X = self.model.rows.X if data is None else self.model.layout.encode(data)
-        return moments_at(self._some(num_draws), self.at_rows, X)
+        found = moments_at(self._some(num_draws), self.at_rows, X)
+        found.mean[:, -1] += self.model.start.constant
+        return found
+
+    def _intercept(self, draws: Draws) -> str:
+        """The constant on the scale of the link, and its deviation."""
+        found = moments_at(draws, self.at_rows, self.model.rows.X[:1])
+        return f"{found.mean[0, -1] + self.model.start.constant:.4g} ± {found.scale[0, -1]:.2g}"
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
         own, count = self.model, len(self.model.rows.y)
-        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + own.level(own.rows.X) + self._log_ratio(num_draws)
+        offset = own.level(own.rows.X) - own.start.constant
+        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + self._log_ratio(num_draws)
         r = size_of_counts(self._some(num_draws).likelihood, count)
         mass = np.ones(count) if own.rows.weights is None else own.rows.weights
         link = own.family.link
@@ -183,9 +201,11 @@ class Fit:
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
-            words, said = checked(draws, self.at_rows, found, posterior, bool(check), rng)
+            words, said = checked(draws, self.at_rows, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
+        facts["intercept"] = self._intercept(draws)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
+        facts["intervals of shares"] = f"{100 * level:g} %"
         return Summary(str(own.terms), found.rows, facts, (*self.notes, *notes))
 
     def plot(
@@ -215,15 +235,15 @@ class Fit:
             File to write the figure to.
         """
         check_choice("scale", scale, ("link", "response"))
+        if scale == "response" and self.model.family.link == "none":
+            cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
+            fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
         effects, constant = effects_of(draws, self.at_rows, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
         measure = MEASURE_WORDS[self.model.measure]
-        labels = {
-            name: f"{words}\n({'prior mean 0' if effect.kind == 're' else f'mean 0 {measure}'})"
-            for name, effect in effects.items()
-        }
+        labels = {name: f"{words}\n({_centre(effect, measure)})" for name, effect in effects.items()}
         points = self._points(residuals and scale == "link", num_draws)
         figure = draw_terms(
             effects,

@@ -34,7 +34,9 @@ def test_names_alone_functions_and_quoted_names():
         ("y ~ s(a) + s(b) + s(a)", "s(a)", "s[(]a[)] twice"),
         ("y ~ s(a, kernel=x+1)", "x+1", "'x [+] 1' for kernel"),
         ("y ~ s(a) + te(b)", "te(b)", "columns must be 2 or 3 different columns"),
-        ("y ~ s(a, knots=3)", "s(a", "unexpected keyword"),
+        ("y ~ s(a, knots=3)", "s(a", r"options of s\(...\) must be among .*'num_inducing'.* but got \['knots'\]"),
+        ("y ~ s(a, k=5)", "s(a", "Write num_inducing=5"),
+        ("y ~ a * b", "a *", r"for an interaction write s\(x, by=group\), or te\(a, b\)"),
         ("s(age)", "", "0 signs ~"),
         ("a ~ b ~ c", "~ c", "2 signs ~"),
     ],
@@ -46,6 +48,13 @@ def test_the_place_is_shown(text, at, message):
     assert line.strip() == text
     place = text.rfind(at) if at in ("s(a)", "~ c") or not at else text.find(at)
     assert mark.index("^") - 4 == (len(text) if not at else place)
+
+
+def test_names_in_quotes_may_have_any_sign():
+    """Two spaces, which were made one, and the sign that parts the sides."""
+    found = formula('"a  ~b" ~\n s("c  d") + s(e)')
+    assert found.response == "a  ~b"
+    assert [term.columns for term in found.items] == [("c  d",), ("e",)]
 
 
 def test_text_is_asked_for():

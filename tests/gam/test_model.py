@@ -100,6 +100,8 @@ def test_a_model_can_be_float32():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: ngp.gam.model("log(y) ~ s(y)", DATA), r"terms must be of other columns than the response 'log\(y\)'"),
+        (lambda: ngp.gam.model("y ~ C(x)", DATA), r"a term must be one of gam's, but got 'C\(x\)'. Write factor\(x\)"),
         (
             lambda: ngp.gam.model("y ~ s(w)", DATA),
             "data must be a table with the column 'w', which s.w. reads, but got",

@@ -50,3 +50,19 @@ def test_a_table_of_another_number_of_rows_is_refused_in_words():
     )
     with pytest.raises(ValueError, match=message):
         check_rows(given, 3, 7)
+
+
+TRIALS = np.arange(1, 9)
+
+
+def test_a_function_of_all_rows_is_refused_with_a_cure():
+    """Trials of each row as a global array: the summary of such a fit failed inside of JAX. Weights are the cure."""
+    successes, x = np.minimum(TRIALS, 3), np.linspace(-1, 1, 8)
+    family = lambda: lambda f: dist.Binomial(jnp.asarray(TRIALS), logits=f)  # noqa: E731
+    with pytest.raises(ValueError, match=r"family must be a function that works at any rows.*weights=successes"):
+        ngp.gam.model("y ~ linear(x)", {"x": x, "y": successes}, family)
+    with pytest.raises(ValueError, match=r"'binomial'. Labels take 'bernoulli'.*weights=failures"):
+        ngp.gam.model("y ~ linear(x)", {"x": x, "y": successes}, "binomial")
+    labels, weights = np.repeat([1, 0], 8), np.concatenate([successes, TRIALS - successes])
+    fit = ngp.gam("y ~ 1", {"y": labels}, "bernoulli", weights=weights)
+    assert float(fit.predict({"y": [0]}).mean[0]) == pytest.approx(successes.sum() / TRIALS.sum(), rel=0.02)

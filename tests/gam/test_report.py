@@ -61,7 +61,7 @@ def test_calibration_is_not_judged_by_weights_of_few_draws():
     x = rng.uniform(0, 10, 100)
     data = {"x": x, "y": rng.poisson(np.exp(16 + np.sin(x)))}
     said = str(ngp.gam("y ~ s(x)", data, "poisson").summary())
-    assert "rows. Take more inducing inputs" in said
+    assert "rows. Give curves more, as num_inducing=48" in said
     assert "calibration" not in said
     few = str(ngp.gam("y ~ s(x)", {"x": x, "y": rng.poisson(np.exp(1 + np.sin(x)))}, "poisson").summary())
     assert "residuals, calibration" in few

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -60,7 +61,7 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA | {"n": DATA["n"] + 0.5}, "gamma")
     fit = fit_of(model, ngp.likelihoods.Gamma(np.array([2.0, 8.0])))
     terms = fit.terms().mean
-    mean = 4 * np.exp(terms.sum(axis=1) + model.level(model.rows.X))
+    mean = 4 * np.exp(terms.sum(axis=1) + model.level(model.rows.X) - model.start.constant)
     left, weights = fit.residuals()
     np.testing.assert_allclose(left, model.rows.y / mean - 1, rtol=1e-9)
     np.testing.assert_allclose(weights, 1.0)  # relative errors are as large everywhere
@@ -68,7 +69,7 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     np.testing.assert_allclose(points.residuals, terms[:, 0] + model.rows.y / mean - 1, rtol=1e-9)
     figure = fit.plot(scale="response", grid=5)
     line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
-    effect, constant = fit.effects(grid=5)["linear(x)"].mean, terms[0, 1] + model.start.constant
+    effect, constant = fit.effects(grid=5)["linear(x)"].mean, terms[0, 1]
     np.testing.assert_allclose(line.get_ydata(), 4 * np.exp(effect + constant), rtol=1e-9)
     plt.close(figure)
 
@@ -76,7 +77,7 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
 def test_residuals_and_figures_of_probits():
     model = ngp.gam.model("b ~ linear(x)", DATA | {"b": DATA["n"] > 3}, ngp.likelihoods.Bernoulli("probit"))
     fit = fit_of(model, ngp.likelihoods.Bernoulli("probit"))
-    f = fit.terms().mean.sum(axis=1) + model.start.constant
+    f = fit.terms().mean.sum(axis=1)
     p, slope = stats.norm.cdf(f), stats.norm.pdf(f)
     left, weights = fit.residuals()
     np.testing.assert_allclose(left, (model.rows.y - p) / slope, rtol=1e-9)
@@ -86,9 +87,28 @@ def test_residuals_and_figures_of_probits():
     plt.close(figure)
     figure = fit.plot(scale="response", grid=5)
     line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
-    effect, constant = fit.effects(grid=5)["linear(x)"].mean, fit.terms().mean[0, 1] + model.start.constant
+    effect, constant = fit.effects(grid=5)["linear(x)"].mean, fit.terms().mean[0, 1]
     np.testing.assert_allclose(line.get_ydata(), stats.norm.cdf(effect + constant), rtol=1e-9)
     plt.close(figure)
+
+
+def test_terms_add_up_to_what_is_predicted():
+    """Their constant is the intercept, which the summary has too."""
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=40)}
+    table["y"] = 100 + table["x"] + 0.1 * rng.normal(size=40)
+    fit = ngp.gam("y ~ linear(x)", table)
+    np.testing.assert_allclose(fit.terms().mean.sum(axis=1), fit.predict(table).function_mean, rtol=1e-9)
+    facts = fit.summary(level=0.8, check=False, density=False).facts
+    assert float(facts["intercept"].split(" ")[0]) == pytest.approx(table["y"].mean(), abs=0.1)
+    assert facts["intervals of shares"] == "80 %"
+
+
+def test_what_has_no_link_is_not_drawn_as_a_mean():
+    model = ngp.gam.model("b ~ linear(x)", DATA | {"b": DATA["n"] > 3}, lambda: lambda f: dist.Bernoulli(logits=f))
+    fit = ngp.gam.Fit(model, None, None, None, "nuts", 2, (), jax.random.key(0))
+    with pytest.raises(ValueError, match="scale must be 'link' where the mean is no known function of f"):
+        fit.plot(scale="response")
 
 
 def test_the_text_says_what_was_fitted():

@@ -1,0 +1,82 @@
+"""Each note of a summary: its fault is built, its cure applied, and the note is gone."""
+
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.gam.cures import Told, is_even, told
+
+ROWS = 200
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-2, 2, (2, ROWS))
+    many = rng.negative_binomial(1.5, 1.5 / (1.5 + np.exp(1 + np.sin(x))))
+    heavy = np.sin(x) + 0.3 * rng.standard_t(1.5, ROWS)
+    return {
+        "x": x,
+        "z": z,
+        "many": many,
+        "heavy": heavy,
+        "pair": 0.8 * x * np.tanh(2 * z) + 0.2 * rng.normal(size=ROWS),
+        "waves": rng.poisson(np.exp(2 + 1.5 * np.sin(5 * x))),
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("wrong", "said", "cure", "right"),
+    [
+        (
+            ("many ~ s(x)", "poisson"),
+            "Data at y do not fall",
+            '"negative_binomial"',
+            ("many ~ s(x)", "negative_binomial"),
+        ),
+        (("heavy ~ s(x)", "gaussian"), "are not normal", '"student_t"', ("heavy ~ s(x)", "student_t")),
+        (("pair ~ s(x) + s(z)", "gaussian"), "are correlated", "te(a, b)", ("pair ~ te(x, z)", "gaussian")),
+        (
+            ("waves ~ s(x, num_inducing=5)", "poisson"),
+            "inducing inputs leave",
+            "write s(x, num_inducing=24)",
+            ("waves ~ s(x, num_inducing=24)", "poisson"),
+        ),
+    ],
+)
+def test_a_cure_cures(wrong, said, cure, right):
+    table = data()
+    notes = ngp.gam(wrong[0], table, wrong[1]).summary().notes
+    (note,) = [note for note in notes if said in note]
+    assert cure in note
+    assert not any(word in text for text in notes for word in ("kernel", "X)", "train", "guide"))
+    assert not any(said in note for note in ngp.gam(right[0], table, right[1]).summary().notes)
+
+
+def about(**changed):
+    model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": np.arange(5.0) ** 2})
+    return Told(model, np.array([0.1, 0.0]), 100, False)._replace(**changed)
+
+
+def test_what_spoils_the_rest_is_cured_first():
+    found = [Finding("inducing inputs", "", 0.1, 0.05, "a kernel"), Finding("calibration", "Data", 0.1, 0.05, "train")]
+    first, second = told(found, about())
+    assert first.endswith("linear(x) leaves most: write linear(x, num_inducing=24).")
+    assert second == "Data: do first what the note above says."
+    assert "student_t" in told(found[1:], about(inside=0.7))[0]
+    assert "num_inducing=48" in told(found[1:], about(inside=0.97))[0]
+
+
+def test_more_steps_are_a_cure_where_steps_are_stochastic():
+    pareto = Finding("Pareto k", "a tail", 0.8, 0.7, "train longer")
+    assert "num_steps" not in told([pareto], about())[0]
+    assert 'engine="nuts"' in told([pareto], about())[0]
+    assert "num_steps=200" in told([pareto], about(is_stochastic=True))[0]
+    assert "num_steps=200" in told([Finding("R-hat", "R-hat is 2", 2.0, 1.05, "")], about())[0]
+
+
+def test_weights_that_are_nearly_equal_are_of_no_consequence():
+    assert is_even(Weights(0.1 * np.arange(10.0), 0.9))
+    assert not is_even(Weights(np.array([0.0] * 9 + [9.0]), 0.9))
