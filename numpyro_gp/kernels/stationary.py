@@ -18,7 +18,7 @@ from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import inner_products, per_input, positive_per_input, positive_scalar
 from numpyro_gp.linalg import moved_columns, scaled
-from numpyro_gp.programs.mixing import ANY_POINT
+from numpyro_gp.programs.trace import ANY_POINT
 
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
@@ -172,13 +172,9 @@ class _Stationary(_OfLengthscale):
 
 
 def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:
-    """A point amid the inputs: subtracted from all, it changes no distance, only its rounding error.
-
-    It is their mean, by operations that carry the mark: those that `jnp.mean` calls stand in a program of their own.
-    """
+    """A point amid the inputs: subtracted from all, it changes no distance, only its rounding error."""
     with jax.named_scope(ANY_POINT):
-        total = lax.reduce(X, jnp.zeros((), X.dtype), lax.add, (0,))
-        return lax.stop_gradient(lax.div(total, jnp.asarray(X.shape[0], X.dtype))[None])
+        return lax.stop_gradient(jnp.mean(X, axis=0, keepdims=True))
 
 
 def constant_like(variance: Float[Array, ""], X: Float[Array, "N D"], *others: Array) -> Float[Array, " N"]:

@@ -12,9 +12,8 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from numpyro_gp.programs.private import parts_of_loop
+from numpyro_gp.programs.trace import ANY_POINT
 
-# Scope of operations whose result may be any point: that it is of several rows does not count.
-ANY_POINT = "numpyro_gp_any_point"
 MIXED = -1  # of an axis: its rows have been combined
 WHOLE = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
 WHOLE |= {"argmax", "argmin"}

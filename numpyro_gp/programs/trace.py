@@ -28,6 +28,8 @@ ELEMENTWISE = frozenset(
     | {"integer_pow", "select_n", "convert_element_type", "reshape", "squeeze", "expand_dims", "add_any", "copy"}
     | {"device_put"}  # what JAX 0.7 makes of jnp.asarray
 )
+# Scope of operations whose result may be any point: that it is made of several rows does not count (`mixing_of`).
+ANY_POINT = "numpyro_gp_any_point"
 EAGER = current_trace()  # where nothing is traced, as when this file is imported
 
 
@@ -87,17 +89,20 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     def constant(var: Var, value: Any) -> Var:
         return constants.setdefault(id(value), (Var(var.aval), value))[0]
 
-    def place(program: Jaxpr, inputs: list[Any]) -> list[Any]:
+    def place(program: Jaxpr, inputs: list[Any], scope: Any = None) -> list[Any]:
         known = dict(zip(program.constvars + program.invars, inputs, strict=True))
         for equation in program.eqns:
             own = [atom if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
             inner = equation.params.get(calls.get(equation.primitive.name, ""))
+            # An inner program does not know the scope in which it is called.
+            mark = equation.source_info if ANY_POINT in str(equation.source_info.name_stack) else scope
             if isinstance(inner, ClosedJaxpr):
-                results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own])
+                results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own], mark)
             else:
                 results = [Var(var.aval) for var in equation.outvars]
                 parameters = {name: _each_program(value, written_out) for name, value in equation.params.items()}
-                equations.append(equation.replace(invars=own, outvars=results, params=parameters))
+                where = equation.source_info if mark is None else mark
+                equations.append(equation.replace(invars=own, outvars=results, params=parameters, source_info=where))
             known.update(zip(equation.outvars, results, strict=True))
         return [atom if isinstance(atom, Literal) else known[atom] for atom in program.outvars]
 
