@@ -88,6 +88,9 @@ def cholesky(matrix: Square) -> Square:
 
     LAPACK and cuSOLVER read by columns: given ``A^T = A``, what makes ``A`` and what is made of it stay in rows.
     """
+    if matrix.dtype.itemsize < 4:
+        cure = "Pass the inducing inputs, or the inputs of gp_regression, as X.astype(jax.numpy.float32)."
+        fail("a covariance that is factorised", "of float32 or float64 numbers", f"{matrix.dtype}", cure, TypeError)
     return lax.linalg.cholesky(jnp.swapaxes(matrix, -1, -2), symmetrize_input=False)
 
 

@@ -5,10 +5,12 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 import scipy.linalg
 from scipy import stats
 
+import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.kernels import RBF
 from numpyro_gp.linalg import (
@@ -297,3 +299,22 @@ def test_square_of_a_triangle_and_a_diagonal(size, rng):
     np.testing.assert_allclose(slope, 2 * (np.diagonal(triangle) + values), rtol=1e-14)
     promoted = add_to_diagonal(jnp.asarray(triangle, jnp.float32), jnp.asarray(values))
     np.testing.assert_array_equal(promoted, triangle.astype(np.float32).astype(float) + np.diag(values))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_refused_in_words(dtype):
+    """JAX says ``Unsupported dtype float16.``; inducing inputs in float32 are enough."""
+    X = jnp.linspace(0.0, 1.0, 3, dtype=dtype)[:, None]
+    with pytest.raises(
+        TypeError, match=r"factorised must be of float32 or float64 numbers, but got .*float16\. Pass the"
+    ):
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), X, 0.1, obs=X[:, 0])
+
+    def model(X, Z):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
+        with numpyro.plate("data", 3):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=X[:, 0].astype(jnp.float32))
+
+    values = {"f": jnp.zeros(3, jnp.float32)}
+    density = lambda X: numpyro.infer.util.log_density(model, (X, X.astype(jnp.float32)), {}, values)[0]  # noqa: E731
+    np.testing.assert_allclose(density(X), density(X.astype(jnp.float32)), rtol=1e-5)
