@@ -382,8 +382,8 @@ class FittedParams(dict[str, Any]):
         fail("params", f"the parameters of the guide, {name!r} among them", f"{sorted(self)}", cure)
 
     def of_site(self, site: Site) -> Any:
-        """The value of a ``param`` site, for ``handlers.substitute``."""
-        return self[site["name"]] if site["type"] == "param" else None
+        """The value of a ``param`` or ``mutable`` site, for ``handlers.substitute``."""
+        return self[site["name"]] if site["type"] in ("param", "mutable") else None
 
 
 def _of_shape(leaf: Any) -> Any:

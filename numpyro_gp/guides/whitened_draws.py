@@ -42,7 +42,7 @@ class OnBases:
 
         def known(site: Site) -> Any:
             name = site["name"]
-            if site["type"] == "param":
+            if site["type"] in ("param", "mutable"):
                 return self.params.get(name)
             if not is_latent(site) or name in beliefs:
                 return beliefs.get(name) if is_latent(site) else None

@@ -135,7 +135,8 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
         size, held = sites[name]["args"]
         if held not in (None, size):
             got = f"{held} of {size} rows at random, in plate {name!r}"
-            fail("args and kwargs", "arguments with which the model holds all rows", got, "Leave out batch=.")
+            cure = "Pass None for the argument that sets its subsample_size, as batch=None."
+            fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
 
 
 def predict_conditioned(
@@ -160,7 +161,7 @@ def predict_conditioned(
     index = posterior.spread(num_samples, is_random)
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
-        process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp)
+        process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
         return tracing.conditioned_observation(process, **{**part[0], "X": whole([part[0]["X"]])})
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))

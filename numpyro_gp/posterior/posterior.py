@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -39,7 +40,7 @@ from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.inducing import Inducing, inducing_of
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
-from numpyro_gp.rows.call import Arguments, argument_names, call_of, is_data
+from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
 from numpyro_gp.rows.look import look
 
 DEFAULT_DRAWS = 100
@@ -119,6 +120,7 @@ class Posterior:
         ``params_or_state`` is ``result.params`` or ``result.state``. ``posterior.samples`` has the particles
         by site, the particle axis first. They are no chain: R-hat and effective sample sizes mean nothing here.
         NumPyro's engines leave out the Jacobian of constrained sites: their particles are of another density.
+        Keywords of the model that the engine was made with, ``SVGD(model, ..., depth=3)``, are those of the posterior.
 
         The log density must be finite at every particle of ours, and particles that are stranded, far below the
         others, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end, on whole data, or at arguments of the
@@ -135,6 +137,8 @@ class Posterior:
         own = getattr(svgd, "model", None)
         if isinstance(own, Conditioned):  # as `ngp.stein.auto` leaves it: particles are in these coordinates
             model = own
+        elif static := dict(getattr(svgd, "static_kwargs", None) or {}):
+            model = functools.partial(model, **static)
         source = of_particles(svgd, params_or_state, args, kwargs, weights)
         return cls(model, "stein", source, inducing=inducing_of(svgd))
 
@@ -221,7 +225,10 @@ class Posterior:
                 cure = "Predict some rows with it, and pass num_samples=prediction.num_draws."
                 fail("tolerance", "None for an iterator of inputs", tolerance, cure)
             predictor = Predictor(self, key, Arguments(args[1:], kwargs), site, num_samples, chunk_size, others)
+            self._check_taken("predict", (), num_samples=num_samples, chunk_size=chunk_size, site=site, new=new)
             return predictor.each(args[0])
+        own = {"num_samples": num_samples, "tolerance": tolerance, "chunk_size": chunk_size, "rows": rows}
+        self._check_taken("predict", args, **own, site=site, new=new)
         key, size = check_key("key", key), check_count("chunk_size", chunk_size)
         call = call_of(self.model, args, kwargs)
         plan = plan_of(self, call, rows, site, others)
@@ -245,6 +252,7 @@ class Posterior:
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
         `predict`.
         """
+        self._check_taken("predictor", (), num_samples=num_samples, chunk_size=chunk_size, site=site, new=new)
         others = (new,) if isinstance(new, str) else tuple(new)
         return Predictor(self, key, Arguments(args, kwargs), site, num_samples, chunk_size, others)
 
@@ -281,6 +289,8 @@ class Posterior:
         noise : array, optional
             The old name of ``noise_variance``. It works in this release and warns.
         """
+        own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
+        self._check_taken("predict_at", args, **own, noise=noise)
         variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
         return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size)
 
@@ -304,6 +314,7 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
+        self._check_taken("draws", args, num_samples=num_samples)
         call = call_of(self.model, args, kwargs)
         return training_draws(self, draws_at_data(self, key, call, num_samples), call)
 
@@ -311,6 +322,7 @@ class Posterior:
         self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
     ) -> dict[str, Array]:
         """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
+        self._check_taken("hyperparameters", args, num_samples=num_samples)
         call = call_of(self.model, args, kwargs)
         return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
 
@@ -348,6 +360,7 @@ class Posterior:
         # Imported at the call: criticism is built on posteriors, which must not depend on it.
         from numpyro_gp.criticism.arviz import arviz_container, sample_stats
 
+        self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
         arguments = call_of(self.model, args, kwargs).arguments
         constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
@@ -381,6 +394,7 @@ class Posterior:
         num_samples : int, optional
             All stored draws, or 100 from a guide.
         """
+        self._check_taken("function_draws", args, gp=gp, num_samples=num_samples)
         given = args or any(name in kwargs for name in argument_names(self.model)[:1])
         return draw_functions(self, key, X, call_of(self.model, args if given else (X,), kwargs), gp, num_samples)
 
@@ -416,7 +430,14 @@ class Posterior:
             Random features of each kernel: cosines and sines of half as many frequencies. A product of kernels has
             the product of their numbers for each frequency.
         """
+        self._check_taken("functions", args, num_samples=num_samples, gp=gp, num_features=num_features)
         return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
+
+    def _check_taken(self, method: str, args: tuple[object, ...], **own: object) -> None:
+        """Refuse arguments of the model that a method took for its own ``own``, as far as these are not defaults."""
+        declared = _defaults_of(method)
+        is_default = lambda name, value: value is declared[name] or (isinstance(value, int) and value == declared[name])  # noqa: E731
+        check_taken(self.model, args, method, {n: x for n, x in own.items() if not is_default(n, x)})
 
     def __reduce__(self) -> tuple[Any, ...]:
         model, source = to_pickle("model", self.model), self.source
@@ -487,6 +508,12 @@ class Posterior:
         else:
             count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
         return _evenly(self.num_draws or count, count)
+
+
+@functools.cache
+def _defaults_of(method: str) -> dict[str, object]:
+    """Defaults of the arguments of a method of `Posterior`."""
+    return {name: one.default for name, one in inspect.signature(getattr(Posterior, method)).parameters.items()}
 
 
 @functools.lru_cache(maxsize=64)

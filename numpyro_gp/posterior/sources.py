@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, is_key, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -21,7 +21,7 @@ from numpyro_gp.primitives.inducing import Inducing, look_at_start
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.sites import role
+from numpyro_gp.sites import Trace, role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
@@ -249,7 +249,9 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
     elif call is None:
         return
     else:
-        wanted = dict.fromkeys(_shapes(lambda: guide(*call.args, **call.kwargs)))
+        sites = abstract_trace(lambda: guide(*call.args, **call.kwargs), (), {})
+        check_state(sites, params)
+        wanted = dict.fromkeys(name for name, site in sites.items() if site["type"] == "param")
     missing = [name for name in wanted if name not in params]
     shapes = {name: jax.tree.map(jnp.shape, params[name]) for name in wanted if name in params}
     wrong = [f"{name!r} of shape {shapes[name]}, not {wanted[name]}" for name in shapes if shapes[name] != wanted[name]]
@@ -263,6 +265,22 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
     if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
         cure = "Build the guide with the recipes of the fit: they are those of another belief."
         fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
+
+
+def check_state(sites: Trace, params: Mapping[str, object]) -> None:
+    """Refuse parameters without the mutable state of a model or guide, which would stand where it starts."""
+    if missing := [name for name, site in sites.items() if site["type"] == "mutable" and name not in params]:
+        cure = "Pass result.params of ngp.fit; after svi.run, {**result.params, **result.state.mutable_state}."
+        fail("params", f"with the mutable state {missing}", f"{sorted(params)}", cure)
+
+
+def check_precision(source: Any) -> None:
+    """Refuse arrays of a fit in float64 while JAX computes in float32."""
+    arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array) and not is_key(leaf)]
+    if wide := sorted({str(leaf.dtype) for leaf in arrays if jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype}):
+        got = f"one of {', '.join(wide)}, while jax_enable_x64 is off"
+        cure = 'Switch it on, as in the fit: jax.config.update("jax_enable_x64", True).'
+        fail("the posterior", "of numbers in the precision that JAX has now", got, cure, TypeError)
 
 
 def _is_of_a_belief(name: str, guide: AutoGP) -> bool:

@@ -1,7 +1,7 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
@@ -16,7 +17,7 @@ from numpyro_gp.beliefs import MeanField
 from numpyro_gp.checks import check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
-from numpyro_gp.posterior.sources import check_params
+from numpyro_gp.posterior.sources import check_params, check_precision, check_state
 from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run
@@ -136,15 +137,24 @@ def trace_at(
     return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
 
 
-def process_at(posterior: object, draw: Draw, call: Arguments, plates: frozenset[str], name: str | None) -> Any:
-    """The process of a name, or the only one, at one draw."""
+def process_at(
+    posterior: object,
+    draw: Draw,
+    call: Arguments,
+    plates: frozenset[str],
+    name: str | None,
+    conditioned: bool = False,
+) -> Any:
+    """The process of a name, or the only one, at one draw; of those that `gp_regression` made if ``conditioned``."""
     with recorded_processes() as found:
         trace_at(posterior, draw, call, plates)
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
+    wanted = {one: process for one, process in found.items() if is_conditioned(process)} if conditioned else found
+    wanted = wanted or found  # none of a gp_regression: refused for what it is
+    if name is None and len(wanted) == 1:
+        return next(iter(wanted.values()))
     if name is None or name not in found:
-        cure = f"Name it: gp={next(iter(found), 'f')!r}."
-        fail("gp", f"the name of one process of the model: {sorted(found)}", repr(name), cure)
+        cure = f"Name it: gp={next(iter(wanted), 'f')!r}."
+        fail("gp", f"the name of one process of the model: {sorted(wanted)}", repr(name), cure)
     return found[name]
 
 
@@ -164,6 +174,7 @@ def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *res
 
 def look_again(posterior: Any, call: Call) -> Look:
     """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit."""
+    check_precision(posterior.source)
     with compared_with(posterior.inducing):
         return look(posterior.fitted_model, call)
 
@@ -193,6 +204,20 @@ def new_data(posterior: Any, call: Call, trace: Trace, site: str | None = None, 
     return NewData(plates, check_source(posterior, call, trace, plates))
 
 
+@contextmanager
+def at_new_data(guide: Any, plates: frozenset[str] | None) -> Iterator[None]:
+    """Say what to do where a guide written by hand cannot run at new data, as one with parameters for each row."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if guide is None or plates is None or isinstance(guide, AutoGuide):
+            raise
+        got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
+        cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
+        cure += "lambda *args, **kwargs: guide(X, y), params)."
+        raise type(error)(f"the guide must be one that runs at new data, but got {got}. {cure}") from error
+
+
 def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
@@ -207,7 +232,9 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
     """
     bound, source = call.at(call.arrays), posterior.source
     if posterior.guide is not None:
-        check_params(posterior.guide, source.params, bound)
+        with at_new_data(posterior.guide, plates):
+            check_params(posterior.guide, source.params, bound)
+        check_state(trace, source.params)
         own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
         if own:
             cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
@@ -218,7 +245,8 @@ def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str
         found = source.training_values(key, 0, bound) if plates is None else source.values(key, 0, bound, plates)
         values.update(found)
 
-    jax.eval_shape(find, jax.random.key(0))
+    with at_new_data(posterior.guide, plates):
+        jax.eval_shape(find, jax.random.key(0))
     latent = [
         name
         for name, site in trace.items()

@@ -1,5 +1,6 @@
 """How a model is called: which of its arguments are data, and which of those have one row for each datum."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -59,7 +60,9 @@ class Call(NamedTuple):
         if rows is None and names[0] not in self.owners:
             value, required = self.arguments[names[0]], "an array of numbers, whose rows are predicted"
             kind = getattr(value, "dtype", type(value).__name__)
-            fail(names[0], required, f"{kind}", "Pass a numeric array.", TypeError)
+            arrays = [name for name in self.arguments if name in self.owners]
+            cure = f"Name those with a row for each datum, as rows=[{arrays[0]!r}]." if arrays else "Pass an array."
+            fail(names[0], required, f"{kind}", cure, TypeError)
         if unknown := [name for name in names if name not in self.owners]:
             arrays = [name for name in self.arguments if name in self.owners]
             fail("rows", f"names of array arguments: {arrays}", f"{unknown}", "Name them as the model does.")
@@ -93,6 +96,21 @@ def call_of(
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
     return Call(arguments, arrays, tuple(owners), rest, static)
+
+
+def check_taken(function: Any, args: tuple[Any, ...], method: str, given: Mapping[str, object]) -> None:
+    """Refuse keywords of a method that the model has as well, and would not get; by position both have theirs."""
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound, function = bound | set(function.keywords), function.func
+    names = argument_names(function)
+    if not given.keys() & set(names) - bound:
+        return
+    placed = _names_of_places(_signature_of(function).parameters.values(), len(args))
+    if clash := [name for name in given if name in names and name not in {*placed, *bound}]:
+        cure = f"Pass that of the model by position, or bind it: functools.partial(model, {clash[0]}=...)."
+        required = f"free of an argument named like one of {method} that is given"
+        fail("the model", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
 def _signature_of(function: Any) -> inspect.Signature:

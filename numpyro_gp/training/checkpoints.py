@@ -24,7 +24,7 @@ class FitResult(NamedTuple):
     Attributes
     ----------
     params : dict
-        Constrained parameters by name: for `Posterior.from_svi`.
+        Constrained parameters by name, and mutable state, such as running averages: for `Posterior.from_svi`.
     losses : Array (steps,)
     state
         The engine's own state, for ``resume=``.

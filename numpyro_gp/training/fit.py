@@ -159,7 +159,8 @@ def fit(
     Returns
     -------
     FitResult
-        ``params`` by name, ``losses`` of shape ``(num_steps,)``, and the ``state`` of the engine.
+        ``params`` by name, mutable state of model and guide included, ``losses`` of shape ``(num_steps,)``, and the
+        ``state`` of the engine.
 
     Raises
     ------
@@ -232,7 +233,8 @@ def fit(
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)
-    still = standstill(start, result.params, position.losses) if is_new else ""
+    end = {name: result.params[name] for name in start}
+    still = standstill(start, end, position.losses) if is_new else ""
     for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)
     return result
@@ -349,7 +351,9 @@ def non_finite(
 
 def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
-    result = FitResult(job.engine.get_params(position.state), jnp.asarray(position.losses), position.state)
+    # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
+    params = job.engine.get_params(position.state) | (getattr(position.state, "mutable_state", None) or {})
+    result = FitResult(params, jnp.asarray(position.losses), position.state)
     try:
         if job.path is not None and job.is_first:
             write_checkpoint(job.path, job.engine, position)

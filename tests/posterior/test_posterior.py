@@ -1,6 +1,7 @@
 """Posteriors of every engine and what they predict, against closed forms."""
 
 import dataclasses
+import functools
 import pickle
 
 import jax
@@ -282,3 +283,56 @@ def test_posteriors_and_predictions_pickle():
         np.testing.assert_array_equal(copied.log_density(np.zeros(4)), prediction.log_density(np.zeros(4)))
         with pytest.raises(dataclasses.FrozenInstanceError):
             posterior.kind = "other"
+
+
+def taken(X, y=None, num_samples=1.0, gp=0.0):
+    """A model with arguments named like keywords of `predict` and `functions`."""
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)))
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=jnp.full(len(X), num_samples + gp))
+
+
+def test_arguments_of_the_model_that_a_method_would_take_are_refused():
+    """``predict(num_samples=3)`` gave the model its default, 1."""
+    X, key = jnp.zeros((2, 1)), jax.random.key(0)
+    posterior = ngp.Posterior.from_mcmc(taken, {"f": jnp.zeros((4, 1))})
+    calls = {
+        "predict": lambda **own: posterior.predict(key, X, **own),
+        "predictor": lambda **own: posterior.predictor(key, **own),
+        "draws": lambda **own: posterior.draws(key, X, X[:, 0], **own),
+        "hyperparameters": lambda **own: posterior.hyperparameters(key, X, X[:, 0], **own),
+        "function_draws": lambda **own: posterior.function_draws(key, X, **own),
+    }
+    for method, call in calls.items():
+        message = (
+            f"the model must be free of an argument named like one of {method} .*, but got an argument 'num_samples'"
+        )
+        with pytest.raises(TypeError, match=message):
+            call(num_samples=3)
+    with pytest.raises(TypeError, match=r"like one of predict .* 'num_samples'"):
+        posterior.predict(key, iter([X]), num_samples=3)
+    with pytest.raises(TypeError, match=r"like one of functions .* 'gp'"):
+        posterior.functions(key, None, X, gp="f")
+    np.testing.assert_allclose(posterior.predict(key, X).mean, 1.0)
+    by_place = posterior.predict(key, X, None, 3.0, num_samples=2)
+    np.testing.assert_allclose(by_place.mean, 3.0)
+    assert by_place.num_draws == 2
+    bound = ngp.Posterior.from_mcmc(functools.partial(taken, num_samples=5.0), {"f": jnp.zeros((4, 1))})
+    np.testing.assert_allclose(bound.predict(key, X, num_samples=2).mean, 5.0)
+
+
+def test_keywords_of_particles_are_those_of_their_posterior():
+    """``SVGD(model, ..., c=...)``: predictions without it were those of the model's default, 0."""
+
+    def model(X, y=None, c=0.0):
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y, offset=c)
+
+    X, key = jnp.zeros((2, 1)), jax.random.key(0)
+    svgd = ngp.stein.SVGD(model, optax.sgd(0.1), num_stein_particles=3, c=7.0)
+    params = svgd.get_params(svgd.init(key, X, X[:, 0]))
+    posterior = ngp.Posterior.from_stein(model, svgd, params)
+    level = posterior.samples["level"].mean()
+    np.testing.assert_allclose(posterior.predict(key, X).mean, level + 7.0, rtol=1e-6)
+    np.testing.assert_allclose(posterior.predict(key, X, c=1.0).mean, level + 1.0, rtol=1e-6)

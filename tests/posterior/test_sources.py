@@ -241,3 +241,96 @@ def test_what_has_predicted_is_freed():
     gc.collect()
     assert first() is None
     assert second() is None
+
+
+# ------------------------------------------------------------------------- state, precision, guides by hand
+
+
+def running(X, y=None):
+    """An offset that the model keeps beside its parameters, as a network does its running averages."""
+    kept = numpyro.primitives.mutable("kept", {"level": jnp.zeros(())})
+    if y is not None:
+        kept["level"] = 0.5 * kept["level"] + 0.5 * jnp.mean(y)
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)))
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=kept["level"])
+
+
+def test_mutable_state_is_of_the_fit(tmp_path):
+    """The process stays at 0: predictions are the average, ``10 (1 - 2^-n)`` after n steps; it started at 0."""
+    guide, data = ngp.AutoGP(running), (X, np.full(5, 10.0))
+    svi = SVI(running, guide, optax.sgd(1e-9), Trace_ELBO())
+    result = ngp.fit(KEY, svi, 20, *data, progress=False, checkpoint=tmp_path / "run.npz")
+    level = float(result.state.mutable_state["kept"]["level"])
+    assert level == pytest.approx(10.0, abs=1e-4)
+    posterior = ngp.Posterior.from_svi(running, guide, result.params)
+    np.testing.assert_allclose(posterior.predict(KEY, X).mean, level, atol=1e-6)
+    posterior.save(tmp_path / "posterior.npz")
+    loaded = ngp.Posterior.load(tmp_path / "posterior.npz", running, guide)
+    np.testing.assert_array_equal(loaded.predict(KEY, X).mean, posterior.predict(KEY, X).mean)
+    again = ngp.fit(KEY, svi, 20, *data, progress=False, resume=tmp_path / "run.npz")
+    assert float(again.params["kept"]["level"]) == level
+    bare = svi.get_params(result.state)
+    message = r"params must be with the mutable state \['kept'\], .* after svi.run, \{\*\*result.params, "
+    with pytest.raises(ValueError, match=message):
+        ngp.Posterior.from_svi(running, guide, bare).predict(KEY, X)
+    cured = ngp.Posterior.from_svi(running, guide, {**bare, **result.state.mutable_state})
+    np.testing.assert_allclose(cured.predict(KEY, X).mean, level, atol=1e-6)
+
+
+def test_mutable_state_of_a_guide_is_of_the_fit():
+    def plain(X, y=None):
+        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    def guide(X, y=None):
+        kept = numpyro.primitives.mutable("kept", {"level": jnp.zeros(())})
+        numpyro.sample("level", dist.Delta(kept["level"]))
+
+    with pytest.raises(ValueError, match=r"params must be with the mutable state \['kept'\]"):
+        ngp.Posterior.from_svi(plain, guide, {"other": jnp.zeros(())}).predict(KEY, X)
+    posterior = ngp.Posterior.from_svi(plain, guide, {"kept": {"level": jnp.asarray(3.0)}})
+    np.testing.assert_allclose(posterior.predict(KEY, X, num_samples=1).mean, 3.0)
+
+
+def test_a_guide_by_hand_with_a_parameter_for_each_row_is_bound_to_its_data():
+    """New rows have none of them; bound, the guide says what it said, and its rows are drawn from the prior."""
+
+    def local(X, y=None):
+        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
+        with numpyro.plate("data", len(X)):
+            own = numpyro.sample("own", dist.Normal(0.0, 1.0))
+            ngp.observe(
+                "y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y, offset=1e-9 * own
+            )
+
+    def guide(X, y=None):
+        numpyro.sample("level", dist.Delta(numpyro.param("at", 0.0)))
+        mean = numpyro.param("mean", jnp.zeros(5))
+        with numpyro.plate("data", len(X)):
+            numpyro.sample("own", dist.Normal(mean, 0.5))
+
+    params = {"at": jnp.asarray(3.0), "mean": jnp.ones(5)}
+    message = (
+        r"the guide must be one that runs at new data, .*\(5,\).* lambda \*args, \*\*kwargs: guide\(X, y\), params"
+    )
+    with pytest.raises(ValueError, match=message):
+        ngp.Posterior.from_svi(local, guide, params).predict(KEY, X[:2])
+    bound = ngp.Posterior.from_svi(local, lambda *args, **kwargs: guide(X, Y), params)
+    np.testing.assert_allclose(bound.predict(KEY, X[:2], num_samples=2).mean, 3.0, atol=1e-6)
+
+
+def test_draws_in_another_precision_than_that_of_now_are_refused():
+    def plain(X, y=None):
+        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(plain, {"level": jnp.ones(2, jnp.float64)})
+    with (
+        jax.enable_x64(False),
+        pytest.raises(TypeError, match=r"got one of float64, while jax_enable_x64 is off\. Swi"),
+    ):
+        posterior.predict(KEY, X)
+    np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1.0)

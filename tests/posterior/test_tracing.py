@@ -233,3 +233,29 @@ def test_sites_in_a_scan_take_the_values_of_their_steps():
     np.testing.assert_allclose(longer.mean, states.mean(0), atol=1e-6)
     with pytest.raises(ValueError, match=r"args must be those .* of 5 steps or more .*, but got 3 steps"):
         posterior.predict(KEY, ROWS[:3], drive[:3])
+
+
+def test_the_regression_among_several_processes_is_the_one_to_predict():
+    """`predict_at` needs no name where one process knows its data; it told to name another, which it refused."""
+
+    def several(X, y=None):
+        g = ngp.gp("g", KERNEL, Z)
+        ngp.gp_regression("y", KERNEL, X, 0.1, mean=lambda at: g(at).loc, obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(several, {"g": jnp.zeros((1, 3))})
+    found = posterior.predict_at(KEY, NEW, X, Y).mean
+    np.testing.assert_allclose(found, posterior.predict_at(KEY, NEW, X, Y, gp="y").mean)
+    with pytest.raises(ValueError, match=r"one process of the model: \['y'\], but got 'z'\. Name it: gp='y'\."):
+        posterior.predict_at(KEY, NEW, X, Y, gp="z")
+
+
+def test_a_first_argument_without_rows_names_the_cure():
+    def kinds(kind, X, y=None):
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(kinds, {"level": jnp.ones(2)})
+    with pytest.raises(TypeError, match=r"kind must be an array .*, but got str\. Name those .*, as rows=\['X'\]\."):
+        posterior.predict(KEY, "rbf", ROWS)
+    np.testing.assert_allclose(posterior.predict(KEY, "rbf", ROWS, rows=["X"]).mean, 1.0)

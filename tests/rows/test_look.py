@@ -143,7 +143,9 @@ def test_members_that_do_not_exist_are_nan_inside_of_a_program():
 
 def test_minibatches_of_new_data_are_refused():
     posterior = ngp.Posterior.from_mcmc(process, {"f": jnp.ones((1, 3)), "lengthscale": jnp.ones(1)})
-    with pytest.raises(ValueError, match=r"but got 5 of 12 rows at random, in plate 'data'\. Leave out batch="):
+    with pytest.raises(
+        ValueError, match=r"but got 5 of 12 rows at random, in plate 'data'\. Pass None for .* as batch=None"
+    ):
         posterior.predict(KEY, X, batch=5)
     assert posterior.predict(KEY, X, batch=12).mean.shape == (12,)
 
