@@ -215,7 +215,7 @@ def at_new_data(guide: Any, plates: frozenset[str] | None) -> Iterator[None]:
         got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
         cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
         cure += "lambda *args, **kwargs: guide(X, y), params)."
-        raise type(error)(f"the guide must be one that runs at new data, but got {got}. {cure}") from error
+        fail("the guide", "one that runs at new data", got, cure)
 
 
 def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
