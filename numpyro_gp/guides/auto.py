@@ -16,6 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
+from numpyro_gp.guides.fits import Fit, begin_again, fits_of, known_fit
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import (
     NotOfRest,
@@ -30,7 +31,7 @@ from numpyro_gp.guides.rest import (
 )
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.primitives.inducing import Inducing, look_at_start, noted_inducing
-from numpyro_gp.programs.private import is_run_by_renyi, list_in_order, make_plates, set_plates
+from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
     Feasible,
@@ -100,7 +101,7 @@ class AutoGP(AutoGuide):
         self.rest: Any = None
         # Whether draws of the user's own sites differ; known from the first call on.
         self.is_random = True
-        self.inducing: Inducing = {}  # of the last call with known arguments, which is where a fit starts
+        self.inducing: Inducing = {}  # of the last call that may have started a fit, with known arguments
         super().__init__(model, prefix=prefix, create_plates=create_plates)
 
     @property
@@ -122,6 +123,7 @@ class AutoGP(AutoGuide):
     def _learn_model(self, *args: object, **kwargs: object) -> None:
         with noted_inducing() as self.inducing:
             self.prototype_trace = self._run_model(args, kwargs)
+        fits_of(self)[:] = [Fit(None, self.inducing)]
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
@@ -149,7 +151,9 @@ class AutoGP(AutoGuide):
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
         sites, given = look_at_start(self.model, args, kwargs)
-        self.inducing = self.inducing if given is None else given
+        if given is not None and not has_values():  # else it is evaluated at parameters that it has
+            begin_again(self, given)
+            self.inducing = given
         if self._frames:
             sites = abstract_trace(self.model, args, kwargs) if sites is None else sites
             local_sites.check_masks(sites)
@@ -264,8 +268,8 @@ class AutoGP(AutoGuide):
 
     def beliefs(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
-        fitted = self._fitted(params)
-        found = self._distributions(fitted, (), {}, {n: site for n, site in self._mine().items() if role(site) == "gp"})
+        own, params = self._fitted(params)
+        found = own._distributions(params, (), {}, {n: site for n, site in own._mine().items() if role(site) == "gp"})
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
     def global_values(
@@ -283,22 +287,24 @@ class AutoGP(AutoGuide):
         kwargs: dict[str, object],
     ) -> dict[str, Any]:
         """`global_values` outside of these plates, by default those of the data that the guide was set up on."""
-        params, plates = self._fitted(params), self._data_plates if plates is None else plates
-        values = self.beliefs(params)
-        found = self._distributions(params, args, kwargs, local_sites.shared_sites(self._mine(), plates))
+        own, params = self._fitted(params)
+        values, plates = own.beliefs(params), own._data_plates if plates is None else plates
+        found = own._distributions(params, args, kwargs, local_sites.shared_sites(own._mine(), plates))
         rng_key, *keys = jax.random.split(rng_key, 1 + len(found)) if found else [rng_key]
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
-        if self.rest is not None:
-            values.update(draws_of_rest(self.rest, rng_key, params, args, kwargs))
+        if own.rest is not None:
+            values.update(draws_of_rest(own.rest, rng_key, params, args, kwargs))
         return {n: one.given(values) if isinstance(one, AbstractBelief) else one for n, one in values.items()}
 
-    def _fitted(self, params: Mapping[str, object]) -> "FittedParams":
+    def _fitted(self, params: Mapping[str, object]) -> tuple["AutoGP", "FittedParams"]:
+        """The guide as the fit of the parameters set it up, where that is known, and the parameters."""
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
         if not isinstance(params, Mapping):
             fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
-        return FittedParams(params)
+        found = known_fit(self, params) if any(fit.guide is not None for fit in fits_of(self)) else None
+        return self if found is None or found.guide is None else found.guide, FittedParams(params)
 
     def sample_posterior(
         self,
@@ -313,13 +319,13 @@ class AutoGP(AutoGuide):
         A belief that reads its basis, as `Conditional`, needs the arguments of the model: its
         values are those at each draw of the hyper-parameters.
         """
-        params = self._fitted(params)
+        own, params = self._fitted(params)
         key_rest, key = jax.random.split(rng_key)
         result: dict[str, Any] = {}
         following: dict[str, AbstractBelief] = {}
-        if self.rest is not None:
-            result.update(draws_of_rest(self.rest, key_rest, params, args, kwargs, sample_shape))
-        for name, fn in self._distributions(params, args, kwargs).items():
+        if own.rest is not None:
+            result.update(draws_of_rest(own.rest, key_rest, params, args, kwargs, sample_shape))
+        for name, fn in own._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
             if isinstance(fn, Belief) and not fn.value.holds_whitened:
                 following[name] = fn.value
@@ -328,8 +334,8 @@ class AutoGP(AutoGuide):
             else:
                 result[name] = fn.sample(key_site, sample_shape)
         if following:
-            at = OnBases(self.model, following, params, args, kwargs)
-            result.update(at.draws(key, result, sample_shape, self.is_random))
+            at = OnBases(own.model, following, params, args, kwargs)
+            result.update(at.draws(key, result, sample_shape, own.is_random))
         return result
 
     def median(self, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
@@ -337,20 +343,20 @@ class AutoGP(AutoGuide):
 
         A belief that reads its basis needs the arguments of the model; its values are at the medians of the others.
         """
-        params = self._fitted(params)
-        rest = median_of_rest(self.rest, params) if self.rest is not None else {}
-        found = self._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
+        own, params = self._fitted(params)
+        rest = median_of_rest(own.rest, params) if own.rest is not None else {}
+        found = own._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
         return {**rest, **{name: value[0] for name, value in found.items()}}
 
     def quantiles(
         self, params: Mapping[str, object], quantiles: object, *args: object, **kwargs: object
     ) -> dict[str, Any]:
         """Quantiles of all latent sites, levels on the first axis; of the whitened values at GP sites, as `median`."""
-        params = self._fitted(params)
+        own, params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
-        rest = {} if self.rest is None else quantiles_of_rest(self.rest, params, levels)
-        middle = {} if self.rest is None else median_of_rest(self.rest, params)
-        return {**rest, **self._own_quantiles(params, levels, middle, args, kwargs)}
+        rest = {} if own.rest is None else quantiles_of_rest(own.rest, params, levels)
+        middle = {} if own.rest is None else median_of_rest(own.rest, params)
+        return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(
         self, params: "FittedParams", levels: Array, rest: Mapping[str, Any], args: Any, kwargs: Any

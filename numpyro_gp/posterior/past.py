@@ -18,12 +18,14 @@ from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.guides.fits import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.rest import median_of_rest
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.posterior.sources import shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
+from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.sites import role, unwrap
 
 
@@ -157,11 +159,12 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
     """
     if not isinstance(guide, AutoGP):
         fail("guide", "an ngp.AutoGP", f"a {type(guide).__name__}", "Fit the model with AutoGP.", TypeError)
+    guide, inducing = as_fitted(guide, params)
     beliefs = guide.beliefs(params)
     if any(isinstance(belief, Conditional) and belief.noise_site for belief in beliefs.values()):
         at_medians = median_of_rest(guide.rest, params)
         beliefs = {name: belief.given(at_medians) for name, belief in beliefs.items()}
-    if args or kwargs or not (found := _as_set_up(guide, params, beliefs)):
+    if args or kwargs or not (found := _as_set_up(guide, params, beliefs, inducing)):
         # In their places stand beliefs that read the mean function too.
         readers = {n: Conditional(jnp.zeros(b.shape), jnp.zeros((*b.shape, b.shape[-1]))) for n, b in beliefs.items()}
         at = OnBases(guide.model, readers, params, args, kwargs)
@@ -170,13 +173,19 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
     return {name: PseudoData(_points(basis), *_said(beliefs[name], basis)) for name, basis in found.items()}
 
 
-def _as_set_up(guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, AbstractBelief]) -> dict[str, Any]:
-    """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves."""
+def _as_set_up(
+    guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, AbstractBelief], inducing: Inducing
+) -> dict[str, Any]:
+    """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves.
+
+    Nothing where the fit had others than the guide was set up with: its first run by NumPyro's own ``SVI`` was another.
+    """
     sites = {name: site for name, site in guide.prototype_trace.items() if role(site) == "gp"}
     bases = {name: unwrap(site["fn"]).basis_of(beliefs[name]) for name, site in sites.items()}
     is_held = set(params) <= set(shapes_of_params(guide)) and all(
         isinstance(belief, Conditional) for belief in beliefs.values()
     )
+    is_held = is_held and is_same(inducing, inducing_of_sites(sites))
     return bases if is_held and not any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(bases)) else {}
 
 

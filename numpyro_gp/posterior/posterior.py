@@ -13,6 +13,7 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.guides.fits import as_fitted
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
@@ -37,7 +38,7 @@ from numpyro_gp.posterior.sources import (
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
-from numpyro_gp.primitives.inducing import Inducing, inducing_of
+from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
@@ -98,7 +99,8 @@ class Posterior:
         cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
     ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
-        return cls(model, "svi", of_guide(guide, params), inducing=inducing_of(guide))
+        own, inducing = as_fitted(guide, params)
+        return cls(model, "svi", of_guide(own, params), inducing=inducing)
 
     @classmethod
     def from_mcmc(cls, model: Callable[..., object], mcmc: Any) -> "Posterior":
@@ -140,7 +142,9 @@ class Posterior:
         elif static := dict(getattr(svgd, "static_kwargs", None) or {}):
             model = functools.partial(model, **static)
         source = of_particles(svgd, params_or_state, args, kwargs, weights)
-        return cls(model, "stein", source, inducing=inducing_of(svgd))
+        is_params = isinstance(params_or_state, Mapping) or not hasattr(svgd, "get_params")
+        inducing = as_fitted(svgd, params_or_state if is_params else svgd.get_params(params_or_state))[1]
+        return cls(model, "stein", source, inducing=inducing)
 
     @property
     def samples(self) -> Mapping[str, Any] | None:

@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MethodType
 from typing import Any, ClassVar
 
 import jax
@@ -157,9 +158,14 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
 def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
     """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
     given = arguments_of_run(mcmc)
-    if given is None or getattr(getattr(mcmc, "sampler", None), "model", None) is not model:
+    if given is None or not _is_same(getattr(getattr(mcmc, "sampler", None), "model", None), model):
         return {}
     return look_at_start(model, *given)[1] or {}
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two functions are one: a method is made anew whenever it is asked for."""
+    return one is other or (isinstance(one, MethodType) and isinstance(other, MethodType) and one == other)
 
 
 def of_particles(
@@ -261,6 +267,7 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
         got = f"none named {missing}" if missing else ", ".join(wrong)
         required = f"the parameters of the guide: {sorted(wanted)}"
         cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+        cure += "" if missing else " A guide keeps the shapes of its first run by SVI.run: make one for each fit."
         fail("params", required, f"{got}; others are {others}" if others else got, cure)
     if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
         cure = "Build the guide with the recipes of the fit: they are those of another belief."

@@ -1,6 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import MeanField
-from numpyro_gp.checks import check_key, fail
+from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params, check_precision, check_state
@@ -23,7 +23,7 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.rows.call import Arguments, Call
-from numpyro_gp.rows.look import Look, check_rows, check_values, look
+from numpyro_gp.rows.look import ArgumentCheck, Look, check_rows, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -176,7 +176,25 @@ def look_again(posterior: Any, call: Call) -> Look:
     """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit."""
     check_precision(posterior.source)
     with compared_with(posterior.inducing):
-        return look(posterior.fitted_model, call)
+        found = look(posterior.fitted_model, call)
+    if not any(check.derived for check in found.checks):
+        return found
+    params = [leaf for leaf in jax.tree.leaves(dict(posterior.source.params)) if is_known(leaf)]
+    plates = data_plates(found.sites)
+    local = {name for name, site in found.sites.items() if any(in_plate(site, plate) for plate in plates)}
+    return found._replace(checks=[check for check in found.checks if _is_compared(check, params, local)])
+
+
+def _is_compared(check: ArgumentCheck, params: Sequence[Any], local: Container[str]) -> bool:
+    """Whether inducing inputs that a model makes are those of the fit wherever its arguments are.
+
+    Not those that it makes of its parameters, which were others where the fit began, nor those of single data.
+    """
+    if check.derived is None:
+        return True
+    captured = [value for value in check.derived.captured if is_known(value)]
+    is_learnt = any(np.shape(one) == np.shape(own) and np.array_equal(one, own) for one in captured for own in params)
+    return not is_learnt and getattr(check.check, "site", None) not in local
 
 
 class NewData(NamedTuple):

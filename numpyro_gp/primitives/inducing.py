@@ -8,11 +8,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import numpy as np
-from numpyro.infer.autoguide import AutoGuideList
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail, is_known, when_known
@@ -42,6 +41,8 @@ class Told:
     tell: Callable[[str, str, np.ndarray], None]
     site: str
     part: str
+    # Inputs that the model makes of its arguments are looked at too.
+    follows: ClassVar[bool] = True
 
     def __call__(self, values: np.ndarray) -> None:
         self.tell(self.site, self.part, values)
@@ -95,27 +96,10 @@ def look_at_start(
     check_rows(seen, call)
     if not all(map(is_known, call.arrays)):
         return seen.sites, None
-    for check, numbers in seen.checks:
-        if isinstance(check, Told):
-            when_known(check, *(call.arrays[number] for number in numbers))
+    for own in seen.checks:
+        if isinstance(own.check, Told):
+            own.run(call.arrays)
     return seen.sites, found
-
-
-def inducing_of(engine: object) -> Inducing:
-    """Those at which a guide of ours or particles started, or the guides of a list."""
-    if isinstance(engine, AutoGuideList):
-        return {site: own for part in engine for site, own in inducing_of(part).items()}
-    found: Inducing = getattr(engine, "inducing", {})
-    return found
-
-
-def hand_on(started: object, guide: object) -> None:
-    """Give a guide, or those of a list, the inducing inputs with which a copy of it started."""
-    if isinstance(guide, AutoGuideList) and isinstance(started, AutoGuideList):
-        for one, other in zip(started, guide, strict=True):
-            hand_on(one, other)
-    elif hasattr(guide, "inducing"):
-        vars(guide)["inducing"] = inducing_of(started)
 
 
 @contextmanager
@@ -128,7 +112,8 @@ def compared_with(fitted: Inducing) -> Iterator[None]:
             return
         if not np.allclose(values, own, rtol=1e-4, atol=1e-6 * np.abs(own).max(initial=0.0)):
             away = np.abs(values - own).max()
-            cure = "Pass the Z, or the layers, of the fit; to a process with inducing inputs at all data its X."
+            cure = "Pass the Z, or the layers, of the fit; to a process with inducing inputs at all data its X. "
+            cure += "A guide keeps those of its first run by SVI.run: make one for each fit."
             fail(f"inducing inputs of {site!r}{part}", "those of the fit", f"others, up to {away:.3g} away", cure)
 
     with _told(_Asked(compare, True)):

@@ -97,6 +97,11 @@ def is_run_by_renyi() -> bool:
     return any(isinstance(handler, seed) and set(handler.hide_types) == hidden for handler in active_handlers())
 
 
+def has_values() -> bool:
+    """Whether what runs now is given values by name, as an ELBO gives a guide its parameters: it starts no fit."""
+    return any(isinstance(one, substitute) and (one.data or one.substitute_fn) for one in active_handlers())
+
+
 def list_in_order(names: Iterable[str]) -> None:
     """Put sites of the guide into the order of the model in every trace being made: TraceMeanField_ELBO compares them.
 

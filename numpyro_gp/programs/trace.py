@@ -237,6 +237,18 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
     return _part(program, early, before, handed), _part(program, early + handed + late, after, program.outvars)
 
 
+def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:
+    """The part of a program that makes some of its values; its inputs are those it needs, constants among them."""
+    results = list(results)
+    wanted, equations = set(_variables(results)), []
+    for equation in reversed(program.eqns):
+        if wanted.intersection(equation.outvars):
+            equations.append(equation)
+            wanted.update(_variables(equation.invars))
+    inputs = [var for var in (*program.constvars, *program.invars) if var in wanted]
+    return _part(program, inputs, equations, results)
+
+
 def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
     """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
     known = set(early)

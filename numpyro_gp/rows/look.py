@@ -5,7 +5,8 @@ JAX takes the last row for every row that an array does not have. All of it is f
 which plates hold their first rows: nothing is computed and no object is changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +16,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from numpyro_gp.checks import fail, waiting_checks, when_known
+from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
 from numpyro_gp.programs.private import active_handlers, constants_of_loop
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
-from numpyro_gp.programs.trace import as_function, replaced, traced, written_out
+from numpyro_gp.programs.trace import as_function, needed, replaced, traced, written_out
 from numpyro_gp.rows.call import Call, call_of
 from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
 from numpyro_gp.rows.held import BatchPlate
@@ -29,10 +30,39 @@ COUNTING, NEVER = "counting", "never"
 
 
 class ArgumentCheck(NamedTuple):
-    """A check that a model makes of some of its arrays as they are, all rows in their order."""
+    """A check that a model makes of some of its arrays as they are, all rows in their order, or of what it makes of it.
+
+    ``derived`` computes that, where it follows from these arrays and what the model closes over alone.
+    """
 
     check: Callable[..., None]
     numbers: tuple[int, ...]
+    derived: "Derived | None" = None
+
+    def run(self, arrays: Sequence[Any]) -> None:
+        """Check other arrays than those that were looked at."""
+        own = [arrays[number] for number in self.numbers]
+        if self.derived is None:
+            when_known(self.check, *own)
+        elif all(map(is_known, (*own, *self.derived.captured))) and not self.derived.has_passed(own):
+            self.check(*map(np.asarray, self.derived.of(own)))
+            self.derived.passed = own
+
+
+class Derived:
+    """What a model makes of some of its arrays: by a program, of arrays that it captures and these."""
+
+    def __init__(self, program: Jaxpr, captured: list[Any]) -> None:
+        self.program, self.captured = program, captured
+        self.passed: list[Any] = []
+
+    def of(self, arrays: Sequence[Any]) -> list[Any]:
+        """Compute it."""
+        return as_function(self.program)(*self.captured, *arrays)
+
+    def has_passed(self, arrays: Sequence[Any]) -> bool:
+        """Whether these very arrays were checked last."""
+        return len(arrays) == len(self.passed) and all(map(operator.is_, arrays, self.passed))
 
 
 class Look(NamedTuple):
@@ -108,14 +138,35 @@ def look(model: Callable[..., object], call: Call) -> Look:
     known = [*captured, *range(len(call.arrays))]
     _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
     numbers = jax.tree.unflatten(jax.tree.structure(shapes), found)[0]
-    kept = [
-        ArgumentCheck(check, tuple(of))
-        for check, of in zip(checks, numbers, strict=True)
-        if all(isinstance(number, int) and number >= 0 for number in of)
-    ]
+    values, kept = iter(program.jaxpr.outvars), list[ArgumentCheck]()
+    for check, of in zip(checks, numbers, strict=True):
+        made = [next(values) for _ in of]
+        if all(isinstance(number, int) and number >= 0 for number in of):
+            kept.append(ArgumentCheck(check, tuple(of)))
+        elif getattr(check, "follows", False) and (computed := _derived(program, made, rows)) is not None:
+            kept.append(ArgumentCheck(check, *computed))
     read = {number: size for number, size in facts.read.items() if number >= 0}
     outside = [program.consts[number] for number in facts.read if number < 0]
     return Look(sites, kept, read, outside, facts.readers, facts.counts.found)
+
+
+def _derived(
+    closed: ClosedJaxpr, results: Sequence[Any], rows: Container[Any]
+) -> tuple[tuple[int, ...], Derived] | None:
+    """Numbers of the arrays that some results follow from, and how; None where they follow from none of them.
+
+    Nor where they depend on random numbers, as values of latent sites do here, or on which rows a plate holds.
+    """
+    program = closed.jaxpr
+    part = needed(program, results)
+    made = {var for equation in part.eqns for var in equation.outvars}
+    names = [equation.primitive.name for equation in part.eqns]
+    numbers = tuple(n for n, var in enumerate(program.invars) if var in part.invars)
+    is_random = any("random" in name or "threefry" in name for name in names)
+    if not numbers or is_random or any(var in rows for var in (*made, *part.invars)):
+        return None
+    captured = [value for var, value in zip(program.constvars, closed.consts, strict=True) if var in part.invars]
+    return numbers, Derived(part, captured)
 
 
 # ---------------------------------------------------------------------------------------------- questions
@@ -123,8 +174,8 @@ def look(model: Callable[..., object], call: Call) -> Look:
 
 def check_values(found: Look, arrays: Sequence[Any]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
-    for check, numbers in found.checks:
-        when_known(check, *[arrays[number] for number in numbers])
+    for check in found.checks:
+        check.run(arrays)
 
 
 def check_numbering(found: Look, plate: str, where: str) -> None:

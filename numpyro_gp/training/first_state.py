@@ -13,7 +13,8 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
-from numpyro_gp.primitives.inducing import hand_on
+from numpyro_gp.guides.fits import Fit, begin, fits_of, inducing_of, is_same
+from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
@@ -30,11 +31,13 @@ REMEDY = (
 )
 
 
-def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, feed: Feed) -> Any:
-    """``engine.init``, with Python numbers in the state made into arrays of a definite type.
+def initial_state(
+    key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, feed: Feed
+) -> tuple[Any, Fit]:
+    """``engine.init``, with Python numbers in the state made into arrays of a definite type, and the fit that begins.
 
-    A used guide would start where its first key and data put it: a copy of it starts in its place, and the guide stays
-    as the first call left it.
+    A used guide would start where its first key and data put it: a copy of it starts in its place, which the fit knows,
+    and the guide stays as the first call left it.
     """
     names = argument_names(engine.init)
     options = {} if init_params is None else {"init_params": init_params}
@@ -58,7 +61,8 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         )
 
     try:
-        state = in_one_program(start, own) if can_be_traced else start()
+        with noted_inducing() as noted:
+            state = in_one_program(start, own) if can_be_traced else start()
     except (IndexError, TypeError):
         check_batch_sizes(engine, feed)
         raise
@@ -69,9 +73,18 @@ def initial_state(key: Array, engine: Any, num_steps: int, init_params: dict[str
         raise
     if own is not engine:  # all but the guide is as its own start would have left it
         vars(engine).update({**vars(own), "guide": engine.guide})
-        hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
-    return state
+    return state, _begun(engine, own, noted)
+
+
+def _begun(engine: Any, own: Any, noted: Inducing) -> Fit:
+    """The fit of an engine, a copy of which may have started in its place."""
+    owner, started = (engine.guide, own.guide) if isinstance(engine, SVI) else (engine, own)
+    inducing = inducing_of(started) or noted
+    fits = [] if started is not owner and owner is not engine else fits_of(owner)
+    if fits and not fits[-1].arrays and is_same(fits[-1].inducing, inducing):
+        return fits[-1]  # of which a guide of ours, and particles, have left word themselves
+    return begin(owner, None if owner is engine or own is engine else started, inducing)
 
 
 def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) -> None:

@@ -16,6 +16,7 @@ import tqdm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative
+from numpyro_gp.guides.fits import Fit
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_data, check_guide, feed_of
@@ -205,7 +206,7 @@ def fit(
         if "unexpected keyword" in str(error):
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
-    state = initial_state(key, svi_or_stein, num_steps, init_params, feed)
+    state, begun = initial_state(key, svi_or_stein, num_steps, init_params, feed)
     check_data(svi_or_stein, feed)
     check_guide(svi_or_stein, feed)
     check_objective(svi_or_stein, feed)
@@ -220,7 +221,7 @@ def fit(
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     size = 1 if feed.changes else size
     advance = loop_of(svi_or_stein, feed, position.state, size, watch)
-    job = Job(svi_or_stein, feed, advance, path, num_steps)
+    job = Job(svi_or_stein, feed, advance, path, num_steps, begun)
     # Processes must do the same steps in a chunk, and their clocks differ.
     adapts = chunk_size is None and len(job.processes) == 1
     pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
@@ -251,6 +252,7 @@ class Job(NamedTuple):
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
+    begun: Fit
 
     @property
     def processes(self) -> list[int]:
@@ -351,8 +353,10 @@ def non_finite(
 
 def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
+    params = job.engine.get_params(position.state)
+    job.begun.ends(params)
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
-    params = job.engine.get_params(position.state) | (getattr(position.state, "mutable_state", None) or {})
+    params = params | (getattr(position.state, "mutable_state", None) or {})
     result = FitResult(params, jnp.asarray(position.losses), position.state)
     try:
         if job.path is not None and job.is_first:

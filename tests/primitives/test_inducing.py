@@ -12,7 +12,8 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.inducing import hand_on, inducing_of, look_at_start
+from numpyro_gp.guides.fits import inducing_of
+from numpyro_gp.primitives.inducing import look_at_start
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).uniform(size=(12, 2))
@@ -153,20 +154,16 @@ def test_guides_of_a_list_know_their_own():
     svi = variational(guide=guide)
     ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
     assert np.array_equal(inducing_of(guide)["f"][""], Z)
-    copied = AutoGuideList(model)
-    copied.append(ngp.AutoGP(model))
-    copied[0].inducing = {"f": {"": OTHER}}
-    alone = AutoGuideList(model)
-    alone.append(ngp.AutoGP(model))
-    hand_on(copied, alone)
-    assert inducing_of(alone) == {"f": {"": OTHER}}
     assert inducing_of(AutoDelta(model)) == {}
 
 
-def test_only_arguments_as_they_are_count():
-    def scaled(X, *, Z):
+def test_what_a_model_makes_of_its_arguments_counts_and_random_numbers_do_not():
+    def made(X, *, Z):
         ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), 2 * Z)
         ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
+        ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), Z * numpyro.sample("scale", dist.LogNormal(0.0, 1.0)))
 
-    assert list(look_at_start(scaled, (X,), {"Z": Z})[1]) == ["g"]
-    assert jax.jit(lambda Z: jnp.sum(Z) + (look_at_start(scaled, (X,), {"Z": Z})[1] is None))(Z) == Z.sum() + 1
+    found = look_at_start(made, (X,), {"Z": Z})[1]
+    assert sorted(found) == ["f", "g"]
+    np.testing.assert_allclose(found["f"][""], 2 * Z, rtol=1e-12)
+    assert jax.jit(lambda Z: jnp.sum(Z) + (look_at_start(made, (X,), {"Z": Z})[1] is None))(Z) == Z.sum() + 1
