@@ -18,6 +18,7 @@ from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.verdict import verdict
 from numpyro_gp.criticism.weights import Weights, importance_weights, whitened_normal
 from numpyro_gp.posterior.draws import is_hyperparameter
+from numpyro_gp.programs.alone import alone
 
 __all__ = ["Calibration", "Finding", "Weights", "importance_weights", "sbc", "verdict", "whitened_normal"]
 
@@ -146,6 +147,7 @@ def _simulator(
 ) -> Callable[[Array], tuple[dict[str, Array], dict[str, Array]]]:
     """Hyper-parameters and data from the prior of a model; GP sites are drawn as points."""
 
+    @alone
     def simulate(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         with handlers.block(), handlers.seed(rng_seed=key):
             trace = handlers.trace(model).get_trace(*args, **kwargs)

@@ -29,6 +29,7 @@ from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.tracing import check_source, draws_of, trace_at
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run, run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
@@ -80,6 +81,7 @@ class Meaning(NamedTuple):
     log_density: Array
 
 
+@alone
 def meaning(model: Model, given: Mapping[str, Array], is_free: bool) -> Meaning:
     """The model at hyper-parameters by name; if free, they are unconstrained, and so is their density."""
     slopes: list[Array] = []

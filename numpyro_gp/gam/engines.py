@@ -22,6 +22,7 @@ from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
 from numpyro_gp.stein import SVGD
 from numpyro_gp.training import NUTS, FitResult
@@ -138,6 +139,7 @@ def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
     return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
 
 
+@alone
 def set_up(guide: AutoGP, model: Model) -> AutoGP:
     """A guide that knows the sites of the model, of which it keeps shapes: its parameters come from elsewhere."""
 

@@ -26,6 +26,7 @@ from numpyro_gp.likelihoods import (
     Poisson,
     StudentT,
 )
+from numpyro_gp.programs.alone import alone
 
 # What to do with successes among trials.
 TRIALS = (
@@ -102,6 +103,7 @@ class Family(NamedTuple):
             return NAMED[self.given](*values)
         return self.given if isinstance(self.given, Likelihood) else self.given()
 
+    @alone
     def look(self, what: Callable[[Any], Any]) -> Any:
         """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
         found: list[Any] = []

@@ -15,6 +15,7 @@ from numpyro_gp.gam.family import PARAMETERS
 from numpyro_gp.gam.model import CONSTANT, SPREAD, WIDTH, Model
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
@@ -94,6 +95,7 @@ def _own_sites(model: Model, dtype: np.dtype) -> Sites:
     return Sites({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.given == "gaussian")
 
 
+@alone
 def _traced_sites(model: Model, dtype: np.dtype) -> Sites:
     kinds = []
 
@@ -112,6 +114,7 @@ def is_plain(likelihood: Any) -> bool:
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 
 
+@alone
 def opened(model: Model, sites: Sites, free: Array) -> tuple[Opened, Likelihood, Array]:
     """The model at a vector of hyper-parameters, its likelihood, and the vector of prior means to start from."""
     slopes: list[Array] = []

@@ -22,6 +22,7 @@ from numpyro_gp.gam.normals import Normal
 from numpyro_gp.gam.per_row import at_places
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import compiled
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
@@ -218,6 +219,7 @@ def _below(likelihood: Any, y: Any, f: Any, ties: Any) -> Any:
     return jax.vmap(one)(likelihood, f)
 
 
+@alone
 def lower_ends(model: Model) -> dict[str, float]:
     """Lower ends above zero of the priors of a likelihood's parameters. Those of families with a name have none."""
     if isinstance(model.family.given, str):

@@ -26,6 +26,7 @@ from numpyro_gp.gam.terms import Terms, as_terms
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+from numpyro_gp.programs.alone import alone
 
 CONSTANT = "constant"
 # Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
@@ -268,6 +269,7 @@ def _inside(expression: str) -> str:
     return expression if found is None else _inside(found[1])
 
 
+@alone
 def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")

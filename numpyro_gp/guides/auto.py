@@ -31,6 +31,7 @@ from numpyro_gp.guides.rest import (
 )
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.primitives.inducing import Inducing, look_at_start, noted_inducing
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
     SITE_FIELDS,
@@ -169,6 +170,7 @@ class AutoGP(AutoGuide):
 
     # ---------------------------------------------------------------------------- the guide
 
+    @alone
     def __call__(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
         return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
@@ -266,18 +268,21 @@ class AutoGP(AutoGuide):
                 found[name] = self._distribution(name, site, args, kwargs)
         return found
 
+    @alone
     def beliefs(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
         own, params = self._fitted(params)
         found = own._distributions(params, (), {}, {n: site for n, site in own._mine().items() if role(site) == "gp"})
         return {name: fn.value if isinstance(fn, Belief) else fn.mean for name, fn in found.items()}
 
+    @alone
     def global_values(
         self, rng_key: Array, params: Mapping[str, Any], *args: object, **kwargs: object
     ) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         return self.values_outside(None, rng_key, params, args, kwargs)
 
+    @alone
     def values_outside(
         self,
         plates: frozenset[str] | None,
@@ -306,6 +311,7 @@ class AutoGP(AutoGuide):
         found = known_fit(self, params) if any(fit.guide is not None for fit in fits_of(self)) else None
         return self if found is None or found.guide is None else found.guide, FittedParams(params)
 
+    @alone
     def sample_posterior(
         self,
         rng_key: Array,
@@ -338,6 +344,7 @@ class AutoGP(AutoGuide):
             result.update(at.draws(key, result, sample_shape, own.is_random))
         return result
 
+    @alone
     def median(self, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, Any]:
         """Medians of all latent sites, in constrained space; whitened means at GP sites.
 
@@ -348,6 +355,7 @@ class AutoGP(AutoGuide):
         found = own._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
         return {**rest, **{name: value[0] for name, value in found.items()}}
 
+    @alone
     def quantiles(
         self, params: Mapping[str, object], quantiles: object, *args: object, **kwargs: object
     ) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.rows.held import inside_blocks
 from numpyro_gp.sites import Site, fits, is_latent, unwrap
 
@@ -36,6 +37,7 @@ class OnBases:
             fail("args", required, f"others ({error})", cure, TypeError)
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
+    @alone
     def bases(self, values: Mapping[str, Any]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
         """Each belief with its basis, at values of the other sites."""
         beliefs = {name: belief.given(values) for name, belief in self.beliefs.items()}

@@ -21,7 +21,8 @@ class Predictor:
 
     The first call looks at the model, compiles and factorises. Later ones multiply: they take inputs of the same
     types and columns, of no more rows, and predict under the same draws of the posterior. What the model reads outside
-    of its arguments is as it was at the first call.
+    of its arguments is as it was at the first call. Threads may share it: one at a time looks at the model, and later
+    calls wait for nobody.
 
     Parameters
     ----------

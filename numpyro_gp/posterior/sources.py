@@ -19,6 +19,7 @@ from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.primitives.inducing import Inducing, look_at_start
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
@@ -58,6 +59,7 @@ class GuideDraws:
         return _training_values(self.guide, key, self.params, call)
 
 
+@alone
 def _values(
     guide: Any, key: Array, params: Mapping[str, Any], call: Arguments, plates: frozenset[str] | None = None
 ) -> dict[str, Any]:
@@ -70,6 +72,7 @@ def _values(
     return _training_values(guide, key, params, call)
 
 
+@alone
 def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
     if isinstance(guide, AutoGuideList):
         return _of_parts(_training_values, guide, key, params, call)
@@ -112,6 +115,7 @@ class StoredDraws:
     training_values = values
 
 
+@alone
 def of_guide(guide: Callable[..., object], params: object, *args: object, **kwargs: object) -> GuideDraws:
     """Those of a guide that was fitted; one that was not run in this process is set up on arguments, if given."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):

@@ -20,6 +20,7 @@ from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params, check_precision, check_state
 from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.rows.call import Arguments, Call
@@ -115,6 +116,7 @@ def rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str])
     return Rows(found, any(in_plate(one, name) for one in drawn for name in found))
 
 
+@alone
 def run_model(
     model: Callable[..., object], values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None
 ) -> dict[str, Any]:

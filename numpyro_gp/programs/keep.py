@@ -37,10 +37,10 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
         without_key.append(str(error))
         del without_key[:-SIZE]
         return build()
-    _programs[key] = build() if found is None else found
+    _programs[key] = found = build() if found is None else found
     while len(_programs) > SIZE:
         _programs.popitem(last=False)
-    return _programs[key]
+    return found
 
 
 def run(function: Callable[..., object], *arguments: object) -> Any:

@@ -25,6 +25,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import current_trace
 from numpyro_gp.checks import waiting_checks, when_known
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.private import active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
@@ -71,6 +72,7 @@ def is_set_up_here() -> bool:
     return _set_up.get() == current_trace()
 
 
+@alone
 def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
@@ -88,6 +90,7 @@ def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
             return function()
 
 
+@alone
 def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Sites of a model or guide with their shapes: nothing is computed."""
     found: dict[str, Any] = {}

@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
 from numpyro_gp.arrays import current_trace
+from numpyro_gp.programs.alone import alone
 
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
@@ -46,6 +47,7 @@ class Traced(NamedTuple):
     structure: Any
 
 
+@alone
 def traced(function: Callable[..., object], *arguments: object) -> Traced:
     """The program of a function of trees of arrays; arrays that it captures are the first inputs.
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.cuts import padded
@@ -80,7 +81,7 @@ class Feed:
     def opened(self, arrays: Sequence[Array]) -> Iterator[Arguments]:
         """Arguments of the model; inside the block its plate of data stands for all of them."""
         count = len(self.call.arrays)
-        with nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count]):
+        with turn, nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count]):
             try:
                 yield self.call.at(arrays[:count])
             except Exception as error:

@@ -17,6 +17,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import active_handlers, constants_of_loop
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, replaced, traced, written_out
@@ -115,6 +116,7 @@ class FirstRows(Messenger):
             self.names.append(message["name"])
 
 
+@alone
 def look(model: Callable[..., object], call: Call) -> Look:
     """What ``model`` does with the arguments of a call."""
     sites: dict[str, Any] = {}

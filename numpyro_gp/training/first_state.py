@@ -54,7 +54,7 @@ def initial_state(
         own.guide = unused(engine.guide)
 
     def start() -> Any:
-        with HeldRows(), feed.opened(feed.arrays()) as (args, kwargs):
+        with feed.opened(feed.arrays()) as (args, kwargs), HeldRows():
             state = own.init(key, *horizon, *args, **options, **kwargs)
         return jax.tree.map(
             lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state

@@ -1,0 +1,79 @@
+"""Threads that share NumPyro's stack of handlers: each gets what it would get alone."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+import numpyro_gp as ngp
+from numpyro_gp.programs.alone import alone, turn
+from numpyro_gp.programs.private import active_handlers
+
+KEY = jax.random.key(0)
+X = np.linspace(0.0, 1.0, 6)[:, None]
+Y = np.sin(5 * X[:, 0])
+THREADS = 6
+
+
+def model(X, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, scale), jnp.linspace(0.0, 1.0, 3)[:, None])
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+def test_one_thread_has_its_turn_and_may_take_it_again():
+    order: list[str] = []
+    taken = threading.Event()
+
+    @alone
+    def waits() -> None:
+        order.append("second")
+
+    with turn:
+        other = threading.Thread(target=lambda: (taken.set(), waits()))
+        other.start()
+        taken.wait()
+        alone(lambda: order.append("first"))()
+    other.join()
+    assert order == ["first", "second"]
+
+
+def test_six_threads_predict_and_fit_as_one_does():
+    guide = ngp.AutoGP(model, rest=AutoNormal)
+    svi = SVI(model, guide, optax.sgd(0.01), Trace_ELBO())
+    posterior = ngp.Posterior.from_svi(model, guide, ngp.fit(KEY, svi, 1, X, Y, progress=False).params)
+
+    def fit(rows):
+        svi = SVI(model, ngp.AutoGP(model, rest=AutoNormal), optax.sgd(0.01), Trace_ELBO())
+        return ngp.fit(KEY, svi, 1, X, Y, progress=False).losses + rows.sum()
+
+    ask = {
+        "predict": lambda rows: posterior.predict(KEY, rows, num_samples=3).mean,
+        "predictor": lambda rows: posterior.predictor(KEY, num_samples=3)(rows).mean,
+        "functions": lambda rows: posterior.functions(KEY, 2, rows, num_features=4)(rows),
+        "medians": lambda rows: guide.median(posterior.params)["f"] + rows.sum(),
+        "fit": fit,
+    }
+    jobs = [(name, X[:2] + 0.1 * number) for number in range(2) for name in ask for _ in range(2)]
+    alone_once = {(name, rows[0, 0]): np.asarray(ask[name](rows)) for name, rows in jobs}
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda job: np.asarray(ask[job[0]](job[1])), jobs))
+    for (name, rows), values in zip(jobs, found, strict=True):
+        np.testing.assert_array_equal(values, alone_once[name, rows[0, 0]])
+    assert active_handlers() == []
+
+
+def test_a_predictor_that_knows_its_program_waits_for_nobody():
+    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, 3)), "scale": jnp.ones(2)})
+    predictor = posterior.predictor(KEY)
+    wanted = predictor(X[:2]).mean
+    with turn, ThreadPoolExecutor(1) as pool:  # this thread keeps its turn
+        np.testing.assert_array_equal(pool.submit(lambda: predictor(X[:2]).mean).result(timeout=30), wanted)
