@@ -123,6 +123,15 @@ def as_fitted(guide: Any, params: Any) -> tuple[Any, Inducing]:
     return own, inducing_of(own) if found is None or not found.inducing else found.inducing
 
 
+def hand_on(started: object, guide: object) -> None:
+    """Give a guide, or those of a list, the inducing inputs of its last fit: fits are no part of a pickle."""
+    if isinstance(guide, AutoGuideList) and isinstance(started, AutoGuideList):
+        for one, other in zip(started, guide, strict=True):
+            hand_on(one, other)
+    elif hasattr(guide, "inducing"):
+        vars(guide)["inducing"] = inducing_of(started)
+
+
 # --------------------------------------------------------------------------------- inducing inputs of a set-up
 
 

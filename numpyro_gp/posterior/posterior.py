@@ -479,8 +479,9 @@ class Posterior:
     ) -> "Posterior":
         """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
 
-        A guide that was not run yet in this process is set up on ``args`` and ``kwargs``, the arguments of
-        the model in the fit.
+        A guide that was not run yet in this process is set up on ``args`` and ``kwargs``, the arguments of the model in
+        the fit. Only sizes are read of them, those that parameters have: of the training data one made-up row does,
+        unless inducing inputs or latent sites are as many as the rows.
         """
         kind, groups, notes = read_arrays(path)
         if kind not in KINDS:

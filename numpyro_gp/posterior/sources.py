@@ -22,7 +22,7 @@ from numpyro_gp.primitives.inducing import Inducing, look_at_start
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
-from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.call import Arguments, call_of
 from numpyro_gp.sites import Trace, role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
@@ -119,6 +119,7 @@ class StoredDraws:
 def of_guide(guide: Callable[..., object], params: object, *args: object, **kwargs: object) -> GuideDraws:
     """Those of a guide that was fitted; one that was not run in this process is set up on arguments, if given."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
+        call_of(guide.model, args, kwargs)  # says in words what is missing
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
     if not isinstance(params, Mapping):

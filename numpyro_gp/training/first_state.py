@@ -13,7 +13,7 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.fits import Fit, begin, fits_of, inducing_of, is_same
+from numpyro_gp.guides.fits import Fit, begin, fits_of, hand_on, inducing_of, is_same
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import is_used, unused
@@ -73,6 +73,7 @@ def initial_state(
         raise
     if own is not engine:  # all but the guide is as its own start would have left it
         vars(engine).update({**vars(own), "guide": engine.guide})
+        hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
     return state, _begun(engine, own, noted)
 

@@ -1,6 +1,7 @@
 """What a fit was set up with belongs to its result, not to the guide that was used last."""
 
 import gc
+import pickle
 import weakref
 
 import jax
@@ -48,6 +49,7 @@ def test_each_result_of_one_guide_predicts_with_its_own_inducing_inputs_and_fold
     guide, svi = natural()
     folds = {"first": (Z, 12), "second": (OTHER, 12), "all rows": (X[:9], 9)}  # of another number of inducing inputs
     params = {name: fit(svi, *fold) for name, fold in folds.items()}
+    assert np.array_equal(inducing_of(pickle.loads(pickle.dumps(guide)))["f"][""], X[:9])  # of the last fit
     svi.evaluate(svi.init(KEY, X, Y, Z=Z), X, Y, Z=Z + 0.1)  # says nothing of any fit
     for name, (points, rows) in folds.items():
         for own in (params[name], jax.tree.map(jnp.array, params[name]) | {"more": jnp.ones(())}):

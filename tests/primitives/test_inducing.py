@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fits import inducing_of
+from numpyro_gp.guides.fits import hand_on, inducing_of
 from numpyro_gp.primitives.inducing import look_at_start
 
 KEY = jax.random.key(0)
@@ -98,9 +98,13 @@ def test_a_guide_that_is_fitted_again_stands_at_its_new_inducing_inputs(fit):
 
 def test_a_saved_posterior_knows_them(tmp_path):
     by_particles(Z).save(tmp_path / "particles.npz")
-    by_fit(Z).save(tmp_path / "fit.npz")
+    saved, new_guide = by_fit(Z), ngp.AutoGP(model)
+    saved.save(tmp_path / "fit.npz")
+    with pytest.raises(TypeError, match=r"args and kwargs must be arguments of the model, but got .*missing .*'X'"):
+        ngp.Posterior.load(tmp_path / "fit.npz", model, new_guide, Z=OTHER)
     particles = ngp.Posterior.load(tmp_path / "particles.npz", model)
-    fitted = ngp.Posterior.load(tmp_path / "fit.npz", model, ngp.AutoGP(model), X, Y, Z=OTHER)
+    fitted = ngp.Posterior.load(tmp_path / "fit.npz", model, new_guide, np.zeros((1, 2)), np.zeros(1), Z=OTHER)
+    np.testing.assert_array_equal(fitted.predict(KEY, X, Z=Z).mean, saved.predict(KEY, X, Z=Z).mean)
     for posterior in (particles, fitted):
         posterior.predict(KEY, X[:3], Z=Z)
         with pytest.raises(ValueError, match=REFUSAL):
@@ -154,6 +158,13 @@ def test_guides_of_a_list_know_their_own():
     svi = variational(guide=guide)
     ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
     assert np.array_equal(inducing_of(guide)["f"][""], Z)
+    copied = AutoGuideList(model)
+    copied.append(ngp.AutoGP(model))
+    copied[0].inducing = {"f": {"": OTHER}}
+    alone = AutoGuideList(model)
+    alone.append(ngp.AutoGP(model))
+    hand_on(copied, alone)
+    assert inducing_of(alone) == {"f": {"": OTHER}}
     assert inducing_of(AutoDelta(model)) == {}
 
 
