@@ -40,7 +40,7 @@ def _centre(effect: Effect, measure: str) -> str:
     """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
     if effect.kind == "re":
         return "prior mean 0"
-    return f"mean 0 {measure}" if len(effect.columns) == 1 else f"mean 0 {measure} of each column"
+    return f"mean 0 {measure}" if len(effect.columns) == 1 else "mean 0 over each column"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,6 +20,8 @@ MOST = 24
 MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
 BEYOND = 1.5
+# Levels whose curves have both bands and a roomy legend, and most of the names below an axis.
+FEW_LEVELS, MOST_NAMES = 6, 12
 
 
 def _ndtr(f: np.ndarray) -> np.ndarray:
@@ -119,26 +121,44 @@ class _Panel(NamedTuple):
         effect, x = self.effect, self.effect.axes[number]
         mean, scale = (np.moveaxis(value, number, -1).reshape(-1, len(x)) for value in (effect.mean, effect.scale))
         names = _level_names(effect) if len(mean) > 1 else [None]
+        is_few = len(mean) <= FEW_LEVELS
+        bands = zip(self.bands if is_few else self.bands[:1], (0.35, 0.18) if is_few else (0.08,), strict=False)
+        shades = list(bands)
         if self.points.residuals is not None and len(mean) == 1:
             self.axis.plot(self.points.values[number], self.points.residuals, ".", color="0.7", ms=2.5, zorder=0)
         for at, name in enumerate(names):
-            colour, style = COLOURS[at % len(COLOURS)], STYLES[at % len(STYLES)]
-            for z, alpha in zip(self.bands, (0.35, 0.18), strict=False):
+            again = at // len(COLOURS)  # where colours start again they have the next style
+            colour, style = COLOURS[at % len(COLOURS)], STYLES[(at + again) % len(STYLES)]
+            for z, alpha in shades:
                 low, high = (self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1))
                 self.axis.fill_between(x, low, high, color=colour, alpha=alpha, lw=0)
             self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
         if len(mean) > 1:
-            self.axis.legend(fontsize="x-small", frameon=False)
+            if is_few:
+                self.axis.legend(fontsize="x-small", frameon=False)
+            else:
+                self._many_names(len(mean))
         elif self.points.residuals is not None:
             reach = max(self.bands) * scale
             self._cut(float(self.undo(mean - reach).min()), float(self.undo(mean + reach).max()))
-        marks = np.unique(np.quantile(self.points.values[number], np.linspace(0, 1, 120)))
+        marks = np.unique(np.quantile(self.points.values[number], np.linspace(0, 1, 120), method="nearest"))
         self.axis.plot(
             marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=self.axis.get_xaxis_transform()
         )
         if effect.columns[number].is_date:
-            self.axis.xaxis.set_major_formatter(lambda value, _: str(np.datetime64(int(value), "D")))
+            _dates(self.axis.xaxis)
         self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
+
+    def _many_names(self, count: int) -> None:
+        """Names of many levels above the curves, in a room that the layout does not take from the panel."""
+        low, high = self.axis.get_ylim()
+        columns = 3 if count <= 30 else 4
+        rows = -(-count // columns)
+        self.axis.set_ylim(low, high + 0.055 * rows / max(1 - 0.055 * rows, 0.3) * (high - low))
+        legend = self.axis.legend(
+            loc="upper center", ncols=columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
+        )
+        legend.set_in_layout(False)
 
     def _cut(self, low: float, high: float) -> None:
         """End the panel before residuals far from the bands, and say how many are beyond."""
@@ -177,6 +197,9 @@ class _Panel(NamedTuple):
             self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
         self.axis.plot(*(self.points.values[at] for at in numbers), ",", color=INK, alpha=0.5)
         self.axis.set(**dict(zip(("xlabel", "ylabel"), (effect.columns[at].name for at in numbers), strict=True)))
+        for at, own in zip(numbers, (self.axis.xaxis, self.axis.yaxis), strict=True):
+            if effect.columns[at].is_date:
+                _dates(own)
         figure.colorbar(image, ax=self.axis, label=label)
 
     def levels(self, label: str) -> None:
@@ -187,10 +210,20 @@ class _Panel(NamedTuple):
             low, high = (self.undo(mean + side * z * scale) for side in (-1, 1))
             self.axis.vlines(place, low, high, color=COLOURS[0], lw=width)
         self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
-        few = place if len(place) <= 12 else np.linspace(0, len(place) - 1, 12).astype(int)
+        few = place[:: -(-len(place) // MOST_NAMES)]  # all, or every second, or third
         names = _level_names(self.effect)
         self.axis.set_xticks(few, [names[at] for at in few], rotation=45 if len(place) > 6 else 0, fontsize="small")
         self.axis.set(xlabel=" at one sd of ".join(c.name for c in self.effect.columns), ylabel=label)
+
+
+def _dates(axis: Any) -> None:
+    """Days since 1970, which are matplotlib's dates, at round dates that do not overlap."""
+    from matplotlib import dates
+
+    own: Any = dates  # without annotations
+    locator = own.AutoDateLocator(minticks=2, maxticks=5)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(own.ConciseDateFormatter(locator))
 
 
 def _level_names(effect: Any) -> list[str]:

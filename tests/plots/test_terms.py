@@ -1,5 +1,7 @@
 """Panels of terms: what is drawn, where the bands lie, and on which scale."""
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -112,4 +114,27 @@ def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypa
     whole = figure.bbox
     assert all(whole.x0 <= one.x0 and one.x1 <= whole.x1 and whole.y0 <= one.y0 and one.y1 <= whole.y1 for one in boxes)
     assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+    plt.close(figure)
+
+
+def test_twenty_levels_differ_and_dates_do_not_overlap():
+    names, codes = tuple(f"lake{at:02d}" for at in range(20)), np.arange(20.0)
+    days = Column("day", is_date=True)
+    found = {
+        "by": effect("by", (COLUMN, Column("g", names)), (X, codes)),
+        "levels": effect("levels", (Column("g", names),), (codes,)),
+        "day": effect("day", (days,), (18000.0 + 100 * np.arange(5),)),
+    }
+    points = {name: Points(tuple(np.array([0.2, 0.4]) for _ in one.columns), None) for name, one in found.items()}
+    labels = dict.fromkeys(found, "effect")
+    figure = draw_terms(found, points, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
+    by, levels, day = figure.axes
+    curves = [line for line in by.lines if line.get_label() in names]
+    assert len({(line.get_color(), str(line._unscaled_dash_pattern)) for line in curves}) == 20
+    assert not by.get_legend().get_in_layout()
+    assert [tick.get_text() for tick in levels.get_xticklabels()] == list(names[::2])
+    figure.canvas.draw()
+    boxes = [tick.get_window_extent() for tick in day.get_xticklabels() if tick.get_text()]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+    assert by.get_window_extent().width > 0.6 * day.get_window_extent().width
     plt.close(figure)
