@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpyro.infer import SVI
+from numpyro.infer.autoguide import AutoGuideList
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
@@ -72,6 +73,7 @@ def initial_state(
             error.add_note(f"The model is not finite at its initial values, before step 0. {REMEDY}")
         raise
     if own is not engine:  # all but the guide is as its own start would have left it
+        check_latent(own.guide, engine.guide)
         vars(engine).update({**vars(own), "guide": engine.guide})
         hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
@@ -86,6 +88,18 @@ def _begun(engine: Any, own: Any, noted: Inducing) -> Fit:
     if fits and not fits[-1].arrays and is_same(fits[-1].inducing, inducing):
         return fits[-1]  # of which a guide of ours, and particles, have left word themselves
     return begin(owner, None if owner is engine or own is engine else started, inducing)
+
+
+def check_latent(started: Any, guide: Any) -> None:
+    """Refuse data of another size for a guide of NumPyro's that joins latent values: it keeps their first number."""
+    for one, other in zip(started, guide, strict=True) if isinstance(guide, AutoGuideList) else ():
+        check_latent(one, other)
+    if getattr(guide, "rest", None) is not None:
+        check_latent(started.rest, guide.rest)
+    now, before = getattr(started, "latent_dim", None), getattr(guide, "latent_dim", None)
+    if before is not None and now != before:
+        required = f"of the {before} latent values that {type(guide).__name__} was first fitted to"
+        fail("the data", required, f"data with {now}", "Make a new guide for each fit.")
 
 
 def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) -> None:

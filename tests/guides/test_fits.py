@@ -11,7 +11,7 @@ import numpyro
 import optax
 import pytest
 from numpyro.infer import MCMC, SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.guides.fits import MOST, arrays_of, begin, fits_of, inducing_of, known_fit
@@ -105,6 +105,15 @@ def test_guides_that_are_not_ours_know_theirs(guide):
         posterior.predict(KEY, NEW, Z=own, num_samples=1)
         with pytest.raises(ValueError, match=REFUSAL):
             posterior.predict(KEY, NEW, Z=other, num_samples=1)
+
+
+def test_an_autoguide_that_joins_its_values_is_fitted_to_one_number_of_them():
+    svi = SVI(model, AutoMultivariateNormal(model), optax.sgd(0.01), Trace_ELBO())
+    fit(svi, Z)
+    with pytest.raises(
+        ValueError, match=r"data must be of the 4 latent values that AutoMulti.* first fitted to.* with 3"
+    ):
+        fit(svi, Z[1:])
 
 
 def test_an_autoguide_that_was_run_by_numpyro_stands_where_it_was_set_up():
