@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
     named = call.numbers(rows)  # refused before the model runs
-    found = tracing.look_again(posterior, call)
+    found = tracing.look_again(posterior, call, new)
     name = tracing.data_site(found.sites, site)
     data = tracing.new_data(posterior, call, found.sites, name, new)
     check_all_rows(found.sites, data.plates)

@@ -1,6 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -174,17 +174,24 @@ def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *res
     return run(every, posterior.source, draws, *rest)
 
 
-def look_again(posterior: Any, call: Call) -> Look:
-    """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit."""
+def look_again(posterior: Any, call: Call, new: Sequence[str] = ()) -> Look:
+    """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit.
+
+    Not of processes of the members of ``new`` plates, which are others than in the fit.
+    """
     check_precision(posterior.source)
     with compared_with(posterior.inducing):
         found = look(posterior.fitted_model, call)
-    if not any(check.derived for check in found.checks):
+    if not new and not any(check.derived for check in found.checks):
         return found
     params = [leaf for leaf in jax.tree.leaves(dict(posterior.source.params)) if is_known(leaf)]
-    plates = data_plates(found.sites)
-    local = {name for name, site in found.sites.items() if any(in_plate(site, plate) for plate in plates)}
-    return found._replace(checks=[check for check in found.checks if _is_compared(check, params, local)])
+    others, local = _inside(found.sites, new), _inside(found.sites, data_plates(found.sites))
+    kept = [check for check in found.checks if getattr(check.check, "site", None) not in others]
+    return found._replace(checks=[check for check in kept if _is_compared(check, params, local)])
+
+
+def _inside(sites: Trace, plates: Collection[str]) -> set[str]:
+    return {name for name, site in sites.items() if any(in_plate(site, plate) for plate in plates)}
 
 
 def _is_compared(check: ArgumentCheck, params: Sequence[Any], local: Container[str]) -> bool:

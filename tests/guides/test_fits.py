@@ -1,5 +1,6 @@
 """What a fit was set up with belongs to its result, not to the guide that was used last."""
 
+import dataclasses
 import gc
 import pickle
 import weakref
@@ -176,6 +177,22 @@ def test_inducing_inputs_that_the_model_makes_are_compared():
     for ask in (lambda X: posterior.predict(KEY, X, num_samples=1), predictor):
         with pytest.raises(ValueError, match=f"{REFUSAL} 0.5 away"):
             ask(X + 0.5)
+
+
+def test_members_that_were_not_in_the_fit_stand_at_inducing_inputs_of_their_own():
+    def groups(X, Z, y=None):
+        with numpyro.plate("group", len(Z), dim=-2):
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
+            with numpyro.plate("data", len(X)):
+                ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(groups, {"f": jnp.ones((1, 3, 1, 4))})
+    posterior = dataclasses.replace(posterior, inducing={"f": {"": np.stack([Z, Z, Z])}})
+    ask = lambda points, **new: posterior.predict(KEY, NEW, points, rows=["X"], **new).function_variance  # noqa: E731
+    assert ask(np.stack([Z, Z, Z])).shape == (3, 3)
+    with pytest.raises(ValueError, match=REFUSAL):
+        ask(np.stack([Z, Z, OTHER]))
+    np.testing.assert_allclose(ask(np.stack([Z, Z, OTHER]), new="group"), 1.0, rtol=1e-3)
 
 
 def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many():
