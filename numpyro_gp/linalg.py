@@ -1,4 +1,4 @@
-"""Cholesky factors with the library's only jitter, and what is solved with them.
+"""Cholesky factors, and what is solved with them.
 
 `factorise` gives a factor *and* its inverse, put together by halves (batched for matrices with leading
 axes, and under ``vmap``). What follows from it, features, draws and gradients, is a matrix
@@ -16,7 +16,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_nonnegative, fail
+from numpyro_gp.checks import fail
 
 Square = Float[Array, "*batch M M"]
 # A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
@@ -50,32 +50,6 @@ def einsum(subscripts: str, *operands: ArrayLike) -> Array:
     return jnp.einsum(subscripts, *operands, precision=lax.Precision.HIGHEST)
 
 
-def default_jitter(dtype: jnp.dtype) -> float:
-    """Relative jitter by precision: 1e-6 in float64, 1e-4 in float32 (mathematics.md section 1.3)."""
-    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-4
-
-
-def jittered(matrix: Square, jitter: float | None, own: bool = False) -> tuple[Square, Array]:
-    """``matrix + eps I`` and ``eps = jitter * mean(diag(matrix))``; None takes the default of the dtype.
-
-    ``own``: each row has an ``eps`` of its own, ``jitter * diag(matrix)``, that of the mean where this is zero.
-    """
-    if jitter is not None and check_nonnegative("jitter", jitter).ndim:
-        fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
-    relative = default_jitter(matrix.dtype) if jitter is None else jitter
-    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
-    if own:
-        amount = relative * scales(diagonal)
-        return add_to_diagonal(matrix, amount), amount
-    amount = relative * jnp.mean(diagonal, axis=-1)
-    return add_to_diagonal(matrix, amount[..., None]), amount
-
-
-def scales(variances: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-    """The variances, and their mean in place of those that are zero."""
-    return jnp.where(variances > 0, variances, jnp.mean(variances, axis=-1, keepdims=True))
-
-
 def add_to_diagonal(matrix: Square, values: Float[Array, "*batch #M"]) -> Square:
     """``A + diag(v)``; its derivative in ``v`` reads the diagonal alone."""
     rows, dtype = jnp.arange(matrix.shape[-1]), jnp.result_type(matrix, values)
@@ -101,22 +75,28 @@ def solve_lower(
     return solve_triangular(factor, right, trans=int(transpose), lower=True)
 
 
-@jax.custom_jvp
 def factorise(matrix: Square) -> tuple[Square, Square]:
-    """Lower factor ``L`` of a positive definite matrix, and ``W = L^-1``.
+    """Lower factor ``L`` of a positive definite matrix, and ``W = L^-1``."""
+    return factorise_from(matrix, cholesky(lax.stop_gradient(matrix)))
 
-    The derivative is written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
+
+@jax.custom_jvp
+def factorise_from(matrix: Square, factor: Square) -> tuple[Square, Square]:  # noqa: ARG001
+    """``L`` and ``W = L^-1`` of a matrix whose ``L`` is found already, and a constant; derivatives are those of both.
+
+    They are written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
     its diagonal halved, ``dL = L Phi(E)`` and ``dW = -Phi(E) W``. Its transpose needs three
     matrix products, where differentiating Cholesky and the solve separately needs four
     triangular solves and three products.
     """
-    factor = cholesky(matrix)
     return factor, inverse_lower(factor)
 
 
-@factorise.defjvp
-def _factorise_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    factor, inverse = factorise(*primals)
+@factorise_from.defjvp
+def _factorise_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    factor, inverse = factorise_from(*primals)
     lower = half_diagonal(congruence(inverse, tangents[0]))
     return (factor, inverse), (moved(factor, lower), matmul(-lower, inverse))
 

@@ -19,7 +19,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.members import over_members
 from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
-from numpyro_gp.linalg import matmul
+from numpyro_gp.linalg import cholesky, matmul
 
 
 class Marginals(NamedTuple):
@@ -246,10 +246,18 @@ class Point:
 
     @over_members
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8)."""
-        prior, features = basis.diagonal(X), basis.features(X)
-        variance = positive(prior - jnp.sum(features**2, axis=0), prior)
-        mean = matmul(self.v, features)
+        """``A^T v`` and ``k_nn - |A_n|^2`` (mathematics.md section 8), less ``|R^T A_n|^2`` in predictions."""
+        prior, left = basis.diagonal(X), basis.left_by_jitter()
+        cross = None if left is None else basis.cross(X)
+        if left is None or cross is None:
+            features = basis.features(X)
+            mean = matmul(self.v, features)
+            rooted = features if left is None else jnp.concatenate([features, matmul(left.T, features)])
+        else:  # one product over the rows: A^T (I + R R^T) A = |U^T W k|^2
+            both = cholesky(jnp.eye(len(left), dtype=left.dtype) + matmul(left, left.T))
+            rooted = matmul(matmul(both.T, cross.inverse), cross.values)
+            mean = matmul(matmul(self.v, cross.inverse), cross.values)
+        variance = positive(prior - jnp.sum(rooted**2, axis=0), prior)
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
     @over_members

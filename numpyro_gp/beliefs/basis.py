@@ -15,9 +15,10 @@ from numpyro_gp.beliefs.halves import lower_congruence
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
+from numpyro_gp.kernels.jitter import steady
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.linalg import factorise, jittered, nothing, product
+from numpyro_gp.linalg import nothing, product
 
 Tree = TypeVar("Tree")
 
@@ -87,6 +88,13 @@ class AbstractBasis(abc.ABC):
         """The two parts of `features`, for forms that never make them; None where they have no such parts."""
         return None
 
+    def left_by_jitter(self) -> Float[Array, "M M"] | None:
+        """``R`` with ``R R^T = W eps W^T``: of the variance of ``f(x)`` a jitter leaves ``|R^T A_x|^2`` and more.
+
+        None where predictions do not take it back.
+        """
+        return None
+
     def at_level(self, level: Array) -> "AbstractBasis":
         """The same basis with a mean function at its inducing inputs, for beliefs that read it."""
         own: Any = self
@@ -111,7 +119,7 @@ class AbstractBasis(abc.ABC):
         """The site with white noise for its process, and inputs at which that is the whitened values."""
 
 
-@value_type(static=("at_inducing", "is_noisy"))
+@value_type(static=("at_inducing", "is_noisy", "is_exact"))
 class Basis(AbstractBasis):
     """The inducing points of one GP, with the single factorisation that a step makes of them.
 
@@ -137,6 +145,8 @@ class Basis(AbstractBasis):
     is_noisy : bool
         Whether the process at ``inducing`` itself is ``u = L v``, the jitter being part of the kernel there, as
         `GaussianProcess.at_inducing` asks: features ``L^T``, prior variance ``k + eps``, nothing left to chance.
+    is_exact : bool
+        Whether `left_by_jitter` is taken off variances, as predictions do: ``eps`` is then there for the factor alone.
 
     Examples
     --------
@@ -156,14 +166,18 @@ class Basis(AbstractBasis):
     is_noisy: bool = False
     level: Array | None = None
     turn: Array | None = None
+    is_exact: bool = False
 
     @classmethod
     def build(cls, kernel: Kernel, inducing: Array, jitter: float | None = None) -> "Basis":
-        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal, or to each entry of functionals."""
+        """Factorise ``k(Z, Z)``, with a jitter relative to its mean diagonal, or to each entry of functionals.
+
+        None is the least that factorises.
+        """
         # Values and slopes have units of their own.
-        matrix, amount = jittered(kernel.matrix(inducing), jitter, own=isinstance(kernel, OfFunctionals))
-        factor, inverse = factorise(matrix)
-        return cls(kernel, inducing, factor, inverse, amount, matrix, turn=turn_of(matrix, inverse))
+        found = steady(kernel.matrix(inducing), jitter, own=isinstance(kernel, OfFunctionals))
+        turn = turn_of(found.matrix, found.inverse)
+        return cls(kernel, inducing, found.factor, found.inverse, found.amount, found.matrix, turn=turn)
 
     @property
     def size(self) -> int:
@@ -190,6 +204,12 @@ class Basis(AbstractBasis):
         if self.at_inducing and X is self.inducing:
             return None
         return Cross(self.inverse, self._turn, self.kernel.matrix(self.inducing, X))
+
+    def left_by_jitter(self) -> Float[Array, "M M"] | None:
+        if not self.is_exact:
+            return None
+        # W W^T eps, or W diag(eps) W^T for a jitter of each row.
+        return self.inverse * jnp.broadcast_to(jnp.sqrt(self.jitter), self.inverse.shape)
 
     @property
     def _turn(self) -> Array:
@@ -279,6 +299,13 @@ def first_member(basis: AbstractBasis) -> AbstractBasis:
         return leaf[(0,) * count]
 
     return first_member(jax.tree.map(first, basis.members))
+
+
+def exact(basis: AbstractBasis) -> AbstractBasis:
+    """The basis with what a jitter leaves taken off its variances (`Basis.is_exact`)."""
+    if isinstance(basis, BatchBasis):
+        return dataclasses.replace(basis, members=exact(basis.members))
+    return dataclasses.replace(basis, is_exact=True) if isinstance(basis, Basis) else basis
 
 
 def has_own_outputs(basis: AbstractBasis) -> bool:

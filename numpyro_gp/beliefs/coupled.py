@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.moments import open_variance, whitened_marginals
 from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 from numpyro_gp.linalg import matmul
@@ -118,8 +118,10 @@ class MeanField(AbstractBelief):
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
         features, prior = basis.features(X), basis.diagonal(X)
-        change = matmul(self.scale**2 - 1, features**2)
-        return Marginals(matmul(self.mean, features), positive(jnp.broadcast_to(prior, change.shape) + change, prior))
+        rest = open_variance(features, prior, basis.left_by_jitter())
+        spread = matmul(self.scale**2, features**2)
+        variance = jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread
+        return Marginals(matmul(self.mean, features), positive(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""

@@ -15,7 +15,8 @@ from numpyro_gp.beliefs.mean_basis import check_coefficients, check_columns, mea
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
-from numpyro_gp.linalg import add_to_diagonal, factorise, matmul, row_times
+from numpyro_gp.kernels.jitter import least_factor, unit_of
+from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul, row_times
 
 
 class Shared(NamedTuple):
@@ -99,9 +100,12 @@ class DecoupledLayer(AbstractBelief):
         return factor
 
     def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
-        """``L_a^-1``, with the jitter of the covariance basis."""
-        gram = basis.kernel.matrix(self.Z_mean)
-        return factorise(add_to_diagonal(gram, jnp.mean(basis.jitter)[None]))[1]
+        """``L_a^-1``, with the jitter of the covariance basis, or the least above it that factorises."""
+        gram, amount = basis.kernel.matrix(self.Z_mean), jnp.mean(basis.jitter)[None]
+        unit = unit_of(gram, own=False)
+        relative, factor = least_factor(gram, unit, (amount / unit)[0])
+        raised = add_to_diagonal(gram, jnp.maximum(amount, relative[None] * unit))
+        return factorise_from(raised, factor)[1]
 
     def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
         return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self

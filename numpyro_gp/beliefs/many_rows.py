@@ -23,6 +23,8 @@ BLOCK = 2**18
 PARTS = 4
 # Relative to the prior variance, what makes ``I - S`` positive definite where the data say nothing.
 SLACK = {8: 1e-12, 4: 2e-6}
+# Relative to the prior variance, what rounding errors are a tenth of or less.
+ROUNDED = {8: 1e-9, 4: 3e-4}
 
 Vector = Float[Array, "*batch M"]
 Factor = Float[Array, "*batch M M"]
@@ -44,8 +46,12 @@ class Rows(NamedTuple):
     is_lower: Array
 
 
-def rows_of(inverse: Float[Array, "M M"], mean: Vector, factor: Factor) -> Rows:
+def rows_of(
+    inverse: Float[Array, "M M"], mean: Vector, factor: Factor, left: Float[Array, "M M"] | None = None
+) -> Rows:
     """The rows of a belief whose ``S = C C^T`` the data have narrowed, ``S <= I``, or of any other.
+
+    Less ``R R^T`` for ``left``, what a jitter leaves of the variance (`AbstractBasis.left_by_jitter`).
 
     With ``I - S + slack I = U U^T``, ``U`` upper: ``B = U^T W`` is a lower triangle, all signs are -1, and ``slack``
     times the prior variance on top leaves an error of at most ``slack`` times the variance, also where ``I - S`` is
@@ -53,7 +59,7 @@ def rows_of(inverse: Float[Array, "M M"], mean: Vector, factor: Factor) -> Rows:
     signs of ``t``. Both are as accurate as features are, in float32 too, where ``W^T (S - I) W`` loses all digits to
     the condition of ``k(Z, Z)``.
     """
-    covariance = outer_square(factor)
+    covariance = outer_square(factor) if left is None else outer_square(factor) - outer_square(left)
     slack = jnp.asarray(SLACK[factor.dtype.itemsize], factor.dtype)
     narrowed = add_to_diagonal(-covariance, jnp.broadcast_to(1 + slack, factor.shape[:-1]))
     root = cholesky(narrowed[..., ::-1, ::-1])[..., ::-1, ::-1]
@@ -102,16 +108,26 @@ def _products_of_each(
     return jax.vmap(_in_one, axes, axis_size=size)(rows, cross), (True, True)
 
 
-def at_blocks(rows: Rows, at: Callable[[Array], tuple[Array, Array]], X: Float[Array, "N D"], size: int) -> Moments:
+def at_blocks(
+    rows: Rows,
+    at: Callable[[Array], tuple[Array, Array]],
+    X: Float[Array, "N D"],
+    size: int,
+    in_full: Callable[[Array, Array], Array],
+) -> Moments:
     """Mean and variance at all rows, for ``at(X) = k(Z, X), diag k(X, X)`` and ``size`` inducing points.
 
-    A block has every ``count``-th row, so that rows that lie on several devices stay there.
+    Where a variance is near its rounding errors, those of its block are computed again in their plain form, by
+    ``in_full(k(Z, X), diag k(X, X))``. A block has every ``count``-th row, so that rows that lie on several devices
+    stay there.
     """
 
     def moments(points: Array) -> Moments:
         cross, prior = at(points)
         mean, change = (_products if jax.default_backend() == "cpu" else _in_one)(rows, cross)
-        return mean, jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
+        variance = jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
+        is_small = jnp.any(variance < ROUNDED[variance.dtype.itemsize] * jnp.broadcast_to(prior, variance.shape))
+        return mean, lax.cond(is_small, in_full, lambda *_: variance, cross, prior)
 
     count = -(-len(X) * size // BLOCK) if jax.default_backend() == "cpu" else 1
     if count == 1:

@@ -19,7 +19,7 @@ from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.halves import lower_moved, lower_outer_square, lower_times, moved_lower
 from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
-from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul
+from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
@@ -31,13 +31,29 @@ Factor = Float[Array, "*batch M M"]
 
 
 def plain_marginals(
-    features: Float[Array, "M N"], prior: Float[Array, " N"], mean: Vector, factor: Factor
+    features: Float[Array, "M N"],
+    prior: Float[Array, " N"],
+    mean: Vector,
+    factor: Factor,
+    left: Float[Array, "M M"] | None = None,
 ) -> Marginals:
-    """``A^T m`` and ``k_nn - |A_n|^2 + |C^T A_n|^2``, before it is kept above rounding error."""
+    """``A^T m`` and ``k_nn - |A_n|^2 - |R^T A_n|^2 + |C^T A_n|^2``; ``R`` is `AbstractBasis.left_by_jitter`.
+
+    What the inducing values leave open is kept from being negative by itself: the last term may be far smaller than
+    its rounding errors.
+    """
     rooted = matmul(flipped(factor), features)
     spread = jnp.sum(rooted**2, axis=-2)
+    rest = open_variance(features, prior, left)
+    return Marginals(matmul(mean, features), jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread)
+
+
+def open_variance(
+    features: Float[Array, "M N"], prior: Float[Array, " N"], left: Float[Array, "M M"] | None
+) -> Float[Array, " N"]:
+    """``k_nn - |A_n|^2 - |R^T A_n|^2``, which rounding can make negative."""
     rest = prior - jnp.sum(features**2, axis=0)
-    return Marginals(matmul(mean, features), jnp.broadcast_to(rest, spread.shape) + spread)
+    return rest if left is None else rest - jnp.sum(matmul(flipped(left), features) ** 2, axis=0)
 
 
 def whitened_marginals(
@@ -54,29 +70,36 @@ def whitened_marginals(
     covariance : Array like ``factor``, optional
         ``S = C C^T`` where it is at hand: derivatives then reach it without passing through its factor.
     """
-    prior, size = basis.diagonal(X), basis.size
+    prior, size, left = basis.diagonal(X), basis.size, basis.left_by_jitter()
     cross = basis.cross(X) if 2 * X.shape[0] >= size else None
     if cross is None:
-        mean, variance = plain_marginals(basis.features(X), prior, mean, factor)
+        mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
     else:
         inverse, turn, values = cross
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
-        found = _at_many_rows(basis, X, inverse, mean, factor) if many else None
+        found = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
         spread = lower_outer_square(factor) if covariance is None else covariance
-        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, found)
+        spread = spread if left is None else spread - outer_square(left)
+        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, left, found)
     return Marginals(mean, positive(variance, prior))
 
 
-def _at_many_rows(basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor) -> Moments:
+def _at_many_rows(
+    basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor, left: Array | None
+) -> Moments:
     """Both moments without a derivative, from the inputs themselves: ``k(Z, X)`` need not be held whole."""
-    basis, X, *rest = lax.stop_gradient((basis, X, inverse, mean, factor))
+    parts = basis, X, inverse, mean, factor, left
+    basis, X, inverse, mean, factor, left = lax.stop_gradient(parts)
 
     def at(points: Array) -> tuple[Array, Array]:
         cross = basis.cross(points)
         assert cross is not None
         return cross.values, basis.diagonal(points)
 
-    found: Moments = lax.stop_gradient(at_blocks(rows_of(*rest), at, X, basis.size))
+    def in_full(cross: Array, prior: Array) -> Array:
+        return plain_marginals(lower_times(inverse, cross), prior, mean, factor, left).variance
+
+    found: Moments = lax.stop_gradient(at_blocks(rows_of(inverse, mean, factor, left), at, X, basis.size, in_full))
     return found
 
 
@@ -89,15 +112,16 @@ def _marginals(
     covariance: Float[Array, "*batch M M"],  # noqa: ARG001
     factor: Float[Array, "*batch M M"],
     inverse: Float[Array, "M M"],
+    left: Float[Array, "M M"] | None,
     found: Moments | None,
 ) -> Moments:
-    """Mean and variance; ``factor`` and ``covariance`` are of one matrix, ``turn`` is of ``inverse``.
+    """Mean and variance; ``covariance`` is of ``factor``, less that of ``left``; ``turn`` is of ``inverse``.
 
     What is already ``found`` is returned: ``cross`` is then made for derivatives alone, which in turn need nothing of
     what is found, and a compiled program holds one of both.
     """
     if found is None:
-        loc, variance = plain_marginals(lower_times(inverse, cross), prior, mean, factor)
+        loc, variance = plain_marginals(lower_times(inverse, cross), prior, mean, factor, left)
         return loc, variance
     return found
 
@@ -113,8 +137,8 @@ def _marginals_jvp(
     product ``A diag(h) A^T``. The derivatives of ``S`` and ``K`` are taken where they are matrices, so those of
     ``C`` and ``W`` are left out here; they are followed when this rule is differentiated again.
     """
-    _, cross, prior, mean, covariance, _, inverse, _ = primals
-    turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, _, _, _ = tangents
+    _, cross, prior, mean, covariance, _, inverse, left, _ = primals
+    turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, *_ = tangents
     features, change = lower_times(inverse, cross), covariance - identity_like(covariance)
     excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
@@ -124,5 +148,6 @@ def _marginals_jvp(
     mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
     variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
     # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
-    values = matmul(mean, features), jnp.broadcast_to(prior, variance.shape) + variance
+    rest = open_variance(features, prior, left)
+    values = matmul(mean, features), jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape) + variance
     return values, (mean_change, jnp.broadcast_to(prior_dot, variance.shape) + variance_change)

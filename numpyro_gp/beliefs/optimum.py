@@ -30,7 +30,8 @@ from numpyro_gp.checks import (
 from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.batches import KernelBatches
-from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, jittered, matmul, solve_lower
+from numpyro_gp.kernels.jitter import least_factor, unit_of
+from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, matmul, solve_lower
 
 
 class GaussianData(NamedTuple):
@@ -194,8 +195,10 @@ def orthogonal_optimum(
     data = GaussianData.build(basis, inputs, variance)
     cross = basis.features(gamma)
     prior = basis.matrix(gamma)
-    _, amount = jittered(prior, jitter)
-    _, inverse = factorise(add_to_diagonal(prior - matmul(cross.T, cross), amount[None]))
+    rest, unit = prior - matmul(cross.T, cross), unit_of(prior, own=False)
+    relative = least_factor(rest, unit)[0] if jitter is None else jnp.asarray(jitter)
+    amount = (relative * unit)[0]
+    _, inverse = factorise(add_to_diagonal(rest, amount[None]))
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
     features = jnp.concatenate([data.features, matmul(inverse, scaled - matmul(cross.T, data.features))])
     precision = jnp.eye(features.shape[0], dtype=basis.dtype) + matmul(features, features.T)

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, over_axes, value_type
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.mean_basis import gamma_scale
-from numpyro_gp.linalg import add_to_diagonal, factorise, flipped, jittered, matmul
+from numpyro_gp.kernels.jitter import ample_jitter, jittered
+from numpyro_gp.linalg import add_to_diagonal, factorise, flipped, matmul
 
 # Power iterations for a largest eigenvalue: they find it to a tenth, where a step diverges at twice the limit.
 ITERATIONS = 16
@@ -37,7 +38,7 @@ class Probe:
     of_data : bool
     top : Array (...,), optional
     eps : float, optional
-        None is the library's jitter.
+        None is an ample jitter.
     """
 
     weight: Float[Array, ""]
@@ -170,9 +171,9 @@ def residual_features(site: Basis, points: Float[Array, "G D"], X: Float[Array, 
 
 
 def steadied(matrix: Float[Array, "*batch G G"], eps: float | None) -> Float[Array, "*batch G G"]:
-    """The matrix with ``eps`` on its diagonal, or with the library's jitter."""
+    """The matrix with ``eps`` on its diagonal, or with an ample jitter."""
     if eps is None:
-        return jittered(matrix, None)[0]
+        return jittered(matrix, ample_jitter(matrix.dtype))[0]
     return add_to_diagonal(matrix, jnp.full(matrix.shape[:-1], eps, matrix.dtype))
 
 

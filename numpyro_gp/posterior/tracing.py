@@ -19,7 +19,7 @@ from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params, check_precision, check_state
 from numpyro_gp.primitives.inducing import compared_with
-from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import active_handlers
@@ -136,7 +136,8 @@ def trace_at(
     """
     key_draw, key_model = jax.random.split(draw[0])
     values = posterior.source.values(key_draw, draw[1], call, plates)
-    return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
+    with predicting():
+        return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
 
 
 def process_at(

@@ -15,9 +15,9 @@ from jax.scipy.special import log_ndtr
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_points, check_positive, fail, when_known
 from numpyro_gp.kernels.functionals import Average, Derivative, Functional, Values, as_functional, stack
+from numpyro_gp.kernels.jitter import scales
 from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
-from numpyro_gp.linalg import scales
 from numpyro_gp.primitives.lifted import at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess

@@ -17,7 +17,7 @@ from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
 from numpyro_gp.primitives.members import Levels
-from numpyro_gp.primitives.opening import open_process, record
+from numpyro_gp.primitives.opening import as_asked, open_process, record
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.eager import one_program
@@ -149,6 +149,7 @@ def gp(
     found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates))
     report(found.name, {"": points})
     own_mean, columns = mean_of_members(mean, found.plates, functional), functional or points.shape[-1]
+    basis = as_asked(found.basis, jitter)
     return record(
-        GaussianProcess(found.name, found.process, found.basis, own_mean, outputs, columns, jitter, plates=found.plates)
+        GaussianProcess(found.name, found.process, basis, own_mean, outputs, columns, jitter, plates=found.plates)
     )

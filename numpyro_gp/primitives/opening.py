@@ -12,7 +12,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, Point
-from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.basis import AbstractBasis, exact
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates
@@ -20,6 +20,7 @@ from numpyro_gp.sites import InducingPrior
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
 _recorded: ContextVar[dict[str, Any] | None] = ContextVar("_recorded", default=None)
+_predicting: ContextVar[bool] = ContextVar("_predicting", default=False)
 _called: ContextVar[list[tuple[Any, Array]] | None] = ContextVar("_called", default=None)
 
 
@@ -134,6 +135,21 @@ def recorded_processes() -> Iterator[dict[str, Any]]:
         yield recorded
     finally:
         _recorded.reset(token)
+
+
+@contextmanager
+def predicting() -> Iterator[None]:
+    """Run a model for its predictions: variances are those of ``f``, without what a jitter leaves."""
+    token = _predicting.set(True)
+    try:
+        yield
+    finally:
+        _predicting.reset(token)
+
+
+def as_asked(basis: AbstractBasis, jitter: float | None) -> AbstractBasis:
+    """The basis of a process, in predictions without what a jitter that nobody asked for leaves."""
+    return exact(basis) if jitter is None and _predicting.get() else basis
 
 
 def record_call(process: object, inputs: Array) -> None:

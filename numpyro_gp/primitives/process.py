@@ -17,15 +17,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional, applied
-from numpyro_gp.linalg import (
-    add_to_diagonal,
-    default_jitter,
-    einsum,
-    lower_product,
-    materialised,
-    scales,
-    small_cholesky,
-)
+from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, scales
+from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
@@ -221,12 +214,13 @@ class GaussianProcess:
         else:
             standard = standard_normal((inputs.shape[-2], *belief.shape), self.basis.dtype, belief.ndim)
             values: Array = numpyro.sample(f"{site}/values", standard, infer={"numpyro_gp": "noise"})
-            relative = own._relative_jitter(inputs.dtype)
+            relative = own._draw_jitter(inputs.dtype)
             drawn = layout.whole(drawn_through(belief, own.basis, layout.rows(inputs), values, white, relative))
         return own._mean_at(inputs, batch) + drawn
 
-    def _relative_jitter(self, dtype: np.dtype) -> float:
-        return default_jitter(dtype) if self.jitter is None else self.jitter
+    def _draw_jitter(self, dtype: np.dtype) -> float:
+        """Relative jitter of draws inside of a step, at inputs that may coincide."""
+        return ample_jitter(dtype) if self.jitter is None else self.jitter
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
         """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
@@ -277,25 +271,30 @@ class GaussianProcess:
         """Mean function at the inputs, with the axes ``shape`` of the result, then P."""
         return mean_at(self.mean, inputs, shape, self.outputs, self.basis.dtype)
 
-    def _joint(self, process: Process, basis: AbstractBasis, rows: Array) -> Joint:
+    def _joint(self, process: Process, basis: AbstractBasis, rows: Array, relative: float | None = None) -> Joint:
         """Mean ``(R, [P,] N)`` and covariance over each set of rows, ``covariance + eps I``.
 
-        ``eps`` is relative to the mean prior variance at the inputs, of each output that has a kernel of its own.
+        ``eps`` is relative to the mean prior variance at the inputs, of each output that has a kernel of its own. None
+        is the least that factorises.
         """
         mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
-        relative = self._relative_jitter(covariance.dtype)
         prior = jax.vmap(basis.diagonal)(rows)
         if isinstance(self.mean, LiftedMean):  # rows of several units
-            amount = jnp.expand_dims(relative * scales(prior), tuple(range(1, covariance.ndim - prior.ndim)))
-            return Joint(mean, add_to_diagonal(covariance, jnp.broadcast_to(amount, covariance.shape[:-1])))
-        amount = relative * jnp.mean(prior, axis=(0, -1))
-        left = (None,) * (covariance.ndim - 2)
-        eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)[left]
-        return Joint(mean, covariance + amount[(*left[amount.ndim :], ..., None, None)] * eye)
+            unit = jnp.expand_dims(scales(prior), tuple(range(1, covariance.ndim - prior.ndim)))
+        else:
+            unit = jnp.mean(prior, axis=(0, -1))
+            unit = unit[(None,) * (covariance.ndim - 2 - unit.ndim) + (..., None)]
+        relative = self.jitter if relative is None else relative
+        if relative is None:
+            start = least_jitter(covariance.dtype, covariance.shape[-1])
+            amount = least_factor(covariance, unit, start)[0][..., None] * unit
+        else:
+            amount = relative * unit
+        return Joint(mean, add_to_diagonal(covariance, jnp.broadcast_to(amount, covariance.shape[:-1])))
 
     def _joint_draw(self, process: Process, basis: AbstractBasis, rows: Array, noise: Array) -> Array:
         """Per datum, ``chol(Sigma + eps I) noise``, over the R sets of rows: ``(R, N, [P])``."""
-        mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1))
+        mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1), self._draw_jitter(rows.dtype))
         white = jnp.moveaxis(noise, 0, -1)
         drawn = mean + einsum("...ij,...j->...i", small_cholesky(covariance), white)
         return jnp.moveaxis(drawn, -1, 0)

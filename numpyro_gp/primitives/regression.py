@@ -16,15 +16,16 @@ from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_factorised, check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.jitter import jittered
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.linalg import add_to_diagonal, factorise, jittered, matmul
+from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
-from numpyro_gp.primitives.opening import open_site, record, record_call
+from numpyro_gp.primitives.opening import as_asked, open_site, record, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -105,6 +106,7 @@ def gp_regression(
     at_mean, columns = mean_of_members(mean, plates, functional), functional or inputs.shape[-1]
     at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
     process = _conditioned(marginal, at, y)
+    at = at if points is None else as_asked(at, jitter)
     found = record(GaussianProcess(site, process, at, at_mean, None, columns, jitter, known, plates))
     record_call(found, inputs)
     return found

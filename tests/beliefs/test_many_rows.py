@@ -71,7 +71,8 @@ def test_half_of_a_product_is_enough_where_data_narrow_the_belief(many, kind, mo
     quarter = np.arange(module.SMALLEST + 1) // (module.SMALLEST // many_rows.PARTS)  # the last row is of the mean
     unread = rows._replace(matrix=jnp.where(quarter[:, None] < quarter[:-1], jnp.nan, rows.matrix))
     at = lambda X: (basis.kernel.matrix(basis.inducing, X), basis.diagonal(X))  # noqa: E731
-    wanted, found = (at_blocks(one, at, jnp.asarray(many[1]), module.SMALLEST) for one in (rows, unread))
+    alone = lambda _, prior: jnp.full((*rows.signs.shape[:-1], len(prior)), jnp.nan)  # noqa: E731
+    wanted, found = (at_blocks(one, at, jnp.asarray(many[1]), module.SMALLEST, alone) for one in (rows, unread))
     assert bool(jnp.all(found[1] == wanted[1])) == (kind != "wide")
     np.testing.assert_array_equal(found[0], wanted[0])
 

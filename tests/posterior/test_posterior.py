@@ -90,10 +90,12 @@ def test_mcmc_draws_are_an_equal_mixture():
     prediction = ngp.Posterior.from_mcmc(noisy_model, draws).predict(jax.random.key(0), X)
     kernel = kernel_of(CASE)
     K = np.asarray(kernel.matrix(jnp.asarray(CASE["Z"])))
-    L = np.linalg.cholesky(K + 1e-6 * np.mean(np.diag(K)) * np.eye(5))
+    eps = 1e-6 * np.mean(np.diag(K))
+    L = np.linalg.cholesky(K + eps * np.eye(5))
     A = np.linalg.solve(L, np.asarray(kernel.matrix(jnp.asarray(CASE["Z"]), X)))
     means = np.asarray(draws["f"]) @ A
-    variances = (CASE["variance"] - (A**2).sum(0))[None] + np.asarray(draws["noise"])[:, None] ** 2
+    left = eps * (np.linalg.solve(L.T, A) ** 2).sum(0)  # by the jitter, and taken back (mathematics.md section 1.3)
+    variances = (CASE["variance"] - (A**2).sum(0) - left)[None] + np.asarray(draws["noise"])[:, None] ** 2
     np.testing.assert_allclose(prediction.mean, means.mean(0), atol=1e-9)
     np.testing.assert_allclose(prediction.variance, variances.mean(0) + means.var(0), atol=1e-9)
     y = rng.normal(size=4)

@@ -1,0 +1,118 @@
+"""The least jitter with which a Gram matrix has a factor (mathematics.md section 1.3).
+
+Jitter is part of the model: the whitened values stand for ``f(Z)`` with noise of variance ``eps`` that no data remove.
+So it is no larger than rounding asks for: none for one row and for a diagonal matrix, else the first of an increasing
+sequence at which rounding errors stay below half of it. Without rounding every squared pivot of ``K + eps I`` is at
+least ``eps``; pivots say so without a second factorisation.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Bool, Float
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_nonnegative, fail
+from numpyro_gp.linalg import Square, add_to_diagonal, cholesky, factorise, factorise_from
+
+# Where the search begins, by bytes of a number. In float32 rounding errors of a factor grow by `PER_ROW` with its rows.
+LEAST = {8: 1e-6, 4: 1e-5}
+PER_ROW = 8e-8
+# Where a failure would be worse than noise: draws inside of a step, preconditioners.
+AMPLE = {8: 1e-6, 4: 1e-4}
+# How the sequence goes on, and how often: up to a thousand times where it began.
+GROWTH = 10**0.5
+TRIES = 6
+
+
+class Steady(NamedTuple):
+    """``K + eps I``, ``eps``, and ``L, W`` with ``L L^T = K + eps I`` and ``W = L^-1``."""
+
+    matrix: Float[Array, "*batch M M"]
+    amount: Float[Array, "*batch"]
+    factor: Float[Array, "*batch M M"]
+    inverse: Float[Array, "*batch M M"]
+
+
+def least_jitter(dtype: np.dtype, size: int) -> float:
+    """Relative jitter that the search begins with: 1e-6 in float64; in float32 1e-5, and with the rows up to 1e-4."""
+    least = LEAST[dtype.itemsize]
+    return least if dtype.itemsize == 8 else min(1e-4, max(least, PER_ROW * size))
+
+
+def ample_jitter(dtype: np.dtype) -> float:
+    """Relative jitter that is enough for any matrix, at once."""
+    return AMPLE[dtype.itemsize]
+
+
+def jittered(matrix: Square, jitter: float, own: bool = False) -> tuple[Square, Array]:
+    """``K + eps I`` and ``eps = jitter * mean(diag K)``.
+
+    ``own``: each row has an ``eps`` of its own, ``jitter * diag(K)``, that of the mean where this is zero.
+    """
+    if check_nonnegative("jitter", jitter).ndim:
+        fail("jitter", "a scalar", f"shape {jnp.shape(jitter)}", "Map over a batch of values with jax.vmap.")
+    amount = jitter * unit_of(matrix, own)
+    return add_to_diagonal(matrix, amount), amount if own else amount[..., 0]
+
+
+def steady(matrix: Square, jitter: float | None = None, own: bool = False) -> Steady:
+    """`jittered`, with its factor and the inverse of that; None finds the least jitter, NaN where none is enough."""
+    if jitter is not None:
+        raised, amount = jittered(matrix, jitter, own)
+        return Steady(raised, amount, *factorise(raised))
+    unit = unit_of(matrix, own)
+    relative, factor = least_factor(matrix, unit)
+    amount = relative[..., None] * unit
+    raised = add_to_diagonal(matrix, amount)
+    return Steady(raised, amount if own else amount[..., 0], *factorise_from(raised, factor))
+
+
+def unit_of(matrix: Square, own: bool) -> Float[Array, "*batch #M"]:
+    """What a jitter is relative to: the mean of the diagonal, or each of its entries."""
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    return scales(diagonal) if own else jnp.mean(diagonal, axis=-1, keepdims=True)
+
+
+def least_factor(
+    matrix: Float[Array, "*batch M M"], unit: Float[Array, "*#batch #M"], start: ArrayLike | None = None
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch M M"]]:
+    """The least jitter relative to ``unit`` and the factor with it, for each matrix of a batch, as constants.
+
+    ``start``: a jitter relative to ``unit`` to begin with, in place of `least_jitter`.
+    """
+    matrix, unit = lax.stop_gradient((matrix, unit))
+    least = least_jitter(matrix.dtype, matrix.shape[-1])
+
+    def tried(relative: Array) -> tuple[Array, Array]:
+        return relative, cholesky(add_to_diagonal(matrix, relative[..., None] * unit))
+
+    def is_lost(relative: Array, factor: Array) -> Bool[Array, "*batch"]:
+        pivots = jnp.square(jnp.diagonal(factor, axis1=-2, axis2=-1))
+        return ~jnp.all(pivots >= 0.5 * relative[..., None] * unit, axis=-1)
+
+    def once_more(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, relative, factor = state
+        more = jnp.maximum(least, GROWTH * relative)
+        return count + 1, *tried(jnp.where(is_lost(relative, factor), more, relative))
+
+    if start is None:
+        apart = jnp.where(np.eye(matrix.shape[-1], dtype=bool)[(None,) * (matrix.ndim - 2)], 0, matrix)
+        is_coupled = jnp.any(apart != 0, axis=(-2, -1))
+        start = jnp.where(is_coupled, least, 0)
+    relative, factor = tried(jnp.broadcast_to(jnp.asarray(start, matrix.dtype), matrix.shape[:-2]))
+    if matrix.shape[-1] == 1:
+        return relative, factor
+    found = lax.while_loop(
+        lambda state: (state[0] < TRIES) & jnp.any(is_lost(*state[1:])),
+        once_more,
+        (jnp.zeros((), int), relative, factor),
+    )
+    return found[1], found[2]
+
+
+def scales(variances: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+    """The variances, and their mean in place of those that are zero."""
+    return jnp.where(variances > 0, variances, jnp.mean(variances, axis=-1, keepdims=True))

@@ -1,0 +1,144 @@
+"""Jitter is no noise: the least that factorises, none where none is needed, and taken back in predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from scipy import linalg
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs import Basis, Coupled, MeanField, Point
+from numpyro_gp.beliefs.basis import exact
+from numpyro_gp.kernels import RBF, CategoryDelta, Matern52
+from numpyro_gp.kernels.jitter import GROWTH, jittered, least_jitter, steady
+
+
+def smooth(size, dtype, extent=1.0):
+    """A Gram matrix whose eigenvalues fall below rounding."""
+    points = np.linspace(0, 1, size)
+    return jnp.asarray(np.exp(-0.5 * ((points[:, None] - points) / extent) ** 2), dtype)
+
+
+def test_jitter_is_relative_to_the_mean_diagonal(rng):
+    root = rng.normal(size=(4, 4))
+    matrix = root @ root.T + 4 * np.eye(4)
+    shifted, amount = jittered(jnp.asarray(matrix), 0.5)
+    np.testing.assert_allclose(amount, 0.5 * np.trace(matrix) / 4, rtol=1e-14)
+    np.testing.assert_allclose(shifted, matrix + 0.5 * np.trace(matrix) / 4 * np.eye(4), rtol=1e-14)
+    zero, _ = jittered(jnp.asarray(matrix), 0.0)
+    np.testing.assert_array_equal(zero, matrix)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_one_row_and_a_diagonal_matrix_get_none(dtype):
+    for matrix in (np.full((1, 1), 9.0), np.diag([9.0, 1.0, 0.25])):
+        found = steady(jnp.asarray(matrix, dtype))
+        assert found.amount == 0
+        np.testing.assert_allclose(found.factor, np.sqrt(matrix), rtol=1e-6)
+    labels = jnp.arange(3.0, dtype=dtype)[:, None]
+    assert Basis.build(CategoryDelta(jnp.asarray(2.0, dtype)), labels).jitter == 0
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_it_begins_small_and_is_raised_until_rounding_is_below_half_of_it(dtype):
+    """Of a batch each matrix gets its own; the pivots of what is found are those of exact arithmetic within a half."""
+    matrices = jnp.stack([smooth(60, dtype, 0.01), smooth(60, dtype, 100.0)])
+    matrices = matrices.at[1].add(-20 * least_jitter(matrices.dtype, 60) * jnp.eye(60, dtype=dtype))  # not positive
+    found = steady(matrices)
+    least = least_jitter(matrices.dtype, 60)
+    np.testing.assert_allclose(found.amount[0], least, rtol=1e-5)
+    powers = np.log(float(found.amount[1]) / least) / np.log(GROWTH)
+    assert powers == pytest.approx(round(powers), abs=1e-3)
+    assert round(powers) == 4  # pivots of eps - 20 r are half of eps from 40 r on: 10^2
+    pivots = np.diagonal(found.factor, axis1=1, axis2=2) ** 2
+    assert np.all(pivots >= 0.5 * np.asarray(found.amount)[:, None])
+    wanted = np.linalg.cholesky(np.asarray(found.matrix, float))
+    np.testing.assert_allclose(found.factor, wanted, atol=2e-3 if dtype == jnp.float32 else 1e-8)
+    alone = jax.vmap(steady)(matrices)
+    np.testing.assert_allclose(alone.amount, found.amount)
+
+
+def test_a_matrix_that_is_far_from_positive_gives_nan_and_no_repair():
+    assert jnp.isnan(steady(jnp.array([[1.0, 2.0], [2.0, 1.0]])).factor).any()
+
+
+def test_what_the_search_finds_is_a_constant_of_derivatives():
+    """The derivative of ``log |K + j mean(diag K) I|``, against differences at the same ``j``."""
+    points = np.linspace(0, 1, 30)[:, None]
+
+    def half_log_det(log_lengthscale):
+        found = steady(RBF(1.5, jnp.exp(log_lengthscale)).matrix(jnp.asarray(points)))
+        return jnp.sum(jnp.log(jnp.diag(found.factor))), found.amount
+
+    def by_numpy(log_lengthscale, amount):
+        gram = 1.5 * np.exp(-0.5 * ((points - points.T) / np.exp(log_lengthscale)) ** 2)
+        return 0.5 * np.linalg.slogdet(gram + amount * np.eye(30))[1]
+
+    slope, amount = jax.jit(jax.grad(half_log_det, has_aux=True))(-1.0)
+    wanted = (by_numpy(-1.0 + 1e-5, amount) - by_numpy(-1.0 - 1e-5, amount)) / 2e-5
+    np.testing.assert_allclose(slope, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [3, 12, 300])
+def test_predictions_take_back_what_a_jitter_leaves(rows):
+    """``k - k^T (K + j)^-1 k - j |(K + j)^-1 k|^2`` of a point; never below ``k - k^T K^-1 k``; slopes too."""
+    Z, X = np.linspace(-1, 1, 70 if rows == 300 else 9)[:, None], np.linspace(-0.9, 0.83, rows)[:, None]
+    kernel, jitter = Matern52(1.3, 0.8), 1e-3
+    gram, cross = (np.asarray(kernel.matrix(jnp.asarray(Z), jnp.asarray(b))) for b in (Z, X))
+    solved = np.linalg.solve(gram + 1.3 * jitter * np.eye(len(Z)), cross)
+    plain = 1.3 - np.sum(cross * solved, axis=0)
+    wanted = plain - 1.3 * jitter * np.sum(solved**2, axis=0)
+    assert np.all(wanted >= 1.3 - np.sum(cross * np.linalg.solve(gram, cross), axis=0) - 1e-9)
+    assert np.max(plain / wanted) > 1.5
+    size = len(Z)
+    scale = np.linspace(0.3, 0.9, size)
+    features = linalg.solve_triangular(np.linalg.cholesky(gram + 1.3 * jitter * np.eye(size)), cross, lower=True)
+    beliefs = {
+        "point": (Point(jnp.ones(size)), 0.0),
+        "coupled": (Coupled(jnp.ones(size), jnp.diag(jnp.asarray(scale))), scale**2 @ features**2),
+        "mean field": (MeanField(jnp.ones(size), jnp.asarray(scale)), scale**2 @ features**2),
+    }
+
+    def at(X):
+        basis = exact(Basis.build(kernel, jnp.asarray(Z), jitter))
+        return {name: belief.marginals(basis, X) for name, (belief, _) in beliefs.items()}
+
+    found, slopes = jax.jit(lambda X: (at(X), jax.jvp(lambda X: at(X)["coupled"].variance, (X,), (jnp.ones_like(X),))))(
+        jnp.asarray(X)
+    )
+    for name, (_, spread) in beliefs.items():
+        np.testing.assert_allclose(found[name].variance, wanted + spread, rtol=1e-7, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(found[name].mean, np.ones(size) @ features, rtol=1e-9)
+    step = 1e-6
+    up, down = (np.asarray(jax.jit(at)(jnp.asarray(X + sign * step))["coupled"].variance) for sign in (1, -1))
+    np.testing.assert_allclose(slopes[1], (up - down) / (2 * step), rtol=1e-4, atol=1e-6)
+
+
+def gaussian_model(X, y=None, *, Z, noise):
+    f = ngp.gp("f", RBF(jnp.asarray(0.5, X.dtype), jnp.asarray(1.0, X.dtype)), inducing=Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+
+@pytest.mark.parametrize(("size", "rows"), [(25, 40), (70, 400), (70, 20)])
+def test_float32_knows_a_function_as_well_as_float64(size, rows):
+    """2000 rows of noise 0.03: the sd of f at the optimum was twice as large in float32, or a third where M is large."""
+    X = np.linspace(-3, 3, 2000)[:, None]
+    y, Z = np.sin(1.5 * X[:, 0]), np.linspace(-3, 3, size)[:, None]
+    spread = {}
+    for dtype in (jnp.float32, jnp.float64):
+        arrays = [jnp.asarray(values, dtype) for values in (Z, X, y)]
+        kernel = RBF(jnp.asarray(0.5, dtype), jnp.asarray(1.0, dtype))
+        belief, _ = ngp.beliefs.coupled_optimum(kernel, *arrays, jnp.asarray(0.03**2, dtype))
+        posterior = ngp.Posterior.from_mcmc(gaussian_model, {"f": belief.mean[None]})
+        call = {"Z": arrays[0], "noise": jnp.asarray(0.03, dtype)}
+        points, basis = arrays[1][:: 2000 // rows], exact(Basis.build(kernel, arrays[0]))
+        left = posterior.predict(jax.random.key(0), points, **call).function_variance
+        wanted = Point(belief.mean).marginals(basis, points).variance
+        atol = 1e-9 if dtype == jnp.float64 else 5e-5  # of a point rounding is all that is left
+        np.testing.assert_allclose(left, wanted, atol=atol)
+        spread[dtype] = np.sqrt(belief.marginals(basis, points).variance)
+    np.testing.assert_allclose(
+        np.mean(spread[jnp.float32]), np.mean(spread[jnp.float64]), rtol=0.1 if size == 25 else 0.25
+    )
