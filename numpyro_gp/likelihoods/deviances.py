@@ -107,7 +107,7 @@ def _poisson_deviance_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...
     return poisson_deviance(*primals), tangent + log_ratio * count_dot
 
 
-def _balanced(first: Array, second: Array, changes: tuple[Array, Array], logs: tuple[Array, Array]) -> Array:
+def balanced(first: Array, second: Array, changes: tuple[Array, Array], logs: tuple[Array, Array]) -> Array:
     """``a log(1 + u) + b log(1 + v)`` where ``a u + b v = 0``: no linear terms while both are small."""
     is_near = jnp.maximum(jnp.abs(changes[0]), jnp.abs(changes[1])) < NEAR
     small = [log1p_excess(jnp.where(is_near, change, 0.0)) for change in changes]
@@ -118,7 +118,7 @@ def _balanced(first: Array, second: Array, changes: tuple[Array, Array], logs: t
 @jax.custom_jvp
 def negative_binomial_deviance(f: Array, count: Array, size: Array) -> Array:
     """``y log(p / q) + r log((1 - p) / (1 - q))`` with ``p = e^f / (r + e^f)``, ``q = y / (r + y)``; never positive."""
-    return _balanced(count, size, *_negative_binomial_parts(f, count, size))
+    return balanced(count, size, *_negative_binomial_parts(f, count, size))
 
 
 def _negative_binomial_parts(f: Array, count: Array, size: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
