@@ -24,6 +24,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
 from numpyro_gp.primitives.joint_draws import free_noise
 from numpyro_gp.programs.private import mask_of
+from numpyro_gp.programs.trace import sources, traced
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
 
@@ -75,7 +76,8 @@ class ImportanceWeightedELBO(ELBO):
         Estimate the gradient of the guide's local parameters by the squared weights (Tucker et al. 2019;
         mathematics.md section 10.3). Only the gradient changes, not its mean: it has less noise, the more so the larger
         K, and a step takes 45 to 50 % more operations. By default wherever it is unbiased and K is larger than 1: not
-        with a sampled layer above the latent inputs, where True is refused.
+        with a sampled layer above the latent inputs, and not with a guide in which the distribution of one local site
+        depends on the value of another. True is refused there.
     vectorize_particles
         As in NumPyro's ``ELBO``.
     sharding : NamedSharding of the first axis, optional
@@ -165,11 +167,18 @@ def weighted_samples(
 ) -> WeightedSamples:
     """Run guide and model once, with K samples of the local sites, and weigh them."""
     key_model, key_guide = jax.random.split(key)
-    samples = _Samples(handlers.seed(guide, key_guide), plate, num_samples, sharding)
-    sampler = handlers.substitute(samples, data=dict(params))
-    proposal = handlers.trace(sampler).get_trace(*args, **kwargs)
+
+    def propose(values: Mapping[str, Any]) -> Trace:
+        given = handlers.substitute(handlers.seed(guide, key_guide), data=dict(values))
+        sampler = handlers.substitute(_Samples(given, plate, num_samples, sharding), data=dict(params))
+        found: Trace = handlers.trace(sampler).get_trace(*args, **kwargs)
+        return found
+
+    proposal = propose({})
     _refuse_points(proposal, plate, num_samples)
-    is_separable = [doubly_reparametrised is not False and (bool(doubly_reparametrised) or num_samples > 1)]
+    is_asked = doubly_reparametrised is not False and (bool(doubly_reparametrised) or num_samples > 1)
+    depends = _dependent_site(propose, proposal, plate) if is_asked else None
+    is_separable = [is_asked and depends is None]
 
     def run(proposal: Trace) -> WeightedSamples:
         given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
@@ -180,7 +189,7 @@ def weighted_samples(
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
             _refuse_joint_noise(trace, "sharding", "None", "one", cure)
         if doubly_reparametrised:
-            _check_separable(trace, proposal, plate)
+            _check_separable(trace, proposal, plate, depends)
         is_separable[0] &= _joint_noise(trace) is None and _not_reparametrised(proposal, plate) is None
         return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
 
@@ -373,6 +382,24 @@ def _not_reparametrised(proposal: Trace, plate: str) -> str | None:
     return None
 
 
+def _dependent_site(propose: Callable[[Mapping[str, Any]], Trace], proposal: Trace, plate: str) -> str | None:
+    """A local site of a guide whose distribution depends on the value of another local site."""
+    local = local_sites(proposal, plate)
+    if len(local) < 2:
+        return None
+
+    def distributions(values: Mapping[str, Any]) -> list[list[Any]]:
+        with handlers.block():
+            found = local_sites(propose(values), plate)
+        return [jax.tree.leaves(found[name]["fn"]) for name in values]
+
+    program, constants, structure = traced(distributions, {name: local[name]["value"] for name in sorted(local)})
+    each = jax.tree.unflatten(structure, sources(program))
+    is_value = range(len(constants), len(program.invars)).__contains__
+    named = zip(sorted(local), each, strict=True)
+    return next((name for name, leaves in named if any(map(is_value, frozenset().union(*leaves)))), None)
+
+
 def _refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
     """Refuse several samples of a point: all weights would be equal, and the bound that of one sample for every K."""
     for name, site in local_sites(proposal, plate).items() if num_samples > 1 else ():
@@ -383,8 +410,12 @@ def _refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
             fail(f"the guide at the local site {name!r}", required, "a point (Delta)", cure)
 
 
-def _check_separable(trace: Trace, proposal: Trace, plate: str) -> None:
+def _check_separable(trace: Trace, proposal: Trace, plate: str, depends: str | None) -> None:
     """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
+    if depends is not None:
+        cure = "Pass doubly_reparametrised=None: the gradient is the ordinary one there, and not biased."
+        required = "None or False for a guide in which a local site depends on another"
+        fail("doubly_reparametrised", required, f"True with such a site {depends!r}", cure)
     cure = "Pass doubly_reparametrised=None: the other gradient would be biased."
     _refuse_joint_noise(trace, "doubly_reparametrised", "None or False", "True", cure)
     if (name := _not_reparametrised(proposal, plate)) is not None:

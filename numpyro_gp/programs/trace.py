@@ -205,6 +205,18 @@ def size_of(program: Jaxpr) -> int:
 # ---------------------------------------------------------------------------------------------- its two parts
 
 
+def sources(program: Jaxpr) -> list[frozenset[int]]:
+    """Numbers of the inputs that each output of a program is computed from: an operation mixes all that it has."""
+    found = {var: frozenset([number]) for number, var in enumerate(program.invars)}
+
+    def of(atoms: Iterable[Any]) -> frozenset[int]:
+        return frozenset().union(*(found.get(var, frozenset()) for var in _variables(atoms)))
+
+    for equation in program.eqns:
+        found.update(dict.fromkeys(equation.outvars, of(equation.invars)))
+    return [of([atom]) for atom in program.outvars]
+
+
 def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
     """Two programs that compose to one: the first needs the first ``count`` inputs only, the second gets its results.
 
