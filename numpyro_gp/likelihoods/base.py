@@ -8,33 +8,20 @@ targets and parameters are converted to it.
 import abc
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
+from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
-from numpyro_gp.likelihoods.expectations import floored_sqrt
-from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
+from numpyro_gp.likelihoods.points import Latent, at_points, latent_points
 from numpyro_gp.likelihoods.tails import moments_of
-from numpyro_gp.linalg import identity_like, small_cholesky
 
-TENSOR_LIMIT = 3
 CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)
-
-
-class Latent(NamedTuple):
-    """Moments of the latent functions at each datum: ``(...)``, or ``(..., C)`` and ``covariance (..., C, C)``."""
-
-    mean: Array
-    variance: Array
-    covariance: Array | None = None
 
 
 class Likelihood(abc.ABC):
@@ -194,23 +181,6 @@ def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Floa
         fail(argument, f"a scalar or broadcastable to the batch shape {array.shape}", f"shape {value.shape}", cure)
 
 
-def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
-    """Lower factor of the covariance of the latent functions at each datum.
-
-    A few machine epsilons on the diagonal keep its derivative finite at zero variance and for
-    perfectly correlated functions; they change an expectation by no more than its rounding.
-    """
-    if latent.covariance is None:
-        return over_axes(jnp.diag, latent.mean.ndim - 1)(floored_sqrt(latent.variance))
-    return floored_factor(latent.covariance, latent.variance)
-
-
-def floored_factor(covariance: Float[Array, "*batch C C"], variance: Float[Array, "*batch K"]) -> Array:
-    """The Cholesky factor of a covariance, raised by the rounding error of the largest variance."""
-    floor = 8.0 * jnp.finfo(covariance.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
-    return small_cholesky(covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity_like(covariance))
-
-
 @value_type(static=("num_latent_functions", "separate"))
 class CallableLikelihood(Likelihood):
     """A likelihood of your own, made of any function from latent values to a NumPyro distribution: see `as_likelihood`.
@@ -274,24 +244,17 @@ class CallableLikelihood(Likelihood):
 
         when_known(check, support(jnp.asarray(values)))
 
-    def _log_probs(self, y: Float[Array, "*batch"], points: Array) -> Float[Array, " K *batch"]:
-        """At every point, in the precision of ``y``, whatever NumPyro promoted to."""
-
-        def log_prob(f: Array) -> Array:
-            found = self.conditional(f)
-            density: Array = found.log_prob(y.astype(int) if found.support.is_discrete else y)
-            return density
-
-        return jax.vmap(log_prob)(points).astype(y.dtype)
+    def _log_prob(self, y: Float[Array, "*batch"], f: Array) -> Float[Array, "*batch"]:
+        """In the precision of ``y``, whatever NumPyro promoted to."""
+        found = self.conditional(f)
+        density: Array = found.log_prob(y.astype(int) if found.support.is_discrete else y)
+        return density.astype(y.dtype)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        points, weights = latent_points(latent, self.num_latent)
-        return jnp.sum(weights * self._log_probs(y, points), axis=0)
+        return at_points(lambda f: self._log_prob(y, f), latent, self.num_latent)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        points, weights = latent_points(latent, self.num_latent)
-        values = self._log_probs(y, points)
-        return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+        return at_points(lambda f: self._log_prob(y, f), latent, self.num_latent, is_log=True)
 
     def _conditional_moments(self, latent: Latent) -> tuple[Array, Array, Array]:
         points, weights = latent_points(latent, self.num_latent)
@@ -316,21 +279,6 @@ class CallableLikelihood(Likelihood):
         weights, means, variances = self._conditional_moments(latent)
         centred = means - jnp.sum(weights * means, axis=0)[None]
         return jnp.sum(weights * (variances + centred**2), axis=0)
-
-
-def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
-    """Values ``(K, ...)`` of ``count`` latent functions, and their weights ``(K, 1, ...)``, by `CallableLikelihood`."""
-    mean = latent.mean
-    if count == 1:
-        nodes, weights = gauss_hermite(20)
-        points = mean[None] + floored_sqrt(latent.variance)[None] * _column(nodes, mean, mean.ndim)
-        return points, _column(weights, mean, mean.ndim)
-    nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
-    return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
-
-
-def _column(numbers: np.ndarray, like: Array, axes: int) -> Array:
-    return jnp.expand_dims(jnp.asarray(numbers, like.dtype), range(1, axes + 1))
 
 
 def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent: int | None = None) -> Likelihood:

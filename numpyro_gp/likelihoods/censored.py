@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import logsumexp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_array, fail, when_known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, as_likelihood, latent_points, like
+from numpyro_gp.likelihoods.base import Likelihood, as_likelihood, like
 from numpyro_gp.likelihoods.expectations import expect, log_expect
+from numpyro_gp.likelihoods.points import Latent, at_points
 from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
 
 Given = Converted[Likelihood, Likelihood | Callable[..., dist.Distribution]]
@@ -55,11 +55,7 @@ class _Wrapped(Likelihood):
         """``E known(f)``, or ``log E exp(known(f))``: by the composite rule where the likelihood says how it turns."""
         cuts = self._turns(y) if self.num_latent == 1 else None
         if cuts is None:
-            points, weights = latent_points(latent, self.num_latent)
-            values = jax.vmap(lambda f: known(self, y, f))(points).astype(y.dtype)
-            if is_log:
-                return logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
-            return jnp.sum(weights * values, axis=0)
+            return at_points(lambda f: known(self, y, f).astype(y.dtype), latent, self.num_latent, is_log=is_log)
         leaves, structure = jax.tree.flatten(self)
 
         def at(f: Array, y: Array, *leaves: Array) -> Array:

@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_choice, check_floating, check_positive, fail, when_known
-from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.continuous import mean_of_link
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.points import Latent
 
 
 def check_labels(y: ArrayLike, classes: int) -> None:

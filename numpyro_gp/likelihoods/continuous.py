@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
-from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like, together
+from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.points import Latent
 
 LOG_2PI = 1.8378770664093453
 EULER = 0.5772156649015329

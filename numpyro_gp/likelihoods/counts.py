@@ -7,9 +7,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_nonnegative, check_positive
-from numpyro_gp.likelihoods.base import Latent, Likelihood, check_each_target, like, together
+from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.points import Latent
 
 
 class _Counts(Likelihood):

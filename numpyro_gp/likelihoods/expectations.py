@@ -58,7 +58,7 @@ class Nodes(NamedTuple):
 
 
 def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """``sqrt(variance + machine epsilon)``: a standard deviation whose derivative is finite at zero variance."""
+    """``sqrt(variance + machine epsilon)``, of variances without a unit, as of logarithms: a finite derivative at 0."""
     return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps)
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.checks import check_count, check_values, fail
-from numpyro_gp.likelihoods.base import Latent, floored_factor, latent_factor, like
+from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.classes import OfLabels
-from numpyro_gp.likelihoods.expectations import floored_sqrt
+from numpyro_gp.likelihoods.points import Latent, floored_factor, latent_factor
 from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
 
 # Nodes for each of the C - 1 differences of latent functions in Softmax.
@@ -85,19 +85,25 @@ class RobustMax(_OneEach):
 
     def _largest(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         """``P = E_{f ~ N(mu_y, s_y)} prod_{j != y} ndtr((f - mu_j) / sqrt(s_j))``, logarithms multiplied as sums."""
-        mean, scale = latent.mean, floored_sqrt(latent.variance)
+        mean, scale = latent.mean, self._spread(latent.variance)
         own = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
         mean_y, scale_y, variance_y = (
             jnp.sum(jnp.where(own, part, 0.0), axis=-1) for part in (mean, scale, latent.variance)
         )
         if self.classes == 2:
             rival, variance = (jnp.sum(jnp.where(own, 0.0, part), axis=-1) for part in (mean, latent.variance))
-            return ndtr((mean_y - rival) / floored_sqrt(variance_y + variance))
+            return ndtr((mean_y - rival) / self._spread((variance_y + variance)[..., None])[..., 0])
         z, weights = composite_rule(self._cuts(mean, scale, own, mean_y, scale_y))
         f = mean_y[..., None] + scale_y[..., None] * z
         steps = log_ndtr((f[..., None] - mean[..., None, :]) / scale[..., None, :])
         product = jnp.exp(jnp.sum(jnp.where(own[..., None, :], 0.0, steps), axis=-1))
         return jnp.sum(weights * product, axis=-1)
+
+    @staticmethod
+    def _spread(variance: Float[Array, "*batch C"]) -> Float[Array, "*batch C"]:
+        """Standard deviations, none of which is zero: only their ratios matter. Without any the unit is that of `f`."""
+        largest = lax.stop_gradient(jnp.max(variance, axis=-1, keepdims=True))
+        return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps * jnp.where(largest > 0, largest, 1.0))
 
     def _cuts(
         self,

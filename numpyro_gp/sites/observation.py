@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Likelihood
-from numpyro_gp.likelihoods.base import Latent, latent_factor
+from numpyro_gp.likelihoods.points import Latent, latent_factor
 from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.sites.roles import unwrap

@@ -1,0 +1,140 @@
+"""Values of latent functions at which callables are taken, and expectations by them (mathematics.md section 7.2).
+
+Latent functions may have any unit: nothing here compares a variance with the number one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array, over_axes
+from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
+from numpyro_gp.linalg import identity_like, small_cholesky
+
+TENSOR_LIMIT = 3
+# A standard deviation of as many roundings of the mean spreads points no more than rounding does.
+FLAT = 32
+
+
+class Latent(NamedTuple):
+    """Moments of the latent functions at each datum: ``(...)``, or ``(..., C)`` and ``covariance (..., C, C)``."""
+
+    mean: Array
+    variance: Array
+    covariance: Array | None = None
+
+
+def spread_of(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """``sqrt(variance)`` in whatever unit, with a derivative of zero at zero, where `at_points` has that of Price."""
+    is_positive = variance > 0
+    return jnp.where(is_positive, jnp.sqrt(jnp.where(is_positive, variance, 1.0)), 0.0)
+
+
+def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
+    """Lower factor of the covariance of the latent functions at each datum, each in its own unit.
+
+    A few machine epsilons on the diagonal of their correlations keep its derivative finite for functions that are
+    perfectly correlated; they change an expectation by no more than its rounding.
+    """
+    spread = spread_of(latent.variance)
+    if latent.covariance is None:
+        return over_axes(jnp.diag, latent.mean.ndim - 1)(spread)
+    spread = spread_of(jnp.diagonal(jax.lax.stop_gradient(latent.covariance), axis1=-2, axis2=-1))
+    is_seen = spread > 0
+    unit = jnp.where(is_seen, spread, 1.0)
+    identity = identity_like(latent.covariance)
+    correlation = latent.covariance / (unit[..., :, None] * unit[..., None, :])
+    both = is_seen[..., :, None] & is_seen[..., None, :]
+    correlation = jnp.where(both, correlation, identity) + 8.0 * jnp.finfo(unit.dtype).eps * identity
+    return spread[..., :, None] * small_cholesky(correlation)
+
+
+def floored_factor(covariance: Float[Array, "*batch C C"], variance: Float[Array, "*batch K"]) -> Array:
+    """The Cholesky factor of a covariance of logits, raised by the rounding error of the largest variance."""
+    floor = 8.0 * jnp.finfo(covariance.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
+    return small_cholesky(covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity_like(covariance))
+
+
+def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
+    """Values ``(K, ...)`` of ``count`` latent functions, and their weights ``(K, 1, ...)``, by `CallableLikelihood`."""
+    mean = latent.mean
+    if count == 1:
+        nodes, weights = gauss_hermite(20)
+        points = mean[None] + spread_of(latent.variance)[None] * _column(nodes, mean, mean.ndim)
+        return points, _column(weights, mean, mean.ndim)
+    nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
+    return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
+
+
+def at_points(
+    function: Callable[[Array], Array], latent: Latent, count: int, *, is_log: bool = False
+) -> Float[Array, "*batch"]:
+    """``E g(f)``, or ``log E exp(g(f))``, by `latent_points`: in whatever units the latent functions have.
+
+    Points that lie together say nothing of a derivative. Where a standard deviation is less than the rounding of its
+    mean the derivative in a variance is that of Price, ``E g'' / 2``, at the mean; none for a ``g`` without one.
+    """
+    size = jnp.sqrt(jnp.diagonal(latent.covariance, axis1=-2, axis2=-1)) if latent.covariance is not None else None
+    size = jnp.sqrt(latent.variance) if size is None else size
+    is_flat = jax.lax.stop_gradient(size <= FLAT * jnp.finfo(size.dtype).eps * jnp.abs(latent.mean))
+    still = jax.tree.map(jax.lax.stop_gradient, latent)
+    variance = jnp.where(is_flat, still.variance, latent.variance)
+    covariance, either = latent.covariance, is_flat
+    if covariance is not None:
+        either = is_flat[..., :, None] | is_flat[..., None, :]
+        covariance = jnp.where(either, still.covariance, covariance)
+    points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
+    values = jax.vmap(function)(points)
+    if is_log:
+        found = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+    else:
+        found = jnp.sum(weights * values, axis=0)
+    if count > TENSOR_LIMIT:
+        return found
+    curvature = _curvature(function, still.mean, count, is_log=is_log, is_whole=covariance is not None)
+    if curvature is None:
+        return found
+    own = latent.variance if latent.covariance is None else latent.covariance
+    change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (own - jax.lax.stop_gradient(own))
+    return found + jnp.sum(change, axis=tuple(range(found.ndim, change.ndim)))
+
+
+def _slope(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:
+    found: Array = jax.jvp(function, (at,), (direction,))[1]
+    return found
+
+
+def _curvature(
+    function: Callable[[Array], Array], mean: Array, count: int, *, is_log: bool, is_whole: bool
+) -> Array | None:
+    """``g''`` at the mean, or ``g'' + g'^2``, as a diagonal or whole; None where JAX has no second derivative of it."""
+    if count == 1:
+        along = [jnp.ones_like(mean)]
+    else:
+        along = [jnp.broadcast_to(jnp.eye(count, dtype=mean.dtype)[c], mean.shape) for c in range(count)]
+
+    def second(c: int, d: int) -> Array:
+        slope = [partial(_slope, function, along[place]) for place in (c, d)]
+        first, curved = jax.jvp(slope[1], (mean,), (along[c],))
+        found: Array = curved + first * slope[0](mean) if is_log else curved
+        return found
+
+    try:
+        if count == 1:
+            return second(0, 0)
+        if not is_whole:
+            return jnp.stack([second(c, c) for c in range(count)], axis=-1)
+        rows = [jnp.stack([second(c, d) for d in range(count)], axis=-1) for c in range(count)]
+        return jnp.stack(rows, axis=-2)
+    except (RuntimeError, TypeError):  # of a gamma function in its parameter, or by a rule for backwards alone
+        return None
+
+
+def _column(numbers: np.ndarray, like: Array, axes: int) -> Array:
+    return jnp.expand_dims(jnp.asarray(numbers, like.dtype), range(1, axes + 1))
