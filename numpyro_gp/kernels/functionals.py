@@ -124,6 +124,8 @@ class Functional:
             parts.append(jnp.zeros((*weights.shape[:-1], 1), points.dtype))
         store(self, rows=jnp.concatenate(parts, axis=-1), columns=points.shape[-1], slopes=slopes)
 
+    __array_ufunc__ = None  # so that NumPy hands ``X - L`` and ``c * L`` over
+
     @property
     def shape(self) -> tuple[int, ...]:
         """That of as many plain points, ``(..., N, D)``."""
@@ -198,6 +200,12 @@ class Functional:
         return _functional(at.points, own * at.weights, along, self.slopes)
 
     __rmul__ = __mul__
+
+    def __radd__(self, other: ArrayLike) -> "Functional":
+        return as_functional(other) + self
+
+    def __rsub__(self, other: ArrayLike) -> "Functional":
+        return as_functional(other) - self
 
     def __neg__(self) -> "Functional":
         return -1.0 * self

@@ -182,7 +182,7 @@ class ArcCosine(Kernel):
     order: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.order, bool) or self.order not in (0, 1, 2):
+        if isinstance(self.order, bool) or not isinstance(self.order, int) or self.order not in (0, 1, 2):
             fail("order", "0, 1 or 2", repr(self.order), "Pass order=1 for rectified linear units.")
         store(
             self,

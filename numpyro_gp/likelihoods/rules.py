@@ -55,7 +55,7 @@ def quasi_normal(
 
     Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
     keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
-    covariance.
+    covariance, as far as it can: of more dimensions than an eighth of the points their variances alone.
     """
     num = 2 ** (log2_num - 1)
     root = 2.0
@@ -65,7 +65,10 @@ def quasi_normal(
     uniform = (0.5 + steps * np.arange(1, num + 1)[:, None]) % 1.0
     quantile = np.vectorize(NormalDist().inv_cdf)
     half = quantile(np.clip(uniform, 1e-12, 1 - 1e-12))
-    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
+    if 4 * dimension <= num:
+        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
+    else:
+        half = half / np.sqrt(np.mean(half**2, axis=0))
     return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
 
 
