@@ -11,9 +11,9 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.likelihoods import Gamma
 from numpyro_gp.likelihoods.base import like, together
-from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
 from numpyro_gp.likelihoods.expectations import composite_cuts, log_expect
+from numpyro_gp.likelihoods.points import Latent
 
 
 def mean_gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:

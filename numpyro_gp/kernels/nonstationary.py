@@ -210,7 +210,8 @@ class ArcCosine(Kernel):
 class CategoryDelta(OfOneVariance):
     """Independent levels of a category: ``variance`` where all columns of two points are equal, else 0.
 
-    The inputs hold category codes as floating point numbers, which must be equal exactly.
+    The inputs hold category codes as floating point numbers, whole ones, which must be equal exactly. A value between
+    two codes, as k-means makes of codes that it does not know for such, is an error where it is known.
 
     Parameters
     ----------
@@ -225,23 +226,39 @@ class CategoryDelta(OfOneVariance):
     """
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        for X in (X1, X2):
+            when_known(_check_whole, X)
         equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
         return self.variance * equal.astype(X1.dtype)
+
+
+INPUTS = "inputs of a kernel of categories"
+BETWEEN = (
+    "Give the column of codes as it is; inducing inputs by rows, or by "
+    "ngp.inducing.kmeans(key, X, M, categorical=[column])."
+)
+
+
+def _check_whole(values: np.ndarray) -> None:
+    wrong = values != np.round(values)
+    if np.any(wrong):
+        fail(INPUTS, "category codes, whole numbers", f"{float(values[wrong][0]):.9g}", BETWEEN)
 
 
 def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
     """Category codes of the inputs, and which of them are codes."""
     if X.shape[1] != 1:
         cure = "Choose the column of codes with kernel.on(column)."
-        fail("inputs of a kernel of categories", "one column of category codes", f"shape {X.shape}", cure)
+        fail(INPUTS, "one column of category codes", f"shape {X.shape}", cure)
     column = X[:, 0]
 
     def check(values: np.ndarray) -> None:
         wrong = (values != np.round(values)) | (values < 0) | (values >= count)
         if np.any(wrong):
+            found = float(values[wrong][0])
             cure = "Number the categories from 0, and give the kernel a weight, or a row of weights, for each."
-            where = "inputs of a kernel of categories"
-            fail(where, f"category codes 0, 1, …, {count - 1}", f"{values[wrong][0]:.6g}", cure)
+            cure = cure if found == round(found) else BETWEEN
+            fail(INPUTS, f"category codes 0, 1, …, {count - 1}", f"{found:.9g}", cure)
 
     when_known(check, column)
     valid = (column == jnp.round(column)) & (column >= 0) & (column < count)

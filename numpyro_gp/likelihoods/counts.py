@@ -143,8 +143,9 @@ def _largest(y: Array, r: Array) -> Array:
 class NegativeBinomial(_Counts):
     """Over-dispersed counts: mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r`` given ``f``.
 
-    ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``; the predictive
-    mass by the composite rule.
+    ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``, times ``y + r``: right to
+    1e-5 of its value up to a latent variance of 1; at variance 9 a count of 20000 is off by 0.8 nat, by tens of nats
+    at 36. The predictive mass by the composite rule.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.checks import check_count, check_values, fail
 from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.classes import OfLabels
-from numpyro_gp.likelihoods.points import Latent, floored_factor, latent_factor
+from numpyro_gp.likelihoods.points import Latent, floored_factor, latent_factor, points_of
 from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
 
 # Nodes for each of the C - 1 differences of latent functions in Softmax.
@@ -196,7 +196,7 @@ class Softmax(_OneEach):
             points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
         else:
             nodes, weights = quasi_normal(self.classes)
-            points = spread_points(mean, latent_factor(latent), nodes)
+            points = points_of(latent, nodes)
         return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
 
     def _differences(self, latent: Latent) -> tuple[Float[Array, "*batch E"], Float[Array, "*batch E E"]]:

@@ -69,7 +69,15 @@ def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
         points = mean[None] + spread_of(latent.variance)[None] * _column(nodes, mean, mean.ndim)
         return points, _column(weights, mean, mean.ndim)
     nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
-    return spread_points(mean, latent_factor(latent), nodes), _column(weights, mean, mean.ndim - 1)
+    return points_of(latent, nodes), _column(weights, mean, mean.ndim - 1)
+
+
+def points_of(latent: Latent, nodes: Float[np.ndarray, "K C"]) -> Float[Array, "K *batch C"]:
+    """Values of several latent functions at nodes ``z`` of a standard normal, ``mean + L z``."""
+    if latent.covariance is not None:
+        return spread_points(latent.mean, latent_factor(latent), nodes)
+    z = jnp.expand_dims(jnp.asarray(nodes, latent.mean.dtype), range(1, latent.mean.ndim))
+    return latent.mean[None] + spread_of(latent.variance)[None] * z
 
 
 def at_points(

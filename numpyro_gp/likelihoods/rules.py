@@ -51,13 +51,17 @@ def tensor_hermite(num: int, dimension: int) -> tuple[Float[np.ndarray, "Q {dime
 def quasi_normal(
     dimension: int, log2_num: int = 10
 ) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
-    """A Kronecker sequence of ``2**log2_num`` standard normals, with equal weights.
+    """A Kronecker sequence of ``2**log2_num`` standard normals, with equal weights; draws in many dimensions.
 
     Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
     keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
-    covariance, as far as it can: of more dimensions than an eighth of the points their variances alone.
+    covariance. Of more dimensions than a quarter of the points, which no linear map separates, they are fixed draws.
     """
     num = 2 ** (log2_num - 1)
+    if 2 * dimension > num:
+        half = np.random.default_rng(0).standard_normal((num, dimension))
+        half = half / np.sqrt(np.mean(half**2, axis=0))
+        return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
     root = 2.0
     for _ in range(60):
         root = (1.0 + root) ** (1.0 / (dimension + 1))
@@ -65,10 +69,7 @@ def quasi_normal(
     uniform = (0.5 + steps * np.arange(1, num + 1)[:, None]) % 1.0
     quantile = np.vectorize(NormalDist().inv_cdf)
     half = quantile(np.clip(uniform, 1e-12, 1 - 1e-12))
-    if 4 * dimension <= num:
-        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
-    else:
-        half = half / np.sqrt(np.mean(half**2, axis=0))
+    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / num), half.T).T  # unit covariance, exactly
     return np.concatenate([half, -half]), np.full(2 * num, 0.5 / num)
 
 

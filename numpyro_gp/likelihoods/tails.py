@@ -138,7 +138,10 @@ def log_tails(distribution: Any, y: Array) -> Tails:
     is_above = (y >= low) if support.is_discrete else (y > low)
     is_inside = is_above & (y < high)
     try:
-        below, above = rule(distribution, jnp.where(is_inside, y, support.feasible_like(y)))
+        # A bound that depends on draws of f has more axes than y.
+        below, above = rule(
+            distribution, jnp.where(is_inside, y, support.feasible_like(jnp.zeros_like(y + 0 * is_inside)))
+        )
     except (RuntimeError, AttributeError):  # NumPyro has none
         cure = "Give the distribution a method cdf(value), or observe all values as they are."
         fail("likelihood", "one with a distribution function", f"a {type(distribution).__name__}", cure)

@@ -3,9 +3,11 @@
 All functions run once, before a fit, on the training inputs ``(N, D)``, and return ``(M, D)``
 *distinct* points: two equal inducing points make ``K_ZZ`` singular, so a request for more points
 than there are distinct rows is refused. Distances use the columns as they are: scale them first.
+Codes of categories have no mean: `kmeans` takes ``categorical=``, the others choose rows, whose codes are codes.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Protocol
 
 import jax
@@ -36,7 +38,14 @@ class HasMatrix(Protocol):
         """Variances ``(N,)``."""
 
 
-def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30) -> Array:
+def kmeans(
+    key: Array,
+    X: ArrayLike,
+    num_inducing: int,
+    num_iterations: int = 30,
+    *,
+    categorical: Sequence[int] | None = None,
+) -> Array:
     """Inducing inputs as dense as the data: the centres of ``M`` clusters, by k-means.
 
     The start is k-means++ (Arthur & Vassilvitskii 2007), then come Lloyd's iterations.
@@ -54,6 +63,9 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
         M, at most the number of distinct rows.
     num_iterations
         Upper limit of Lloyd's iterations; they end earlier once no centre moves.
+    categorical
+        Columns that hold codes of categories, which have no mean: a centre takes the code that most of its rows
+        have. Two codes are at a distance of 1, so scale the other columns first.
 
     Returns
     -------
@@ -69,9 +81,46 @@ def kmeans(key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30
     """
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
+    if categorical is not None:
+        return _with_codes(key, X, int(num_inducing), num_iterations, check_columns(categorical, X.shape[1]))
     found: tuple[Array, Array] = clusters(check_key("key", key), *centred(X), int(num_inducing), num_iterations)
     check_distinct(num_inducing, found[1])
     return found[0]
+
+
+def check_columns(categorical: Sequence[int], columns: int) -> list[int]:
+    """Numbers of columns, each once."""
+    found = [
+        check_count("categorical", column, minimum=0) for column in np.atleast_1d(np.asarray(categorical)).tolist()
+    ]
+    if not found or max(found) >= columns or len(set(found)) < len(found):
+        cure = "Pass the columns of codes, such as categorical=[2]."
+        fail("categorical", f"different columns of X, 0 to {columns - 1}", f"{categorical}", cure)
+    return found
+
+
+def _with_codes(key: Array, X: Array, size: int, num_iterations: int, categorical: list[int]) -> Array:
+    """`kmeans` of the columns, codes as indicators of their level; a centre has the level of which it has most."""
+    rows = np.asarray(X)
+    levels = [np.unique(rows[:, column]) for column in categorical]
+    numbers = [column for column in range(rows.shape[1]) if column not in categorical]
+    unit = np.sqrt(0.5).astype(rows.dtype)
+    shown = [unit * (rows[:, [column]] == own) for column, own in zip(categorical, levels, strict=True)]
+    wide = jnp.asarray(np.concatenate([rows[:, numbers], *shown], axis=1))
+    found = np.asarray(kmeans(key, wide, size, num_iterations))
+    centres = np.empty((size, rows.shape[1]), rows.dtype)
+    centres[:, numbers] = found[:, : len(numbers)]
+    start = len(numbers)
+    for column, own in zip(categorical, levels, strict=True):
+        centres[:, column] = own[np.argmax(found[:, start : start + len(own)], axis=1)]
+        start += len(own)
+    # Clusters of mixed codes may come to the same centre: rows that are none take the place of the second.
+    _, first = np.unique(centres, axis=0, return_index=True)
+    known = {tuple(centre) for centre in centres[first].tolist()}
+    rest = (row for row in dict.fromkeys(map(tuple, rows.tolist())) if row not in known)
+    for number in sorted(set(range(size)) - set(first.tolist())):
+        centres[number] = next(rest)
+    return jnp.asarray(centres)
 
 
 def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:

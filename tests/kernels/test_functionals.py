@@ -48,3 +48,14 @@ def test_rows_end_when_one_goes_over_them():
     assert [row.rows.tolist() for row in L] == L.rows.tolist()
     with pytest.raises(TypeError, match="inputs must be an array of points, but got a Functional of 3 rows"):
         np.asarray(L)
+
+
+def test_numpy_may_stand_on_the_left():
+    """It took a functional for an array of points, and told the user to pass points."""
+    X = np.arange(3.0)[:, None]
+    slope, square = Derivative(X, 0), lambda X: X[..., 0] ** 2
+    for left in (X, jnp.asarray(X)):
+        np.testing.assert_allclose((left - slope).of(square), X[:, 0] ** 2 - 2 * X[:, 0])
+        np.testing.assert_allclose((left + slope).of(square), X[:, 0] ** 2 + 2 * X[:, 0])
+    for factor in (np.float64(3.0), np.array([1.0, 2.0, 3.0])):
+        np.testing.assert_allclose((factor * slope).of(square), factor * 2 * X[:, 0])

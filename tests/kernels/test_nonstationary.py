@@ -89,6 +89,11 @@ def test_unknown_traced_codes_give_nan_and_not_a_neighbour():
         (lambda: Polynomial(1.0, 1.0, 0), "degree must be at least 1, but got 0"),
         (lambda: Constant(0.0), "variance must be positive"),
         (lambda: ArcCosine(1.0, order=3), "order must be 0, 1 or 2, but got 3"),
+        (lambda: ArcCosine(1.0, order=1.0), "order must be 0, 1 or 2, but got 1.0"),
+        (
+            lambda: CategoryDelta(1.0).matrix(jnp.array([[1.0], [2.5]])),
+            "inputs of a kernel of categories must be category codes, whole numbers, but got 2.5. Give .*categorical",
+        ),
         (lambda: ArcCosine(1.0, 1.0, 0.0), "bias_variance must be positive"),
         (lambda: ArcCosine(1.0, np.ones(3)).diagonal(X1), r"weight_variance must be a scalar or of shape \(2,\)"),
         (lambda: CategoryDelta(-1.0), "variance must be positive"),
@@ -96,8 +101,11 @@ def test_unknown_traced_codes_give_nan_and_not_a_neighbour():
         (lambda: Coregion(WEIGHTS, np.ones(2)), r"diagonal must be a scalar or of shape \(3,\), but got shape \(2,\)"),
         (lambda: Coregion(WEIGHTS, -1.0), "diagonal must be zero or positive"),
         (lambda: Coregion(WEIGHTS, OWN).matrix(X1), r"one column of category codes, but got shape \(5, 2\)"),
-        (lambda: Coregion(WEIGHTS, OWN).matrix(np.array([[3.0]])), "category codes 0, 1, …, 2, but got 3"),
-        (lambda: Coregion(WEIGHTS, OWN).diagonal(np.array([[0.5]])), "but got 0.5. Number the categories from 0"),
+        (
+            lambda: Coregion(WEIGHTS, OWN).matrix(np.array([[3.0]])),
+            "category codes 0, 1, …, 2, but got 3. Number the categories from 0",
+        ),
+        (lambda: Coregion(WEIGHTS, OWN).diagonal(np.array([[0.5]])), "but got 0.5. Give the column of codes as it is"),
     ],
 )
 def test_wrong_values(build, message):

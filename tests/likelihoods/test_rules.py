@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
+from numpyro_gp.likelihoods import Softmax
 from numpyro_gp.likelihoods.rules import (
     composite_rule,
     gauss_hermite,
@@ -52,6 +53,16 @@ def test_quasi_normal_points_are_finite_and_near_standard_normal():
     assert_allclose(nodes.T @ (weights[:, None] * nodes), np.eye(5), atol=1e-12)
     # Not a moment that the construction makes exact: E exp(z) along the diagonal.
     assert_allclose(weights @ np.exp(nodes.sum(1) / np.sqrt(5)), np.exp(0.5), rtol=0.02)
+
+
+def test_quasi_normal_points_of_more_dimensions_than_points():
+    """They could not be told apart by a linear map: a Cholesky factor of NumPy's failed from 513 on."""
+    nodes, weights = quasi_normal(600)
+    covariance = nodes.T @ (weights[:, None] * nodes)
+    assert_allclose(np.diagonal(covariance), 1.0, atol=1e-12)
+    assert np.abs(covariance - np.eye(600)).max() < 0.25
+    found = Softmax(600).predictive_log_prob(0, jnp.zeros(600), jnp.ones(600))
+    assert_allclose(found, -np.log(600), atol=0.15)
 
 
 def test_composite_rule_integrates_normal_moments():

@@ -113,3 +113,15 @@ def test_students_tails_around_the_centre(df, dtype):
     rtol = 2e-6 if dtype == jnp.float32 else 1e-11
     assert_allclose(below, st.t.logcdf(z.astype(float), df), rtol=rtol)
     assert_allclose(above, st.t.logsf(z.astype(float), df), rtol=rtol)
+
+
+@pytest.mark.parametrize("kind", [dist.Pareto, dist.Uniform])
+def test_draws_of_a_support_that_depends_on_them(kind):
+    """The bound took the shape of the targets: JAX could not broadcast draws to it."""
+    y, low = np.array([2.0, 3.0, 4.0]), np.exp(np.linspace(-1.0, 0.5, 12)).reshape(4, 3)
+    known = st.pareto(2.0, scale=low) if kind is dist.Pareto else st.uniform(low, 9 - low)
+    made = kind(low, 2.0 if kind is dist.Pareto else 9.0)
+    with jax.numpy_rank_promotion("allow"):  # as users have it
+        below, above = log_tails(made, jnp.asarray(y))
+    assert_allclose(below, known.logcdf(y), rtol=1e-6)
+    assert_allclose(above, known.logsf(y), rtol=1e-6)

@@ -274,3 +274,23 @@ def test_wrong_kernel_is_named(rng):
         greedy_variance("rbf", X, 2)
     with pytest.raises(ValueError, match="kernel must be finite at X, but got NaN"):
         greedy_variance(matern32(jnp.nan), X, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kmeans_leaves_codes_as_they_are(dtype):
+    """Means of codes are codes of nothing: 73 % of the rows had a category that no centre had, and twice the error."""
+    random = np.random.default_rng(0)
+    X = np.column_stack([random.normal(size=(300, 2)), random.integers(0, 6, 300)]).astype(dtype)
+    Z = np.asarray(kmeans(jax.random.key(0), X, 24, categorical=[2]))
+    assert Z.dtype == dtype
+    assert set(Z[:, 2]) == set(range(6))
+    assert len(np.unique(Z, axis=0)) == 24
+    codes = np.asarray(kmeans(jax.random.key(0), X[:, 1:] * dtype([0, 1]), 6, categorical=[1]))
+    np.testing.assert_array_equal(np.sort(codes, axis=0), np.column_stack([np.zeros(6), np.arange(6)]))
+    near = ((X[:, None, :2] - Z[:, :2]) ** 2).sum(-1) + (X[:, None, 2] != Z[:, 2])
+    lone = random.permutation(300)[:24]
+    rival = ((X[:, None, :2] - X[lone, :2]) ** 2).sum(-1) + (X[:, None, 2] != X[lone, 2])
+    assert near.min(1).sum() < 0.8 * rival.min(1).sum()
+    for wrong in ([3], [], [2, 2]):
+        with pytest.raises(ValueError, match="categorical must be different columns of X, 0 to 2"):
+            kmeans(jax.random.key(0), X, 24, categorical=wrong)
