@@ -19,7 +19,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import Basis, BatchBasis
+from numpyro_gp.beliefs.basis import Basis, BatchBasis, exact
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import known
 from numpyro_gp.criticism.pareto import left_out
@@ -28,6 +28,7 @@ from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import terms
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.likelihoods import Gaussian, PointPattern
+from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.draws import (
     are_whitened,
     belief_trace,
@@ -80,17 +81,21 @@ class Seen(NamedTuple):
 class Fact(NamedTuple):
     """Of a process at S draws: its prior variance at the data, what of it is left unexplained, and its lengthscales.
 
+    ``by_jitter`` is the least part of ``left`` that is there for the factorisation alone; ``is_exact`` tells a process
+    without inducing inputs.
     ``lengthscales`` and ``extent`` ``(S, L)`` are those of ``columns``, where all parts of a kernel have one that is a
     distance. ``gap`` is that between an upper bound of the log evidence and the collapsed bound, per datum.
     """
 
     left: np.ndarray
     prior: np.ndarray
+    by_jitter: np.ndarray
     lengthscales: np.ndarray | None
     extent: np.ndarray | None
     gap: np.ndarray
     size: int
     columns: tuple[int, ...]
+    is_exact: bool
 
 
 class Evidence(NamedTuple):
@@ -226,17 +231,21 @@ class _Look:
         def shares(process: Any, basis: Any, rows: Array) -> Array:  # noqa: ARG001
             def at(points: Array) -> Array:
                 prior = basis.diagonal(points)
-                left = 0.0 * prior if is_exact else prior - jnp.sum(basis.features(points) ** 2, axis=-2)
-                return jnp.stack([jnp.mean(left), jnp.mean(prior)])
+                if is_exact:
+                    return jnp.stack([0.0 * jnp.mean(prior), jnp.mean(prior), 0.0 * jnp.mean(prior)])
+                features, root = basis.features(points), exact(basis).left_by_jitter()
+                left = prior - jnp.sum(features**2, axis=-2)
+                own = 0.0 * prior if root is None else jnp.sum(matmul(root.T, features) ** 2, axis=-2)
+                return jnp.stack([jnp.mean(left), jnp.mean(prior), jnp.mean(own)])
 
             return jax.vmap(at)(rows)
 
-        left, prior = f.each(shares, inputs[..., few, :]).reshape(-1, 2).mean(axis=0)
+        left, prior, by_jitter = f.each(shares, inputs[..., few, :]).reshape(-1, 3).mean(axis=0)
         basis = f.basis.members if isinstance(f.basis, BatchBasis) and not f.basis.own else f.basis
         own = lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
         columns = tuple(column for read, _ in own for column in read)
-        self.notes[f.name] = {"size": f.basis.size, "columns": columns}
-        found = {"left": left, "prior": prior, "lengthscales": None, "extent": None}
+        self.notes[f.name] = {"size": f.basis.size, "columns": columns, "is_exact": is_exact}
+        found = {"left": left, "prior": prior, "by_jitter": by_jitter, "lengthscales": None, "extent": None}
         if own and inputs.ndim == 2:
             points = terms(inputs, f.columns).points.reshape(-1, f.columns)
             extent = points.max(axis=0) - points.min(axis=0)

@@ -20,7 +20,7 @@ class Finding(NamedTuple):
     Attributes
     ----------
     fault : str
-        Its name: "R-hat", "divergences", "effective draws", "noise", "inducing inputs", "long lengthscale",
+        Its name: "R-hat", "divergences", "effective draws", "noise", "inducing inputs", "jitter", "long lengthscale",
         "residuals not normal", "residuals follow the inputs", "calibration", "fits differ", "Pareto k",
         "parameters differ" or "lengthscale at its prior".
     sentence : str

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
-from numpyro_gp.criticism.evidence import ROWS
+from numpyro_gp.criticism.evidence import ROWS, Seen
 from numpyro_gp.criticism.finding import Case, Finding, entries
 
 # Where a number becomes a fault. Shares of the prior variance and of the noise variance that inducing inputs may leave,
 # nats per datum under which a bound proves that they do, and noise over the spread of the data, or over its lower end.
 UNEXPLAINED, OF_NOISE, PROVEN, FLOOR, AT_END = 0.05, 0.5, 0.02, 0.01, 1.1
+# Share of the prior variance above which inducing inputs may be what residuals are due to.
+OPEN = 0.01
 R_HAT, ESS_PER_CHAIN = 1.05, 100.0
 # Of normal data: least skewness and excess kurtosis, and how many standard errors they must be away.
 SKEWNESS, KURTOSIS, ERRORS = 0.5, 1.0, 6.0
@@ -112,8 +114,21 @@ def inducing(case: Case) -> Iterator[Finding]:
             text = f"The {fact.size} inducing inputs of {name} leave {100 * share:.2g} % of its prior variance at the "
             text += f"data unexplained, and {100 * threshold:.2g} % is little"
             text += f" (the log evidence may be {gap:.2g} nats per datum higher)" if np.isfinite(gap) else ""
+            if fact.by_jitter.mean() > 0.5 * fact.left.mean():
+                yield _jitter(name, share, threshold, fact.left.dtype)
+                continue
             cure = "take as many as ngp.inducing.enough(kernel, X) says"
             yield Finding("inducing inputs", text, share, threshold, cure)
+
+
+def _jitter(name: str, share: float, threshold: float, dtype: np.dtype) -> Finding:
+    """Prior variance that a jitter leaves, which more inducing inputs would not explain."""
+    text = f"The jitter that factorises the covariance of {name} leaves {100 * share:.2g} % of its prior variance "
+    text += f"unexplained in {dtype}, and {100 * threshold:.2g} % is little"
+    cure = "use float64, by jax.config.update('jax_enable_x64', True) before the first array is made"
+    if dtype == np.float64:
+        cure = "pass a smaller jitter, such as jitter=1e-9, where the process is made"
+    return Finding("jitter", text, share, threshold, cure)
 
 
 def long_lengthscale(case: Case) -> Iterator[Finding]:
@@ -162,8 +177,19 @@ def follow(case: Case) -> Iterator[Finding]:
             found = float(np.corrcoef(ranks, ranks[squares.argmin(axis=1)])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
-            cure = "take more inducing inputs, a shorter lengthscale or a rougher kernel, or train longer"
-            yield Finding("residuals follow the inputs", text, found, least, cure)
+            yield Finding("residuals follow the inputs", text, found, least, _of_what_follows(case))
+
+
+def _of_what_follows(case: Case) -> str:
+    """What to try where a function has not learnt what there is: more inducing inputs only where they leave a part."""
+    facts = case.evidence.processes.values()
+    if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
+        return "take more inducing inputs, as many as ngp.inducing.enough(kernel, X) says"
+    start = "start from a shorter lengthscale, or take a rougher kernel or one that reads more columns"
+    if case.posterior is None or case.posterior.kind != "svi":
+        return start
+    is_solved = bool(facts) and all(fact.is_exact for fact in facts)  # nothing but hyper-parameters is trained
+    return f"{start}, or train longer" if is_solved else f"train longer, {start}"
 
 
 def _from_uniform(pit: np.ndarray) -> float:
@@ -181,5 +207,14 @@ def calibration(case: Case) -> Iterator[Finding]:
         inside = float(np.mean(np.abs(seen.pit - 0.5) < 0.45))
         if found > (limit := max(DISTANCE[0], DISTANCE[1] / np.sqrt(seen.pit.size))):
             text = f"Data at {name} do not fall where the fit says, and intervals of 90 % hold {100 * inside:.0f} %"
-            cure = "try a likelihood with another spread, as NegativeBinomial for counts, or noise that varies with X"
-            yield Finding("calibration", text, found, float(limit), cure)
+            yield Finding("calibration", text, found, float(limit), _of_spread(seen, inside))
+
+
+def _of_spread(seen: Seen, inside: float) -> str:
+    """What to try where intervals of 90 % hold another share of the data."""
+    is_count = not seen.is_normal and bool(np.all((seen.y >= 0) & (seen.y == np.round(seen.y))))
+    if is_count and inside < 0.9:
+        return "try NegativeBinomial, or another likelihood for counts that vary more"
+    if seen.is_normal and inside > 0.9:
+        return "see why the noise is too large, such as a function that is not learnt or a prior that keeps it so"
+    return "try a likelihood with another spread, or noise that varies with X"

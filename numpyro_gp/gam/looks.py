@@ -159,9 +159,9 @@ def evidence_of(draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, pl
         seen = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = seen._replace(rows=places[few][: len(seen.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
-    fact = Fact(
-        at.left.mean(axis=1) * (at.prior > 0), prior, None, None, np.full(draws.size, np.nan), len(at_rows.repeats), ()
-    )
+    left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
+    # Features of the terms are in double precision: none of it is by a jitter of note.
+    fact = Fact(left, prior, 0 * left, None, None, gap, len(at_rows.repeats), (), is_exact=False)
     return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(at_rows.model), X, draws.log_ratio is not None)
 
 
