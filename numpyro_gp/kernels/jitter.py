@@ -84,10 +84,12 @@ def least_factor(
     ``start``: a jitter relative to ``unit`` to begin with, in place of `least_jitter`.
     """
     matrix, unit = lax.stop_gradient((matrix, unit))
+    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
     least = least_jitter(matrix.dtype, matrix.shape[-1])
 
     def tried(relative: Array) -> tuple[Array, Array]:
-        return relative, cholesky(add_to_diagonal(matrix, relative[..., None] * unit))
+        # No scatter, which takes longer to compile than the loop that it would stand in.
+        return relative, cholesky(matrix + (relative[..., None] * unit)[..., None] * eye)
 
     def is_lost(relative: Array, factor: Array) -> Bool[Array, "*batch"]:
         pivots = jnp.square(jnp.diagonal(factor, axis1=-2, axis2=-1))
@@ -99,7 +101,7 @@ def least_factor(
         return count + 1, *tried(jnp.where(is_lost(relative, factor), more, relative))
 
     if start is None:
-        apart = jnp.where(np.eye(matrix.shape[-1], dtype=bool)[(None,) * (matrix.ndim - 2)], 0, matrix)
+        apart = jnp.where(eye != 0, 0, matrix)
         is_coupled = jnp.any(apart != 0, axis=(-2, -1))
         start = jnp.where(is_coupled, least, 0)
     relative, factor = tried(jnp.broadcast_to(jnp.asarray(start, matrix.dtype), matrix.shape[:-2]))
