@@ -266,6 +266,9 @@ FACTS = {
     "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp", metric="log_density"),
     "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="log_density"),
     "ways, CB covariance": functools.partial(ways_apart, first="gpcent, cb", second="gpcent, gp", metric="log_density"),
+    "ways, gp mean, CB covariance": functools.partial(
+        ways_apart, first="gp, cb", second="gpcent, cb", metric="log_density"
+    ),
     "ways, gp mean, loss": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp", metric="loss_end"),
     "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
 }

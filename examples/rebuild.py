@@ -277,6 +277,7 @@ TABLES = {
     "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
     "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
+    "long_runs, depth gains": run_tables.gains_by_depth,
     **{
         f"decoupled_seconds, {name}": functools.partial(decoupled_seconds.table, data_set=name)
         for name in ("kin8nm", "protein_raw")
@@ -293,6 +294,9 @@ TABLES = {
     "stein_air_quality, days": stein_air_quality.days_table,
     "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
+    "stein_classification, accuracy": functools.partial(
+        pivot, line="dataset", column="engine", metric="accuracy", best=None
+    ),
     "stein_geometry": geometry,
     "stein_space_time": stein_space_time.table,
     "stein_space_time, spread": stein_space_time.beside_chains,

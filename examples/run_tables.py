@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
+from examples.tables import direction, of_mean, with_error
 from examples.tables import markdown as table
-from examples.tables import of_mean
 
 __all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
 __all__ += ["read"]
@@ -230,8 +230,8 @@ def by_pair(rows, experiment):
     return table(["difference", *columns], lines)
 
 
-def depths(rows):
-    """Test log densities at the paper's sizes, ``{(set, kind, hidden layers): {split: value}}``.
+def depths(rows, metric="log_density"):
+    """Test log densities, or another score, at the paper's sizes, ``{(set, kind, hidden layers): {split: value}}``.
 
     Kinds of one depth are of one version.
     """
@@ -239,7 +239,7 @@ def depths(rows):
     own = [row | {"hidden": row["method"].split()[1]} for row in rows if row["experiment"] == "depth"]
     for row in last_rounds(at_paper_sizes(own, "depth", ("set", "hidden"))):
         kind, hidden = row["method"].split()
-        found.setdefault((row["set"], kind, int(hidden)), {})[row["split"]] = row["log_density"]
+        found.setdefault((row["set"], kind, int(hidden)), {})[row["split"]] = row[metric]
     return found
 
 
@@ -255,6 +255,20 @@ def by_depth(rows):
         for hidden in sorted({hidden for *_, hidden in found})
     ]
     return table(["hidden layers", *(f"{name}, {kind}" for name, kind in columns)], lines)
+
+
+def gains_by_depth(rows):
+    """Decoupled less coupled layers, paired by split, bold by a t test at 5 %: test log density, and RMSE."""
+    columns, by = [], {"log density": depths(rows), "RMSE": depths(rows, "rmse")}
+    for name in sorted({name for name, *_ in by["RMSE"]}):
+        columns += [(name, metric) for metric in by]
+    lines = []
+    for hidden in sorted({hidden for *_, hidden in by["RMSE"]}):
+        both = [[by[m][name, kind, hidden] for kind in ("decoupled", "coupled")] for name, m in columns]
+        gaps = [[first[split] - second[split] for split in first if split in second] for first, second in both]
+        texts = [with_error(*of_mean(gap), 4) for gap in gaps]
+        lines.append([str(hidden), *(f"**{t}**" if direction(g) else t for g, t in zip(gaps, texts, strict=True))])
+    return table(["hidden layers", *(f"{name}, {metric}" for name, metric in columns)], lines)
 
 
 def figures(rows, folder):

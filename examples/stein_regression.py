@@ -30,7 +30,7 @@ from numpyro.infer.autoguide import AutoDelta
 import numpyro_gp as ngp
 from examples import datasets
 from examples.run_queue import version
-from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+from examples.tables import direction, markdown, mean_and_error, of_mean, read, save, with_error
 
 matplotlib.use("Agg")
 ENOUGH = 3  # splits for a verdict
@@ -191,10 +191,10 @@ def with_enough(rows):
     return [row for row in rows if len(splits.get(row["dataset"], ())) >= ENOUGH]
 
 
-def paired(rows, least=1):
-    """Log density of the leading method less that of every other one, ``{other: {set: (mean, error)}}``.
+def within_splits(rows, least=1):
+    """Log densities of the leading method less those of every other one, ``{other: {set: [difference of a split]}}``.
 
-    From differences within splits; sets of which both have fewer than ``least`` splits in common are left out.
+    Sets of which both have fewer than ``least`` splits in common are left out.
     """
     names = list(dict.fromkeys(row["method"] for row in rows))
     most, found = leading(rows), {}
@@ -203,21 +203,23 @@ def paired(rows, least=1):
         if method != most and (name, split, most) in score:
             gap = float(score[name, split, most]) - float(score[name, split, method])
             found.setdefault(method, {}).setdefault(name, []).append(gap)
-    return {
-        method: {name: of_mean(gaps) for name, gaps in own.items() if len(gaps) >= least}
-        for method, own in found.items()
-    }
+    return {method: {name: gaps for name, gaps in own.items() if len(gaps) >= least} for method, own in found.items()}
+
+
+def paired(rows):
+    """`within_splits` as means and their errors."""
+    found = within_splits(rows)
+    return {method: {name: of_mean(gaps) for name, gaps in own.items()} for method, own in found.items()}
 
 
 def paired_table(rows):
-    """`paired` in markdown, with the mean over sets and its error; bold beyond two errors, of enough splits."""
-    found, enough = paired(rows), paired(rows, ENOUGH)
+    """`paired` in markdown, with the mean over sets and its error; bold by a t test at 5 %, of enough splits."""
+    found = within_splits(rows)
     has = {name for own in found.values() for name in own}
     sets, lines = [name for name in dict.fromkeys(row["dataset"] for row in rows) if name in has], []
     for name in sets:
-        shown = {method: marked if name in enough[method] else with_error for method in found}
-        lines.append([name, *(shown[method](*own[name]) if name in own else "" for method, own in found.items())])
-    lines.append(["over sets", *(marked(*of_mean([gap for gap, _ in own.values()])) for own in found.values())])
+        lines.append([name, *(marked(own[name], ENOUGH) if name in own else "" for own in found.values())])
+    lines.append(["over sets", *(marked([of_mean(gaps)[0] for gaps in own.values()]) for own in found.values())])
     return markdown(["dataset", *found], lines)
 
 
@@ -226,10 +228,10 @@ def one_kernel(rows):
     return [row for row in rows if not row["method"].startswith("stein.auto")]
 
 
-def marked(mean, error):
-    """``mean ± error``, bold beyond two errors."""
-    text = with_error(mean, error)
-    return f"**{text}**" if abs(mean) > 2 * error else text
+def marked(values, least=2):
+    """``mean ± error``, bold where there are ``least`` values and a t test at 5 % sees a difference."""
+    text = with_error(*of_mean(values))
+    return f"**{text}**" if len(values) >= least and direction(values) else text
 
 
 def main():

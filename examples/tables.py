@@ -5,8 +5,12 @@ import io
 import re
 
 import numpy as np
+from scipy import stats
 
-__all__ = ["COUNTS", "apart", "markdown", "mean_and_error", "means", "of_mean", "read", "rows_of", "save", "with_error"]
+__all__ = [
+    "COUNTS", "apart", "direction", "markdown", "mean_and_error", "means", "of_mean", "read", "rows_of", "save",
+    "with_error",
+]  # fmt: skip
 
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -42,6 +46,12 @@ def of_mean(values):
     values = np.asarray(values, float)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return float(values.mean()), float(error)
+
+
+def direction(values):
+    """1 or -1 where the mean is not zero by a t test at 5 % (two errors are too few for few values), 0 elsewhere."""
+    mean, error = of_mean(values)
+    return int(np.sign(mean)) if error > 0 and abs(mean) > stats.t.ppf(0.975, len(values) - 1) * error else 0
 
 
 def with_error(mean, error, digits=3):

@@ -23,8 +23,8 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     """A word changed by hand is put right; a row that changes turns the sentence round."""
     text = (rebuild.PAGES / "stein.md").read_text()
     assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
-    assert "Within 0.01 nats on 8 of 11 sets" in text
-    assert facts.restated(text.replace("nats on 8 of 11", "nats on 8 of 12"), rebuild.RESULTS) == text
+    assert "No more than 0.02 nats are missing, by 95 % intervals, on 8 of 11 sets" in text
+    assert facts.restated(text.replace("intervals, on 8 of 11", "intervals, on 8 of 12"), rebuild.RESULTS) == text
     for name in (
         "stein_regression", "stein_classification", "stein_air_quality", "stein_air_quality_spread", "two_modes",
         "conditioned_particles", "stein_space_time",
@@ -34,11 +34,11 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     rows = [row | {"log_density": "9.0"} if row["method"] == PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
     found = facts.restated(text, tmp_path)
-    assert "Ahead beyond two errors on 12 of 12 sets, behind on none" in found
-    assert "Within 0.01 nats on 0 of 11 sets" in found
+    assert "Ahead by a t test on 12 of 12 sets, behind on none" in found
+    assert "No more than 0.02 nats are missing, by 95 % intervals, on 11 of 11 sets" in found
 
 
-def test_a_difference_counts_beyond_two_errors(tmp_path):
+def test_a_difference_counts_by_a_t_test(tmp_path):
     """Of splits of means 1.1, 0.2 and -1.1 (errors 0.058, 0.115, 0.058); a set of two splits has no verdict."""
     gaps = {"a": (1.0, 1.1, 1.2), "b": (0.0, 0.2, 0.4), "c": (-1.0, -1.1, -1.2), "d": (5.0, 5.0)}
     rows = []
@@ -48,8 +48,8 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
             rows.append(common | {"method": PARTICLES, "log_density": gap, "seconds": 3.0})
             rows.append(common | {"method": "NUTS", "log_density": 0.0})
     save(tmp_path / "stein_regression.csv", rows)
-    assert facts_stein.beyond(tmp_path, "NUTS") == "Ahead beyond two errors on 1 of 3 sets, behind on one"
-    assert facts_stein.behind_nuts(tmp_path) == "Behind beyond two errors on c (1.100)"
+    assert facts_stein.beyond(tmp_path, "NUTS") == "Ahead by a t test on 1 of 3 sets, behind on one"
+    assert facts_stein.behind_nuts(tmp_path) == "Behind by a t test on c (1.100)"
     assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
     save(
         tmp_path / "stein_regression.csv",
@@ -57,7 +57,7 @@ def test_a_difference_counts_beyond_two_errors(tmp_path):
     )
     assert (
         facts_stein.few_particles(tmp_path)
-        == "Gains from 2 to 20 particles are beyond two errors on 1 of 3 sets: a (1.100)"
+        == "Gains from 2 to 20 particles are seen by a t test on 1 of 3 sets: a (1.100)"
     )
 
 

@@ -124,7 +124,7 @@ def test_differences_are_paired_by_split_and_averaged_over_sets():
     assert found["stein, 2 particles"] == {"a": (-3.0, pytest.approx(3**-0.5))}
     assert found["NUTS"]["a"] == (-1.25, pytest.approx(0.25 * 3**-0.5))
     assert found["NUTS"]["b"][0] == 0.25
-    assert list(stein_regression.paired(rows, 3)["NUTS"]) == ["a"]  # two splits have no verdict
+    assert list(stein_regression.within_splits(rows, 3)["NUTS"]) == ["a"]  # two splits have no verdict
     lines = stein_regression.paired_table(rows).splitlines()
     assert lines[2:4] == ["| a | **-3.000 ± 0.577** | **-1.250 ± 0.144** |  |", "| b |  | 0.250 ± 0.000 | 2.000 |"]
     assert lines[4].startswith("| over sets | -3.000 | -0.500 ± 0.750 |")

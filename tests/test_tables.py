@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-from examples.tables import mean_and_error, read, save, with_error
+from examples.tables import direction, mean_and_error, read, save, with_error
 
 ROWS = [{"set": "a", "score": 1.0}, {"set": "a", "score": 3.0}, {"set": "b", "score": 5.0}]
 
@@ -28,3 +28,12 @@ def test_numbers_are_read_as_numbers_and_no_file_as_no_rows(tmp_path):
     save(tmp_path / "t.csv", [{"set": "a", "split": 1, "score": 0.5, "steps": 3}])
     assert read(tmp_path / "t.csv", ("score",)) == [{"set": "a", "split": 1, "score": 0.5, "steps": "3"}]
     assert (with_error(1.0, 0.25), with_error(1.0, np.nan, 1)) == ("1.000 ± 0.250", "1.0")
+
+
+def test_a_difference_is_seen_by_a_t_test_and_not_by_two_errors():
+    """Of three values t at 95 % is 4.303: means of 4 and of 5 errors (0.577 each) differ; ten values need 2.262."""
+    around = np.array([-1.0, 0.0, 1.0])  # an error of 1 / sqrt(3)
+    assert [direction(around + k / np.sqrt(3)) for k in (4, 5, -5)] == [0, 1, -1]
+    ten = np.tile([-1.0, 1.0], 5)  # an error of 1 / 3
+    assert [direction(ten + k / 3) for k in (2.2, 2.3)] == [0, 1]
+    assert direction([5.0]) == direction([5.0, 5.0]) == 0
