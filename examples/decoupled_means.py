@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m examples.decoupled_means --data DATA
 
-Some rows of kin8nm, one hidden layer as wide as the inputs, plain Adam at the paper's rate. "cb" is Cheng and Boots' way for mean and
+Some rows of kin8nm, one hidden layer as wide as the inputs, plain Adam at the paper's rate. "cb" holds mean or
 covariance as Cheng and Boots (2017) do, "gp" and "gpcent" are the paper's own; "orthogonal" is a mean that the paper
 does not have. Rows have the loss per training row after a third of the steps and at the end, the worst loss of the last
 two thirds, and the test log density. Rows that are there are not made again.
