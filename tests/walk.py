@@ -27,6 +27,7 @@ PACKAGE = str(Path(ngp.__file__).parent)
 MATHEMATICS = {"kernels", "linalg.py", "means.py", "likelihoods", "beliefs", "sites.py", "primitives", "guides"}
 MATHEMATICS |= {"objectives.py", "stein", "optim.py"}
 DRAWS = "posterior/sources.py"  # draws of guides and chains, which know nothing of chunks either
+TURNS = "programs/alone.py"  # around functions, as a decorator: no stop that a reader makes
 # The function inside of which a step, or a chunk, is run.
 INSIDE = {"fit": "loop_of", "predict": "predict_chunks"}
 X = jnp.linspace(-1.0, 1.0, 8)[:, None]
@@ -65,6 +66,8 @@ def walked(call: Callable[[], object], inside: str) -> Way:
         if not file.startswith(PACKAGE) or name.endswith(("<lambda>", "<genexpr>", "comp>", "__init__")) or found:
             return
         place = file[len(PACKAGE) + 1 :]
+        if place == TURNS:
+            return
         if event == "call":
             is_mathematics = place.split("/")[0] in MATHEMATICS or place == DRAWS
             if is_mathematics and any(stop.endswith(f" {inside}") for stop in stack):

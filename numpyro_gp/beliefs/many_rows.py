@@ -59,7 +59,9 @@ def rows_of(
     signs of ``t``. Both are as accurate as features are, in float32 too, where ``W^T (S - I) W`` loses all digits to
     the condition of ``k(Z, Z)``.
     """
-    covariance = outer_square(factor) if left is None else outer_square(factor) - outer_square(left)
+    covariance = outer_square(factor)
+    if left is not None:
+        covariance = covariance - jnp.broadcast_to(outer_square(left), covariance.shape)
     slack = jnp.asarray(SLACK[factor.dtype.itemsize], factor.dtype)
     narrowed = add_to_diagonal(-covariance, jnp.broadcast_to(1 + slack, factor.shape[:-1]))
     root = cholesky(narrowed[..., ::-1, ::-1])[..., ::-1, ::-1]

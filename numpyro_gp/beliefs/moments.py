@@ -79,7 +79,7 @@ def whitened_marginals(
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
         found = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
         spread = lower_outer_square(factor) if covariance is None else covariance
-        spread = spread if left is None else spread - outer_square(left)
+        spread = spread if left is None else spread - jnp.broadcast_to(outer_square(left), spread.shape)
         mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, left, found)
     return Marginals(mean, positive(variance, prior))
 

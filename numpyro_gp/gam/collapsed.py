@@ -257,8 +257,7 @@ class Bound:
                 # A step far too long: the line search comes back from a steep wall.
                 return best + WALL, WALL * z / (z @ z)
 
-            # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
-            size = max(abs(self(free)[0]), len(self.data.y))
+            size = abs(best) if np.isfinite(before) else len(self.data.y)
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
@@ -299,7 +298,10 @@ class Bound:
             curvature[place] = curvature[:, place] = (more - less) / 6e-2
         self.sites = there
         values, vectors = np.linalg.eigh(curvature)
-        return np.linalg.cholesky((vectors / np.maximum(values, WIDEST**-2)) @ vectors.T)
+        # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
+        root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
+        factor: np.ndarray = root.T * np.sign(np.diagonal(root))
+        return factor
 
 
 def has_tables(model: Model) -> bool:

@@ -104,7 +104,8 @@ def least_factor(
         apart = jnp.where(eye != 0, 0, matrix)
         is_coupled = jnp.any(apart != 0, axis=(-2, -1))
         start = jnp.where(is_coupled, least, 0)
-    relative, factor = tried(jnp.broadcast_to(jnp.asarray(start, matrix.dtype), matrix.shape[:-2]))
+    first = lax.stop_gradient(jnp.asarray(start, matrix.dtype))
+    relative, factor = tried(jnp.broadcast_to(first, matrix.shape[:-2]))
     if matrix.shape[-1] == 1:
         return relative, factor
     found = lax.while_loop(

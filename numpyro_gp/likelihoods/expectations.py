@@ -27,7 +27,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.likelihoods.rules import REACH, composite_rule, gauss_hermite, graded_rule
+from numpyro_gp.likelihoods.rules import LIFT, REACH, composite_rule, gauss_hermite, graded_rule
 
 HERMITE_NODES = 20
 # An elementwise function of latent values and of what else it is given.
@@ -35,7 +35,10 @@ Integrand = Callable[..., Array]
 Batch = Float[Array, "*batch"]
 Places = Float[Array, "*batch K"]
 Cuts = Places | None
+Which = Bool[Array, "*batch"] | None
 NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
+FARTHEST = 24.0  # single precision has no range for a bulk and a peak farther apart
+NARROW = 0.5  # a peak that is wider joins the bulk
 HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
@@ -69,15 +72,18 @@ def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*bat
     return lax.stop_gradient(centre + width * jnp.expand_dims(widths, range(like.ndim)))
 
 
-def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False) -> tuple[Array, Array]:
-    """Nodes ``z`` and weights ``(*batch, Q)`` of ``N(mean, variance)``; ``cuts`` are values of ``f``."""
+def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False, spans: Which = None) -> tuple[Array, Array]:
+    """Nodes ``z`` and weights ``(*batch, Q)`` of ``N(mean, variance)``; ``cuts`` are values of ``f``.
+
+    ``spans`` are those of `graded_rule`.
+    """
     if cuts is None:
         nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
         shape = mean.shape + nodes.shape
         return jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
     centres, widths = _centres(mean, variance, cuts)
     if graded:
-        return graded_rule(centres[..., 0], widths[..., 0])
+        return graded_rule(centres[..., 0], widths[..., 0], spans)
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     return composite_rule((cuts - mean[..., None]) / scale)
 
@@ -207,46 +213,62 @@ def log_expect(
     Parameters as in `expect`. Minus infinity where every node underflows. With cuts, which are those of
     `composite_cuts` then, or several of them side by side, nodes go where the product is: for an outlier that is far
     from ``mean``. There ``N(mean, variance) = N(mean + a variance, variance) exp(a (mean - f) + a^2 variance / 2)``
-    for an ``a`` that is a constant for differentiation.
+    for an ``a`` that is a constant for differentiation. A narrow peak with a heavy tail may hold as much as the bulk
+    about ``mean`` does: up to `FARTHEST` standard deviations between them, nodes are about both, ``a`` half way.
     """
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
     if cuts is None:
         return _log_expect(fun, mean, variance, *args, cuts=None, heavy=False)
-    tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts))
+    given_cuts = cuts
+    tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts, by_mass=heavy))
+    spans = None
+    if heavy:
+        (far, width), scale = _centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
+        far, width = lax.stop_gradient((far[..., 0], width[..., 0]))
+        spans = (jnp.abs(far) > NEAR) & (jnp.abs(far) < FARTHEST) & (width < NARROW) & (scale > 0)
+        tilt = jnp.where(spans, 0.5 * far / jnp.where(spans, scale, 1.0), tilt)
+        cuts = jnp.where(spans[..., None], given_cuts, cuts)
 
     def tilted(f: Array, tilt: Array, start: Array, *given: Array) -> Array:
         return fun(f, *given) - tilt * (f - start)
 
     moved = mean + tilt * variance
     constant = tilt * (mean - still_mean) + 0.5 * tilt**2 * variance
-    return constant + _log_expect(tilted, moved, variance, tilt, still_mean, *args, cuts=cuts, heavy=heavy)
+    return constant + _log_expect(tilted, moved, variance, tilt, still_mean, *args, cuts=cuts, heavy=heavy, spans=spans)
 
 
-def _log_expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts, heavy: bool) -> Batch:
+def _log_expect(
+    fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cuts, heavy: bool, spans: Which = None
+) -> Batch:
     """`log_expect` with its nodes around ``mean``."""
     still_mean, still_variance, *still_args = (lax.stop_gradient(a) for a in (mean, variance, *args))
-    z, weights = rule(still_mean, still_variance, cuts, heavy)
+    z, weights = rule(still_mean, still_variance, cuts, heavy, spans)
     points = still_mean[..., None] + jnp.sqrt(still_variance)[..., None] * z
     values = fun(points, *[a[..., None] for a in still_args])
     estimate = logsumexp(values, b=weights, axis=-1)
     shift = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
     is_seen = ~(values - shift[..., None] < jnp.log(jnp.finfo(values.dtype).tiny))  # NaN is
     is_wide = None if cuts is None else _is_wide(still_mean, still_variance, cuts)
+    is_wide = is_wide if spans is None or is_wide is None else is_wide | spans
     nodes = lax.optimization_barrier(lax.stop_gradient(Nodes(z, weights, is_seen, is_wide).safe()))
 
     def shifted(f: Array, given: tuple[Array, ...]) -> Array:
         return jnp.exp(fun(f, *given[:-1]) - given[-1])
 
-    return shift + jnp.log(_expect(shifted, 0, mean, variance, nodes, (*args, shift)))
+    lift = 0.0 if spans is None else jnp.where(spans, LIFT, 0.0).astype(shift.dtype)
+    return shift - lift + jnp.log(_expect(shifted, 0, mean, variance, nodes, (*args, shift)))
 
 
-def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Places) -> tuple[Batch, Places]:
+def _tilt(
+    fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Places, by_mass: bool
+) -> tuple[Batch, Places]:
     """The ``a`` of `log_expect`, zero where ``fun(f) + log N(f; mean, variance)`` has its mode within `NEAR`, and cuts.
 
     They are those given where ``a`` is zero, and else around that mode, by the curvature there.
 
     Between the mean and where ``fun`` is largest, the centre of the cuts, the mode is found by bisection. The slope at
-    the mean limits how far away it can be where ``fun`` is concave, and both ends are tried where it is not.
+    the mean limits how far away it can be where ``fun`` is concave, and both ends are tried where it is not. Of
+    candidates the highest is taken, ``by_mass`` that with the largest height times width: a tail is heavy there.
     """
     scale = jnp.sqrt(variance)[..., None]
     own = [a[..., None] for a in args]
@@ -272,6 +294,9 @@ def _tilt(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Plac
     low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(far), far))
     found = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
     heights = density(found)
+    if by_mass:
+        bend = jax.jvp(rises, (found,), (jnp.ones_like(found),))[1]
+        heights = heights - 0.5 * jnp.log(jnp.maximum(-bend, 1.0))
     best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=-1, keepdims=True)
     mode = jnp.take_along_axis(found, best, axis=-1)
     tilt = (mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest)

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count
@@ -17,6 +17,8 @@ from numpyro_gp.checks import check_count
 LEGENDRE_NODES = 8
 CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
+BULK = (-6.5, -3.0, 0.0, 3.0, 6.0)  # edges about a bulk whose nodes go on to a peak far away
+LIFT = 60.0  # a logarithm: weights so much larger leave single precision no narrower on its upper side
 FIXED = (-REACH, *CUTS, REACH)
 SMALLEST = 1e-12  # a width in standard deviations
 LEAST = 30.0  # widths that the graded rule goes to at least
@@ -94,12 +96,13 @@ def composite_rule(
 
 
 def graded_rule(
-    centre: Float[Array, "*batch"], width: Float[Array, "*batch"]
+    centre: Float[Array, "*batch"], width: Float[Array, "*batch"], spans: Bool[Array, "*batch"] | None = None
 ) -> tuple[Float[Array, "*batch 120"], Float[Array, "*batch 120"]]:
     """A composite rule in ``t`` of ``z = centre + width sinh(t)``, for what has a heavy tail beyond ``width``.
 
     Logarithms and powers of the distance are smooth in ``t``, over however many decades of it. A constant for
-    differentiation.
+    differentiation. Where ``spans``, the nodes reach from beyond ``-centre`` to beyond ``centre``, and weights are
+    larger by ``exp(LIFT)``: of single precision's range the lower half alone would be used.
 
     Examples
     --------
@@ -109,18 +112,32 @@ def graded_rule(
     """
     is_near = jnp.abs(centre) < REACH
     centre, width = (lax.stop_gradient(part)[..., None] for part in (centre, width))
+    fixed = jnp.expand_dims(jnp.asarray(np.array(FIXED), centre.dtype), range(centre.ndim - 1))
+    lift = jnp.zeros_like(centre)
+    if spans is not None:
+        is_near = is_near | spans
+        fixed = jnp.where(spans[..., None], _span(centre), fixed)
+        lift = jnp.where(spans[..., None], LIFT, lift)
     # Of a centre without mass about it the rule knows nothing: any other serves.
     centre, width = jnp.where(is_near[..., None], centre, 0.0), jnp.where(is_near[..., None], width, 1.0)
     width = jnp.clip(width, SMALLEST, 1.0)  # one that is wide needs no grading, and z would be a difference of much
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
-    fixed = jnp.expand_dims(jnp.asarray(np.array(FIXED), centre.dtype), range(centre.ndim - 1))
     # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.
     cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST))
     t, weights = _pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
     rising, falling = 0.5 * jnp.exp(t), 0.5 * jnp.exp(-t)
     z = centre + width * (rising - falling)
-    density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
+    density = jnp.exp(lift - 0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * width * (rising + falling) * density
+
+
+def _span(centre: Float[Array, "*batch 1"]) -> Float[Array, "*batch 7"]:
+    """Edges about the bulk of a normal at ``-centre``, and on to beyond ``centre``, in rising order."""
+    far = 2 * jnp.abs(centre)
+    end = jnp.maximum(far + 3.0, REACH)
+    bulk = jnp.broadcast_to(jnp.asarray(np.array(BULK), centre.dtype), (*centre.shape[:-1], len(BULK)))
+    edges = jnp.concatenate([bulk, 0.5 * (BULK[-1] + end), end], axis=-1) - 0.5 * far
+    return jnp.sort(jnp.sign(centre) * edges, axis=-1)
 
 
 def _edges(cuts: Float[Array, "*batch K"], fixed: Float[Array, "*batch 7"]) -> Float[Array, "*batch K+7"]:

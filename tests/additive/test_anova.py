@@ -14,6 +14,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.additive import anova, sobol
+from tests.precision import x64
 
 
 def table(seed=0, size=60):
@@ -185,3 +186,12 @@ def test_kinds():
         layout(family=ngp.kernels.Periodic)
     with pytest.raises(TypeError, match="likelihood must be a function without arguments"):
         layout().model(ngp.likelihoods.Gaussian(0.1))
+
+
+def test_the_constant_is_known_exactly_where_its_one_value_is():
+    """In float32 a jitter of 1e-4 left a standard deviation of 0.1 to a constant whose prior has 10."""
+    with x64(False):
+        f = handlers.seed(lambda: layout().process("f", scale=1.0), 0)()
+        rows = jnp.asarray(layout().map(table()[:3]), jnp.float32)
+        spread = np.sqrt(f.components(rows)["constant"].variance)
+    assert np.all(spread <= 10 * np.sqrt(4 * np.finfo(np.float32).eps) * 1.001)  # what rounding of k - |A|^2 leaves

