@@ -257,7 +257,8 @@ class Bound:
                 # A step far too long: the line search comes back from a steep wall.
                 return best + WALL, WALL * z / (z @ z)
 
-            size = abs(best) if np.isfinite(before) else len(self.data.y)
+            # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
+            size = max(abs(self(free)[0]), len(self.data.y))
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
             found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
