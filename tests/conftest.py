@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -46,15 +47,40 @@ gc.set_threshold(100_000, 50, 1000)
 PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 
+# Tests of the machinery of experiments see nothing of the package: they run where one of the last commits changed it.
+# CI keeps no record of the last green commit; twenty are more than one landing has, and most of them touch no program.
+EXPERIMENTS = ("examples/*.py", "examples/data", "tests/benchmarks", "tests/test_examples.py")
+COMMITS = 20
+
+
+def experiments_run() -> bool:
+    """Whether ``NUMPYRO_GP_TEST_EXPERIMENTS`` says so (0 or 1), or programs of experiments changed, or nobody knows."""
+    if told := os.environ.get("NUMPYRO_GP_TEST_EXPERIMENTS"):
+        return told != "0"
+    root = Path(__file__).parent.parent
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *words, "--", *EXPERIMENTS], cwd=root, capture_output=True, text=True)
+
+    try:
+        changed = git("diff", "--quiet", f"HEAD~{COMMITS}").returncode != 0  # above 1: too short a history, or none
+        return changed or bool(git("ls-files", "--others", "--exclude-standard").stdout.strip())
+    except OSError:
+        return True  # no git here
+
+
 def pytest_report_header() -> str:
-    """Which part of the second stage it is."""
-    return f"second stage: part {PART}"
+    """Which part of the second stage it is, and whether tests of experiments run."""
+    return f"second stage: part {PART}; tests of experiments: {'run' if experiments_run() else 'left out, no change'}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One part of the second stage, simulations first: at the end no process then waits for one that began late."""
     number, parts = map(int, PART.split("/"))
     others = [item for item in items if is_of_second_stage(item) and crc32(item.nodeid.encode()) % parts != number - 1]
+    named = any("::" in word or word.endswith(".py") for word in config.args)  # who names a file means it
+    if not named and not experiments_run():
+        others += [item for item in items if item.get_closest_marker("experiments") and item not in others]
     if others:
         config.hook.pytest_deselected(items=others)
         left_out = set(others)

@@ -11,6 +11,8 @@ from examples.beyond import Interval
 from examples.beyond_tables import chosen, published, read, table, verdict
 from examples.tables import save
 
+pytestmark = pytest.mark.experiments
+
 LOW, HIGH, SCALE = -0.4, 1.1, 0.2
 
 

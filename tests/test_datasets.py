@@ -5,6 +5,8 @@ import pytest
 
 from examples import datasets
 
+pytestmark = pytest.mark.experiments
+
 # N and D of the tables of the papers, and the number of splits (README of the data).
 SIZES = {
     "yacht": (308, 6, 10),

@@ -1,5 +1,10 @@
-"""Every example runs from the command line with ``--smoke``, and leaves something to look at."""
+"""Every example runs from the command line with ``--smoke``, and leaves something to look at.
 
+Illustrations run at every commit; programs that make the rows of experiments run where they changed (``tests/conftest.py``).
+"""
+
+import ast
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -33,6 +38,20 @@ SHARED |= {"printed_tables"}
 # `rebuild` makes tables of rows, `guide_figures` runs the guide: `test_rebuild.py` and `test_guide.py` run them.
 OTHERS = {"rebuild", "guide_figures"}
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED | OTHERS)
+# What a visitor opens; all others make the rows of experiments.
+ILLUSTRATIONS = {"additive_illustration", "bayesian_optimisation", "compare_engines", "conditional_density"}
+ILLUSTRATIONS |= {"dgp_letters", "functionals", "gam_binary", "gam_counts", "large_regression", "latent_force"}
+ILLUSTRATIONS |= {"stations", "streaming", "two_modes"}
+
+
+def test_every_program_imports_and_calls_names_that_are_there():
+    """What a smoke run of an experiment would see first, at every commit."""
+    assert set(NAMES) >= ILLUSTRATIONS
+    for name in NAMES:
+        module = importlib.import_module(f"examples.{name}")
+        nodes = [*ast.walk(ast.parse(Path(module.__file__).read_text()))]
+        read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ngp"}
+        assert not {attribute for attribute in read if not hasattr(module.ngp, attribute)}, name
 
 
 def test_shared_modules_have_no_main():
@@ -82,7 +101,9 @@ def user(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("default", "ignore:.* found in sys.modules after import:RuntimeWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.experiments] * (name not in ILLUSTRATIONS)) for name in NAMES]
+)
 def test_smoke(name, tmp_path, user, monkeypatch, capsys):
     # As `python -m examples.NAME` runs it, in this process: thirty imports of JAX and NumPyro are two minutes.
     monkeypatch.setattr(sys, "argv", [f"examples/{name}.py", "--smoke", "--out", str(tmp_path)])

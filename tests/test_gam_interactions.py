@@ -1,9 +1,12 @@
 """How models are compared with those of chosen interactions; fits run in ``test_examples.py``."""
 
 import numpy as np
+import pytest
 
 from examples.gam_interactions import MAIN, judged
 from examples.gam_interactions_tables import CHOSEN, compare, parse
+
+pytestmark = pytest.mark.experiments
 
 
 def test_differences_are_paired_by_split():

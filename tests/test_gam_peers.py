@@ -14,6 +14,8 @@ from tests.benchmarks import gam_peers, gam_rivals
 from tests.benchmarks import gam_simulations as simulations
 from tests.benchmarks.gam_programs import __main__ as programs
 
+pytestmark = pytest.mark.experiments
+
 
 def test_the_uncertainty_of_the_link_is_in_the_density():
     """Normal data have a closed form: variances add up; without them the density would be another."""

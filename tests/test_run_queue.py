@@ -14,6 +14,8 @@ import numpyro_gp as ngp
 from examples import run_queue
 from examples.run_queue import Problem, Run, append, gain_of_doubling, is_flat, next_run, note_of, thinned, work
 
+pytestmark = pytest.mark.experiments
+
 ROWS = 10
 
 

@@ -19,6 +19,8 @@ from examples.run_tables import (
     read,
 )
 
+pytestmark = pytest.mark.experiments
+
 
 def row(method, split, density, *, name="bike", steps=2000, version="v1", flattened="yes"):
     own = {"experiment": "decoupled", "set": name, "method": method, "split": split, "seed": split, "settings": "a=1"}

@@ -11,6 +11,8 @@ from examples.datasets import HERE
 from examples.side_by_side import alone, job_of, main, problems_of, together
 from tests.compiling import counted
 
+pytestmark = pytest.mark.experiments
+
 SETTINGS = "inducing=4 batch=8 draws=3"
 STEPS = 7
 

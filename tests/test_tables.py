@@ -3,8 +3,11 @@
 import csv
 
 import numpy as np
+import pytest
 
 from examples.tables import direction, mean_and_error, read, save, with_error
+
+pytestmark = pytest.mark.experiments
 
 ROWS = [{"set": "a", "score": 1.0}, {"set": "a", "score": 3.0}, {"set": "b", "score": 5.0}]
 

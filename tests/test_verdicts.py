@@ -23,6 +23,8 @@ from examples import (
 )
 from examples.tables import rows_of
 
+pytestmark = pytest.mark.experiments
+
 
 def test_a_ratio_is_of_the_least_times_and_its_error_of_neighbouring_steps():
     row = {"coupled_ms": "10 20 40", "decoupled_ms": "5 20 60"}

@@ -21,6 +21,8 @@ from tests.benchmarks.peers.programs import counts, instructions, largest, lower
 from tests.benchmarks.peers.report import report
 from tests.benchmarks.peers.timing import Stopwatch
 
+pytestmark = pytest.mark.experiments
+
 HERE = Path(__file__).parent / "peers"
 ALL = list(jobs(("concrete",), 2000))
 
