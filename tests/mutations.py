@@ -1,11 +1,13 @@
-"""Seventy-five deliberate faults, and whether the tests see them. Run by hand, from the repository:
+"""Deliberate faults, 75 that were chosen and 40 that were drawn at random, and whether the tests see them:
 
     python -m tests.mutations                 all of them
     python -m tests.mutations kl "half"       those whose description holds one of these words
+    python -m tests.mutations --quarter       a quarter, the next one for the next commit: what .ci/run does
 
 Each fault is put into a copy of the package in a temporary folder, and the tests that should catch it run on the copy.
 A fault that is caught makes at least one of them fail. ``tests/test_mutations.py`` sees that every text still stands
-in its file once, so that the list does not rot.
+in its file once, so that the list does not rot. The last line has the counts; a fault that survives is a failure,
+unless ``tests/random_faults.py`` has the reason why no test need see it.
 """
 
 import os
@@ -13,8 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.random_faults import ALIVE, RANDOM
 
 ROOT = Path(__file__).parent.parent
 
@@ -560,6 +566,10 @@ FAULTS = [
         "rows/test_held.py::test_sites_of_a_subsampled_plate_share_one_scale",
     ),
 ]
+FAULTS += [Fault(f"{kind} at random: {new}", *rest, new, tests) for kind, *rest, new, tests in RANDOM]
+
+# A fault that makes a program loop for ever is seen by whoever waits for it.
+SECONDS = 600
 
 
 def place(fault: Fault) -> Path:
@@ -567,37 +577,63 @@ def place(fault: Fault) -> Path:
     return ROOT / "numpyro_gp" / fault.file
 
 
-def is_caught(fault: Fault, folder: Path) -> bool:
-    """Whether the tests fail on a copy of the package that holds the fault."""
-    copy = folder / "numpyro_gp"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(ROOT / "numpyro_gp", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = copy / fault.file
-    changed.write_text(changed.read_text().replace(fault.old, fault.new))
-    tests = [f"tests/{name}" for name in fault.tests.split()]
-    chosen = ["-m", ""] if "::" in fault.tests else []  # single tests run in whatever stage they are
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *chosen, *tests]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": "."})
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{fault.what}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode == 1
-
-
-def main() -> None:
-    chosen = [fault for fault in FAULTS if not sys.argv[1:] or any(word in fault.what for word in sys.argv[1:])]
-    count = 0
+def is_caught(fault: Fault) -> bool:
+    """Whether the tests fail on a copy of the repository that holds the fault."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("tests", "models", "examples"):
+        for part in ("numpyro_gp", "tests", "models", "examples"):
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         for part in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / part, folder / part)
-        for fault in chosen:
-            caught = is_caught(fault, folder)
-            count += caught
-            print(f"{'caught' if caught else 'MISSED'}  {fault.what}  ({fault.file}; {fault.tests})", flush=True)
-    print(f"{count} of {len(chosen)} caught")
+        changed = folder / "numpyro_gp" / fault.file
+        changed.write_text(changed.read_text().replace(fault.old, fault.new))
+        cache = os.environ.get("NUMPYRO_GP_TEST_CACHE", str(ROOT / ".jax_cache"))
+        settings = {**os.environ, "PYTHONPATH": ".", "NUMPYRO_GP_TEST_CACHE": cache}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command += [f"tests/{name}" for name in fault.tests.split()]
+        # Single tests run in whatever stage they are, and so do files that have no test of the first one (5).
+        stages = [["-m", ""]] if "::" in fault.tests else [[], ["-m", ""]]
+        for stage in stages:
+            try:
+                done = subprocess.run(
+                    [*command, *stage], capture_output=True, text=True, cwd=folder, env=settings, timeout=SECONDS
+                )
+            except subprocess.TimeoutExpired:
+                return True
+            if done.returncode != 5:
+                break
+    is_import_stopped = done.returncode == 2 and Path(fault.file).name in done.stdout  # and not for want of a file
+    if done.returncode not in (0, 1) and not is_import_stopped:
+        raise RuntimeError(f"{fault.what}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode != 0
+
+
+def quarter() -> list[Fault]:
+    """Every fourth fault; commits that follow each other take one quarter after the other."""
+    command = ["git", "rev-list", "--count", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    count = int(done.stdout) if done.returncode == 0 else int(time.time() // 86400)
+    return FAULTS[count % 4 :: 4]
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    chosen = [fault for fault in FAULTS if not words or any(word in fault.what for word in words)]
+    if words == ["--quarter"]:
+        chosen = quarter()
+    alive = unexplained = 0
+    began = time.time()
+    with ThreadPoolExecutor(int(os.environ.get("NUMPYRO_GP_MUTATIONS_AT_ONCE", os.cpu_count() or 1))) as pool:
+        for fault, caught in zip(chosen, pool.map(is_caught, chosen)):
+            reason = ALIVE.get(fault.new, "")
+            alive += not caught
+            unexplained += not caught and not reason
+            said = "caught" if caught else f"alive: {reason}" if reason else "MISSED"
+            print(f"{said}  {fault.what}  ({fault.file}; {fault.tests})", flush=True)
+    seconds = time.time() - began
+    print(f"mutations: {len(chosen)} run, {alive} survived, {unexplained} of them without a reason, {seconds:.0f} s")
+    return unexplained > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.mutations import FAULTS, ROOT, place
+from tests.random_faults import ALIVE, RANDOM
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.what for fault in FAULTS])
@@ -15,5 +16,7 @@ def test_the_text_stands_once_and_changes(fault):
         assert (ROOT / "tests" / file).exists()
 
 
-def test_there_are_seventy_five():
-    assert len(FAULTS) >= 75
+def test_there_are_seventy_five_and_forty_at_random():
+    assert len(FAULTS) >= 115
+    assert len(RANDOM) >= 40
+    assert set(ALIVE) <= {fault.new for fault in FAULTS}
