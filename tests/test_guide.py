@@ -53,7 +53,10 @@ def test_links_and_pictures_are_there(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     for target in LINK.findall(text):
         if not target.startswith(("http", "api/")):
+            linked = (page.parent / target).resolve()
             assert (page.parent / target).exists(), f"{name_of(page)} links to {target}, which is not there"
+            if linked.suffix == ".md":
+                assert linked.is_relative_to(GUIDE), f"{name_of(page)} links to {target}, no page of the documentation"
 
 
 def test_errors_made_on_purpose_have_a_heading_of_their_words():
