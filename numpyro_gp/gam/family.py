@@ -213,7 +213,8 @@ def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) 
     if link == "log":
         mean = mean or 0.5 / float(np.sum(weights))  # of zeros alone: half an event among all
         return math.log(mean / float(np.average(np.exp(offset), weights=weights)))
-    share = min(max(mean, 0.5 / len(y)), 1 - 0.5 / len(y))
+    least = 0.5 / max(float(np.sum(weights)), 1.0)
+    share = min(max(mean, least), 1 - least)
     return link_at(link, share) - float(np.average(offset, weights=weights))
 
 

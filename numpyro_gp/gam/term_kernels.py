@@ -42,6 +42,8 @@ FEW_LEVELS = 4
 TURN = 0.5
 # Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
 CIRCLE = 32
+# A difference that is rounding, as a part.
+TIE = 1e-14
 # How far beyond its ends a row may be, in periods: numbers in single precision are so far off.
 SLACK = 1e-6
 
@@ -157,7 +159,8 @@ def ground_of(layout: Layout, X: np.ndarray, weights: np.ndarray | None, measure
     measures = _of_one_size([_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)])
     periods = {part.name: _period(part, layout, X) for part in layout.parts if part.term.cyclic}
     bare = Ground(layout, measures, periods, {})
-    inducing = {part.name: _inducing(part, bare, X) for part in layout.parts}
+    mass = np.ones(len(X)) if weights is None else weights
+    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.parts}
     return dataclasses.replace(bare, inducing=inducing)
 
 
@@ -208,23 +211,27 @@ def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
     return (low - column.shift) / column.scale, (high - column.shift) / column.scale
 
 
-def _inducing(part: Part, ground: Ground, X: np.ndarray) -> np.ndarray:
-    """Inducing inputs ``(M, D)`` of a term, zero in the columns that it does not read."""
+def _inducing(part: Part, ground: Ground, X: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Inducing inputs ``(M, D)`` of a term, zero in the columns that it does not read.
+
+    They depend on the different values and on how many rows each has by their weights ``mass (N,)``: on no order of
+    rows, and a row of weight two is two rows.
+    """
     term, own, columns = part.term, part.columns, ground.layout.columns
     codes = [np.arange(len(columns[at].levels or ())) for at in own]
     if term.kind == "linear":
         rows = np.full((1, 1), 1 + mean_over(ground.measures[own[0]]))
     elif term.kind == "factor":
-        rows = _but_one(codes[0], X[:, own[0]])[:, None]
+        rows = _but_one(codes[0], X[:, own[0]], mass)[:, None]
     elif term.kind == "re":
         rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
     elif term.kind == "s":
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
         size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(ground.layout))
-        rows = _line(part, ground, X[:, own[0]], size)[:, None]
+        rows = _line(part, ground, X[:, own[0]], mass, size)[:, None]
         if term.by:
             is_own = not is_difference(part, ground.layout.parts)
-            levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]])
+            levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
             rows = np.stack([axis.ravel() for axis in np.meshgrid(rows[:, 0], levels, indexing="ij")], axis=1)
     else:
         rows = _centres(X[:, own], term.num_inducing or SURFACE[len(own)])
@@ -239,20 +246,25 @@ def _size_of_curve(layout: Layout) -> int:
     return CURVE if len(curves) <= MANY_CURVES else CURVE_OF_MANY
 
 
-def _but_one(codes: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _but_one(codes: np.ndarray, x: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """All but the most frequent: a function that averages to zero is determined by the others."""
-    counts = np.array([(x == code).sum() for code in codes])
-    return np.delete(codes, counts.argmax())
+    return np.delete(codes, _largest(np.array([mass[x == code].sum() for code in codes])))
 
 
-def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
+def _largest(values: np.ndarray) -> int:
+    """The place of the first of those that are largest to rounding: weights and rows round sums differently."""
+    most = values.max()
+    return int(np.argmax(values >= most - TIE * abs(most)))
+
+
+def _line(part: Part, ground: Ground, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     """Values of a column that are spread over it; where there are few all but one of them.
 
     The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
     """
     values = np.unique(x)
     if len(values) <= size:
-        points = list(_but_one(values, x))
+        points = list(_but_one(values, x, mass))
         while len(points) < size and len(values) > 1:
             known = np.sort(np.concatenate([values, points]))
             widest = np.diff(known).argmax()
@@ -261,21 +273,21 @@ def _line(part: Part, ground: Ground, x: np.ndarray, size: int) -> np.ndarray:
     if part.name in ground.periods:
         low, high = ground.periods[part.name]
         return low + (high - low) * np.arange(size) / size
-    return _spread(x, size)
+    return _spread(x, mass, size)
 
 
-def _spread(x: np.ndarray, size: int) -> np.ndarray:
-    """Values of a column, each where those before leave open most of a curve, times the root of the number of rows.
+def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
+    """Values of a column, each where those before leave open most of a curve, times the root of the weight of its rows.
 
     The curve is a Matern 5/2 process with a lengthscale of half a standard deviation: a pivoted Cholesky factorisation.
     """
-    values, rows = np.unique(x, return_counts=True)
+    values, place = np.unique(x, return_inverse=True)
     some = np.unique(np.linspace(0, len(values) - 1, 1000).astype(int))  # enough to choose from
-    values, weight = values[some], np.sqrt(rows[some])
+    values, weight = values[some], np.sqrt(np.bincount(place, mass)[some])
     left, columns = np.ones(len(values)), np.zeros((size, len(values)))
     chosen: list[int] = []
     for at in range(size):
-        pivot = int(np.argmax(left * weight))
+        pivot = _largest(left * weight)
         r = math.sqrt(5) * np.abs(values - values[pivot]) / TURN
         column = (1 + r + r**2 / 3) * np.exp(-r) - columns[:at, pivot] @ columns[:at]
         columns[at] = column / np.sqrt(max(column[pivot], 1e-12))  # of values that are almost one nothing is left
@@ -286,11 +298,13 @@ def _spread(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def _centres(X: np.ndarray, size: int) -> np.ndarray:
-    """Centres of k-means of at most 5000 rows."""
-    rows = np.unique(X[np.linspace(0, len(X) - 1, min(len(X), 5000)).astype(int)], axis=0)
+    """Centres of k-means of the different rows, of at most 5000 of them."""
+    ordered, rng = X[np.lexsort(X.T[::-1])], np.random.default_rng(0)
+    rows: np.ndarray = ordered[np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))]
     if len(rows) <= size:
         return rows
-    centres = rows[np.random.default_rng(0).permutation(len(rows))[:size]]
+    rows = rows[rng.permutation(len(rows))[:5000]]
+    centres = rows[:size]
     for _ in range(20):
         nearest = np.argmin((centres**2).sum(1) - 2 * rows @ centres.T, axis=1)
         counts = np.bincount(nearest, minlength=size)

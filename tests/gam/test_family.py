@@ -60,6 +60,13 @@ def test_labels_start_at_the_logit_of_their_share():
     np.testing.assert_allclose(start, (np.log(3.0), 1.5, 1.0), rtol=1e-12)
 
 
+def test_a_rare_label_with_weights_starts_where_as_many_rows_of_it_do():
+    """3 of 30 000 trials, as two rows: its logit, not that of half of one in two."""
+    y, weights = np.array([0.0, 1.0]), np.array([29997.0, 3.0])
+    start = quick_glm(as_family("bernoulli"), np.zeros((2, 0)), y, np.zeros(2), weights)
+    np.testing.assert_allclose(start.constant, np.log(3 / 29997), rtol=1e-9)
+
+
 def test_labels_of_a_probit_start_at_the_probit_of_their_share():
     """Without lines the working response varies as its noise does: nothing is beyond it."""
     y = np.array([0.0, 1.0, 1.0, 1.0])

@@ -145,6 +145,33 @@ def test_surfaces_of_many_rows_have_centres_and_curves_a_line():
     assert np.isfinite(np.concatenate(list(model.ground.inducing.values()))).all()
 
 
+def test_inducing_inputs_are_those_of_values_and_weights():
+    """In whatever order rows come, and whether one of weight three is written as one row or as three.
+
+    Mirrored values tie, and 7000 pairs are more than k-means looks at.
+    """
+    rng = np.random.default_rng(0)
+    some = np.linspace(-1, 1, 100)
+    table = {
+        "a": rng.choice(some, 7000),
+        "b": rng.normal(size=7000).round(3),
+        "g": rng.choice(list("uvw"), 7000),
+        "y": rng.normal(size=7000),
+    }
+    table["a"] = np.concatenate([some, table["a"][100:]])
+    formula = "y ~ s(a) + s(a, by=g) + s(b) + te(a, b) + factor(g) + s(n)"
+    table["n"] = rng.permutation(np.arange(7000) % 6)
+    weights = rng.integers(1, 4, 7000).astype(float)
+    weights[table["n"] == 3] *= 2
+    rows = rng.permutation(np.repeat(np.arange(7000), weights.astype(int)))
+    once = ngp.gam.model(formula, table, weights=weights).ground.inducing
+    copies = ngp.gam.model(formula, {name: column[rows] for name, column in table.items()}).ground.inducing
+    for name, points in once.items():
+        np.testing.assert_allclose(points, copies[name], rtol=1e-7, atol=1e-9, err_msg=name)
+    unweighted = ngp.gam.model(formula, table).ground.inducing
+    assert any(not np.array_equal(once[name], unweighted[name]) for name in ("s(b)", "s(n)"))
+
+
 def left_open(x, z, lengthscale):
     """Shares of the variance of a Matern curve at ``x`` that its values at ``z`` leave open, by NumPy."""
     K = matern52(np.concatenate([x, z]), lengthscale)
