@@ -12,6 +12,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels import (
     CategoryDelta,
+    Centred,
     Constant,
     Coregion,
     Empirical,
@@ -100,7 +101,7 @@ def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
 
 def measure_words(kernel: object) -> str:
     """Over what functions of a kernel average to zero, in words for a label; empty where they do not."""
-    if isinstance(kernel, (ZeroMean, ZeroMeanLinear)):
+    if isinstance(kernel, (ZeroMean, ZeroMeanLinear, Centred)):
         return MEASURES[type(kernel.measure)]
     if isinstance(kernel, ZeroMeanCategory):
         return "over the levels"

@@ -1,8 +1,9 @@
 """Covariance functions: immutable pytrees with ``matrix(X1, X2)`` and ``diagonal(X)``.
 
 Take `Matern52` where nothing is known, `RBF` where the function is very smooth, `Periodic` times one of them where it
-repeats, `Linear` beside one of them for a trend. Kernels add, multiply and read chosen columns: ``k1 + k2``,
-``k1 * k2``, ``2.0 * k``, ``k.on([0, 2])``. Hyper-parameters are plain arrays: sample them in the model.
+repeats, `Linear` beside one of them for a trend, `Wiener` and `IntegratedWiener` for one that goes on in a forecast.
+Kernels add, multiply and read chosen columns: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k.on([0, 2])``.
+Hyper-parameters are plain arrays: sample them in the model.
 """
 
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
@@ -13,6 +14,7 @@ from numpyro_gp.kernels.members import stack
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from numpyro_gp.kernels.trends import Centred, IntegratedOU, IntegratedWiener, Wiener
 from numpyro_gp.kernels.varying import Gibbs, Modulated, change_points
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 
@@ -32,7 +34,11 @@ __all__ = [
     "SpectralMixture",
     "CategoryDelta",
     "Coregion",
+    "Wiener",
+    "IntegratedWiener",
+    "IntegratedOU",
     "ZeroMean",
+    "Centred",
     "ZeroMeanCategory",
     "ZeroMeanLinear",
     "Uniform",

@@ -10,6 +10,7 @@ from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, 
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.kernels.spectral import SpectralMixture
+from numpyro_gp.kernels.trends import Centred
 from numpyro_gp.kernels.varying import Modulated
 from numpyro_gp.kernels.zero_mean import ZeroMean
 
@@ -27,6 +28,7 @@ MADE_OF: dict[type, tuple[str, ...]] = {
     Scaled: ("kernel",),
     Active: ("kernel",),
     ZeroMean: ("kernel",),
+    Centred: ("kernel",),
     OfFunctionals: ("kernel",),
     Modulated: ("kernel",),
 }

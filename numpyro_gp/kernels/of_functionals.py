@@ -12,6 +12,7 @@ from numpyro_gp.kernels.base import Active, Kernel, KernelField, KernelLike, Pro
 from numpyro_gp.kernels.functionals import Functional, applied, as_functional, terms
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, OfCodes
 from numpyro_gp.kernels.stationary import Matern12
+from numpyro_gp.kernels.trends import Centred, Wiener
 from numpyro_gp.kernels.varying import Modulated
 from numpyro_gp.kernels.zero_mean import ZeroMean
 from numpyro_gp.linalg import matmul
@@ -98,12 +99,15 @@ def check_slopes(kernel: Kernel, columns: Sequence[int]) -> None:
     if isinstance(kernel, Active):
         check_slopes(kernel.kernel, [place for place, dim in enumerate(kernel.dims) if dim in columns])
     for part in ("kernel", "first", "second"):
-        if isinstance(kernel, (Sum, Product, Scaled, ZeroMean, OfFunctionals, Modulated)) and hasattr(kernel, part):
+        if isinstance(kernel, (Sum, Product, Scaled, ZeroMean, Centred, OfFunctionals, Modulated)) and hasattr(
+            kernel, part
+        ):
             check_slopes(getattr(kernel, part), columns)
     name, required = f"the kernel of a slope in column {columns[0]}", "one whose functions have a slope"
-    if isinstance(kernel, Matern12):
-        cure = "Use Matern32, Matern52 or RBF."
-        fail(name, required, "Matern12, whose functions are too rough: the variance of a slope is infinite", cure)
+    if isinstance(kernel, (Matern12, Wiener)):
+        cure = "Use Matern32, Matern52 or RBF." if isinstance(kernel, Matern12) else "Use IntegratedWiener."
+        got = f"{type(kernel).__name__}, whose functions are too rough: the variance of a slope is infinite"
+        fail(name, required, got, cure)
     if isinstance(kernel, ArcCosine) and kernel.order == 0:
         fail(name, required, "ArcCosine of order 0, whose functions are steps", "Pass order=1 or order=2.")
     if isinstance(kernel, (CategoryDelta, OfCodes)):
