@@ -7,24 +7,24 @@ which runs them. A fault that no test sees stands in ``ALIVE`` with the reason.
 RANDOM = [
     (
         "operator",
-        "gam/curves.py",
+        "gam/column_kernels.py",
         "found = _over_unit(kind, lengthscale / length, (x - low) / length)",
         "found = _over_unit(kind, lengthscale * length, (x - low) / length)",
-        "gam/test_curves.py",
+        "gam/test_column_kernels.py",
     ),
     (
         "operator",
-        "gam/looks.py",
+        "gam/row_densities.py",
         "below, noise = ndtr((own - mean) / np.sqrt(variance)), np.sqrt(np.mean(scale**2, axis=1))",
         "below, noise = ndtr((own + mean) / np.sqrt(variance)), np.sqrt(np.mean(scale**2, axis=1))",
-        "gam/test_looks.py",
+        "gam/test_row_densities.py",
     ),
     (
         "operator",
-        "gam/shares.py",
-        "self.expected.append(varying(weights.mean[:, None])[:, 0] + left + spread)",
-        "self.expected.append(varying(weights.mean[:, None])[:, 0] + left - spread)",
-        "gam/test_shares.py",
+        "gam/variance_shares.py",
+        "self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left + spread)",
+        "self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left - spread)",
+        "gam/test_variance_shares.py",
     ),
     (
         "operator",
@@ -35,10 +35,10 @@ RANDOM = [
     ),
     (
         "axis",
-        "gam/normals.py",
+        "gam/term_posteriors.py",
         "found: np.ndarray = -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)",
         "found: np.ndarray = -0.5 * np.sum(away**2, axis=-1) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)",
-        "gam/test_normals.py",
+        "gam/test_term_posteriors.py",
     ),
     (
         "operator",
@@ -56,10 +56,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "gam/curves.py",
+        "gam/column_kernels.py",
         "Matern52: lambda x: (8 - (8 + 5 * math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),",
         "Matern52: lambda x: (8 - (8 + 5 / math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),",
-        "gam/test_curves.py",
+        "gam/test_column_kernels.py",
     ),
     (
         "operator",

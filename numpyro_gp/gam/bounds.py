@@ -1,7 +1,7 @@
 """The bound with the terms integrated out and its gradient, in NumPy (mathematics.md section 14.6).
 
 Gaussian noise needs sums over the rows only: each is of a size that does not grow with them. Other likelihoods need the
-mean and variance of ``f`` at each row, and the sites there.
+mean and variance of ``f`` at each row, and the pseudo-data there.
 """
 
 from collections.abc import Callable
@@ -10,30 +10,30 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from numpyro_gp.gam.features import Features
+from numpyro_gp.gam.row_features import Features
 
 
 class Sums(NamedTuple):
-    """Sums over rows of weights ``w`` with ``t = w (y - level)``, for components of unit variance.
+    """Sums over rows of weights ``w`` with ``t = w (y - offset)``, for components of unit variance.
 
     Attributes
     ----------
     gram : array (M, M)
         ``A W A^T``.
-    pulled : array (M,)
+    projected : array (M,)
         ``A t``.
     prior : array (C,)
         ``sum_n w_n k_c(x_n, x_n)``.
     gram_slopes : array (P, M, M)
         ``A' W A^T`` with slopes ``A'`` of the features.
-    pulled_slopes, prior_slopes : array (P, M), (P, C)
+    projected_slopes, prior_slopes : array (P, M), (P, C)
     """
 
     gram: np.ndarray
-    pulled: np.ndarray
+    projected: np.ndarray
     prior: np.ndarray
     gram_slopes: np.ndarray
-    pulled_slopes: np.ndarray
+    projected_slopes: np.ndarray
     prior_slopes: np.ndarray
 
     def plus(self, other: "Sums") -> "Sums":
@@ -41,22 +41,22 @@ class Sums(NamedTuple):
         return Sums(*(first + second for first, second in zip(self, other, strict=True)))
 
 
-class Answer(NamedTuple):
-    """What the response adds to the sums of features: ``sum_n w_n``, and ``sum_n w_n (y_n - level_n)^2``."""
+class ResponseSums(NamedTuple):
+    """What the response adds to the sums of features: ``sum_n w_n``, and ``sum_n w_n (y_n - offset_n)^2``."""
 
     weight: float
     squares: float
 
 
-class Found(NamedTuple):
+class BoundValue(NamedTuple):
     """The negative bound without the density of the hyper-parameters, its slopes, and the belief behind it.
 
     Attributes
     ----------
     loss : float
     of_scales, of_lengths, of_noise : array (C,), (C, P), float
-    precision, pulled : array (M, M), (M,)
-        ``A W A^T`` and ``A (shift - W level)`` of the components with their scales.
+    precision, projected : array (M, M), (M,)
+        ``A W A^T`` and ``A (shift - W offset)`` of the components with their scales.
     """
 
     loss: float
@@ -64,19 +64,19 @@ class Found(NamedTuple):
     of_lengths: np.ndarray
     of_noise: float
     precision: np.ndarray
-    pulled: np.ndarray
+    projected: np.ndarray
 
 
-def summed(features: Features, weights: np.ndarray, pull: np.ndarray) -> Sums:
+def summed(features: Features, weights: np.ndarray, residual: np.ndarray) -> Sums:
     """Sums over rows with weights ``w`` and ``t``, both ``(N,)``."""
     values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
     weighted, half = values * weights, values * np.sqrt(weights)
     return Sums(
         half @ half.T,  # of one matrix: BLAS finds half of it
-        values @ pull,
+        values @ residual,
         variances @ weights,
         slopes @ weighted.T,
-        slopes @ pull,
+        slopes @ residual,
         variance_slopes @ weights,
     )
 
@@ -90,26 +90,29 @@ def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
     return inner.T @ inner, float(np.log(np.diagonal(root)).sum())
 
 
-def gaussian_bound(sums: Sums, answer: Answer, scales: np.ndarray, noise: float, sizes: np.ndarray) -> Found:
+def gaussian_bound(
+    sums: Sums, response: ResponseSums, scales: np.ndarray, noise: float, sizes: np.ndarray
+) -> BoundValue:
     """With Gaussian noise: the belief is optimal, so that slopes are those at a belief that stays."""
     eye, first, s = np.eye(sizes.sum()), np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
-    gram, pulled, rate = s[:, None] * sums.gram * s, s * sums.pulled, noise**-2
+    gram, projected, rate = s[:, None] * sums.gram * s, s * sums.projected, noise**-2
     prior = scales**2 @ sums.prior
     S, half_log = inverse_of(eye + rate * gram)
-    v = rate * (S @ pulled)
-    misfit = answer.squares - 2 * v @ pulled + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
+    v = rate * (S @ projected)
+    misfit = response.squares - 2 * v @ projected + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
     kl = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log
-    loss = kl + 0.5 * answer.weight * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
-    of_gram, of_pulled = 0.5 * rate * (np.outer(v, v) - eye + S), -rate * v
-    of_scales = np.add.reduceat(2 * (of_gram * sums.gram) @ s + of_pulled * sums.pulled, first)
+    loss = kl + 0.5 * response.weight * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
+    of_gram, of_projected = 0.5 * rate * (np.outer(v, v) - eye + S), -rate * v
+    of_scales = np.add.reduceat(2 * (of_gram * sums.gram) @ s + of_projected * sums.projected, first)
     of_scales = of_scales + rate * scales * sums.prior
     inner = s[:, None] * of_gram * s
     of_lengths = [
-        np.add.reduceat(2 * np.sum(inner * one, axis=1) + s * of_pulled * pull, first) + 0.5 * rate * scales**2 * spread
-        for one, pull, spread in zip(sums.gram_slopes, sums.pulled_slopes, sums.prior_slopes, strict=True)
+        np.add.reduceat(2 * np.sum(inner * one, axis=1) + s * of_projected * residual, first)
+        + 0.5 * rate * scales**2 * spread
+        for one, residual, spread in zip(sums.gram_slopes, sums.projected_slopes, sums.prior_slopes, strict=True)
     ]
-    of_noise = answer.weight / noise - misfit / noise**3
-    return Found(loss, of_scales, _columns(of_lengths, len(scales)), of_noise, rate * gram, rate * pulled)
+    of_noise = response.weight / noise - misfit / noise**3
+    return BoundValue(loss, of_scales, _columns(of_lengths, len(scales)), of_noise, rate * gram, rate * projected)
 
 
 def _columns(rows: list[np.ndarray], count: int) -> np.ndarray:
@@ -119,42 +122,42 @@ def _columns(rows: list[np.ndarray], count: int) -> np.ndarray:
 Expected = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-class AtRows(NamedTuple):
+class Marginals(NamedTuple):
     """Mean and variance of ``f`` at each row ``(N,)``."""
 
     mean: np.ndarray
     variance: np.ndarray
 
 
-def bound_at_sites(
+def bound_at_pseudo_data(
     features: Features,
     scales: np.ndarray,
     sizes: np.ndarray,
-    sites: tuple[np.ndarray, np.ndarray],
-    level: np.ndarray,
+    pseudo_data: tuple[np.ndarray, np.ndarray],
+    offset: np.ndarray,
     expected: Expected,
-) -> tuple[Found, AtRows]:
-    """With sites ``(shift, weight)`` that stay, of a belief that need not be the best one.
+) -> tuple[BoundValue, Marginals]:
+    """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
 
     ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
     """
     values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
     first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
-    shift, weight = sites
-    A, pull, eye = s[:, None] * values, shift - weight * level, np.eye(sizes.sum())
+    shift, weight = pseudo_data
+    A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())
     half = A * np.sqrt(weight)
-    gram, pulled = half @ half.T, A @ pull
+    gram, projected = half @ half.T, A @ residual
     S, half_log = inverse_of(eye + gram)
-    v, SA = S @ pulled, S @ A
+    v, SA = S @ projected, S @ A
     left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
-    mean, variance = level + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
+    mean, variance = offset + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
     value, of_mean, of_variance = expected(mean, variance)
     loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - value
     of_left = np.where(left > 0, of_variance, 0)
     # The slope through A at a belief that stays, and through the belief that follows A.
     away = S @ (v - A @ of_mean)
     of_S = S @ (0.5 * gram + (A * of_variance) @ A.T) @ SA
-    rows = np.stack([pull - weight * (v @ A), -of_mean - weight * (away @ A)])
+    rows = np.stack([residual - weight * (v @ A), -of_mean - weight * (away @ A)])
     of_A = np.stack([away, v], axis=1) @ rows
     for one, each in ((of_S, 2 * weight), (SA, -2 * of_variance), (A, 2 * of_left)):
         one *= each  # in place: these arrays are large
@@ -164,5 +167,5 @@ def bound_at_sites(
         np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
         for one, spread in zip(slopes, variance_slopes, strict=True)
     ]
-    found = Found(loss, of_scales, _columns(of_lengths, len(scales)), 0.0, gram, pulled)
-    return found, AtRows(mean, variance)
+    found = BoundValue(loss, of_scales, _columns(of_lengths, len(scales)), 0.0, gram, projected)
+    return found, Marginals(mean, variance)

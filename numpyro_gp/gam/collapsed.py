@@ -11,12 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.bounds import Answer, Found, Sums, bound_at_sites, gaussian_bound, summed
-from numpyro_gp.gam.densities import KNOWN, Density, Total, density_of
-from numpyro_gp.gam.features import CHUNK, Places, chunks_of
-from numpyro_gp.gam.hyperparameters import Compiled, Opened, Plain, Sites, meaning_of, names_of, sites_of
+from numpyro_gp.gam.bounds import BoundValue, ResponseSums, Sums, bound_at_pseudo_data, gaussian_bound, summed
+from numpyro_gp.gam.densities import CLOSED_FORMS, Density, ExpectedTotal, density_of
+from numpyro_gp.gam.hyperparameters import (
+    ClosedFormPriors,
+    CompiledPriors,
+    ModelValues,
+    VectorLayout,
+    evaluator_of,
+    names_of,
+    vector_layout_of,
+)
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
+from numpyro_gp.gam.row_features import CHUNK, RowFeatures, row_chunks
 from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
@@ -37,12 +45,12 @@ WIDEST = 2.0
 
 
 class Data(NamedTuple):
-    """Rows of a fit: inputs ``(N, D)``, response, weights and the level of ``f`` ``(N,)``."""
+    """Rows of a fit: inputs ``(N, D)``, response, weights and the offset of ``f`` ``(N,)``."""
 
     X: np.ndarray
     y: np.ndarray
     weights: np.ndarray
-    level: np.ndarray
+    offset: np.ndarray
 
     @classmethod
     def of(cls, model: Model) -> "Data":
@@ -50,18 +58,18 @@ class Data(NamedTuple):
         rows = model.rows
         mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
         X, y, mass = (np.asarray(one, float) for one in (rows.X, rows.y, mass))
-        return cls(X, y, mass, np.broadcast_to(model.level(X), y.shape))
+        return cls(X, y, mass, np.broadcast_to(model.offset_at(X), y.shape))
 
     @property
-    def pull(self) -> np.ndarray:
-        """``w (y - level)``."""
-        found: np.ndarray = self.weights * (self.y - self.level)
+    def weighted_residual(self) -> np.ndarray:
+        """``w (y - offset)``."""
+        found: np.ndarray = self.weights * (self.y - self.offset)
         return found
 
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""
-        X, y, weights, level = (value[rows] for value in self)
-        return Data(X, y, weights * (self.weights.sum() / weights.sum()), level)
+        X, y, weights, offset = (value[rows] for value in self)
+        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset)
 
 
 class Collapsed(NamedTuple):
@@ -87,110 +95,119 @@ class Collapsed(NamedTuple):
     is_flat: bool
 
 
-class SitesOfRows(NamedTuple):
+class PseudoData(NamedTuple):
     """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
 
     shift: np.ndarray
     weight: np.ndarray
 
     @classmethod
-    def by(cls, expected: Total, mean: np.ndarray) -> "SitesOfRows":
+    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
         """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean."""
         weight = np.maximum(-2 * expected.of_variance, 0)  # of what is not log-concave it may be negative
         return cls(expected.of_mean + weight * mean, weight)
 
 
-class Setting(NamedTuple):
+class BoundParts(NamedTuple):
     """A model in the parts that a bound is made of."""
 
     model: Model
-    sites: Sites
-    meaning: Plain | Compiled
+    vector_layout: VectorLayout
+    evaluator: ClosedFormPriors | CompiledPriors
     density: Density
     sizes: np.ndarray
 
     @property
     def is_double(self) -> bool:
         """Whether all of a bound is found in double precision, which NumPy has and a compiled part may not."""
-        is_named = isinstance(self.meaning, Plain) and (self.sites.is_exact or self.model.family.given in KNOWN)
-        return is_named or self.sites.dtype == np.float64
+        is_named = isinstance(self.evaluator, ClosedFormPriors) and (
+            self.vector_layout.is_exact or self.model.family.spec in CLOSED_FORMS
+        )
+        return is_named or self.vector_layout.dtype == np.float64
 
     @classmethod
-    def of(cls, model: Model) -> "Setting":
-        sites = sites_of(model)
-        sizes = np.array([len(model.ground.inducing.get(name, [0])) for name in names_of(model)])
-        return cls(model, sites, meaning_of(model, sites), density_of(model, sites), sizes)
+    def of(cls, model: Model) -> "BoundParts":
+        vector_layout = vector_layout_of(model)
+        sizes = np.array([len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)])
+        return cls(model, vector_layout, evaluator_of(model, vector_layout), density_of(model, vector_layout), sizes)
 
 
 class Bound:
     """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
 
     With ``tables`` sums over rows are those of the tables. ``found`` and ``inverse`` are of the last evaluation, and so
-    are the ``marginals`` of ``f`` at rows; ``sites`` are those of data that are not Gaussian, and ``new_sites`` one
-    natural step further.
+    are the ``marginals`` of ``f`` at rows; ``pseudo_data`` are those of responses that are not Gaussian, and
+    ``next_pseudo_data`` one natural step further.
     """
 
-    def __init__(self, setting: Setting, data: Data, tables: Tables | None = None) -> None:
-        self.setting, self.data, self.tables = setting, data, tables
-        self.is_exact, self.start = setting.sites.is_exact, setting.meaning.start
-        self.answer = Answer(data.weights.sum(), float(np.sum(data.pull * (data.y - data.level))))
-        self.sites = self.new_sites = SitesOfRows(np.zeros(len(data.y)), np.zeros(len(data.y)))
+    def __init__(self, parts: BoundParts, data: Data, tables: Tables | None = None) -> None:
+        self.parts, self.data, self.tables = parts, data, tables
+        self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
+        self.response = ResponseSums(data.weights.sum(), float(np.sum(data.weighted_residual * (data.y - data.offset))))
+        self.pseudo_data = self.next_pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
         # Where it was asked for last, and what it said.
-        self._last: tuple[SitesOfRows, np.ndarray, tuple[float, np.ndarray]] | None = None
+        self._last: tuple[PseudoData, np.ndarray, tuple[float, np.ndarray]] | None = None
         self._X = data.X if tables is None else tables.grid
         is_held = len(self._X) <= CHUNK or not self.is_exact
-        self._places = Places(setting.model, self._X) if is_held else None
+        self._row_features = RowFeatures(parts.model, self._X) if is_held else None
 
     def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        if self._last is not None and self._last[0] is self.sites and np.array_equal(self._last[1], free):
+        if self._last is not None and self._last[0] is self.pseudo_data and np.array_equal(self._last[1], free):
             return self._last[2]
-        seen = self.setting.meaning(free)
-        found, inverse, of_free = self._exact(seen.opened) if self.is_exact else self._at_sites(free, seen.opened)
-        self.found, self.inverse = found, inverse / np.repeat(seen.opened.scales, self.setting.sizes)
+        point = self.parts.evaluator(free)
+        found, inverse, of_free = (
+            self._exact(point.values) if self.is_exact else self._at_pseudo_data(free, point.values)
+        )
+        self.found, self.inverse = found, inverse / np.repeat(point.values.scales, self.parts.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
-        self.losses.append(float(found.loss - seen.opened.log_density))
-        last = self.losses[-1], np.concatenate(bars) @ seen.slopes + of_free
-        self._last = self.sites, free.copy(), last
+        self.losses.append(float(found.loss - point.values.log_density))
+        last = self.losses[-1], np.concatenate(bars) @ point.slopes + of_free
+        self._last = self.pseudo_data, free.copy(), last
         return last
 
-    def _exact(self, opened: Opened) -> tuple[Found, np.ndarray, np.ndarray | float]:
+    def _exact(self, values: ModelValues) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         sums: Sums | None = None
         rows = slice(None)
-        chunks = [(rows, self._places)] if self._places else chunks_of(self.setting.model, self._X)
-        for rows, places in chunks:
-            features, inverse = places(opened.lengths)
+        chunks = [(rows, self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
+        for rows, row_features in chunks:
+            features, inverse = row_features(values.lengths)
             if self.tables is not None:
-                one = summed_tables(features, self.tables, self.setting.sizes)
+                one = summed_tables(features, self.tables, self.parts.sizes)
             else:
-                one = summed(features, self.data.weights[rows], self.data.pull[rows])
+                one = summed(features, self.data.weights[rows], self.data.weighted_residual[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
-        return gaussian_bound(sums, self.answer, opened.scales, opened.noise, self.setting.sizes), inverse, 0.0
+        return gaussian_bound(sums, self.response, values.scales, values.noise, self.parts.sizes), inverse, 0.0
 
-    def _at_sites(self, free: np.ndarray, opened: Opened) -> tuple[Found, np.ndarray, np.ndarray | float]:
-        assert self._places is not None
-        features, inverse = self._places(opened.lengths)
+    def _at_pseudo_data(
+        self, free: np.ndarray, values: ModelValues
+    ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+        assert self._row_features is not None
+        features, inverse = self._row_features(values.lengths)
         totals = []
 
         def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            totals.append(self.setting.density(free, self.data.y, mean, variance, self.data.weights))
+            totals.append(self.parts.density(free, self.data.y, mean, variance, self.data.weights))
             return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
 
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            found, at = bound_at_sites(
-                features, opened.scales, self.setting.sizes, self.sites, self.data.level, expected
+            found, at = bound_at_pseudo_data(
+                features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset, expected
             )
-            self.marginals, self.new_sites = at, SitesOfRows.by(totals[-1], at.mean)
+            self.marginals, self.next_pseudo_data = at, PseudoData.by(totals[-1], at.mean)
         return found, inverse, -totals[-1].of_free
 
-    def see(self, free: np.ndarray) -> None:
+    def fit_pseudo_data(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
         for step in range(0 if self.is_exact else MOST_STEPS):
-            if self.improve(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf) < ENOUGH and step >= FIRST_STEPS:
+            if (
+                self.step_pseudo_data(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf) < ENOUGH
+                and step >= FIRST_STEPS
+            ):
                 break
 
-    def improve(self, free: np.ndarray, cap: float = np.inf, slack: float = 0.0) -> float:
+    def step_pseudo_data(self, free: np.ndarray, cap: float = np.inf, slack: float = 0.0) -> float:
         """A natural step of the sites, halved until the bound rises, or falls by less than ``slack``; by how much.
 
         A whole step may go far beyond: the curvature that it takes is that at the marginals of now.
@@ -198,34 +215,34 @@ class Bound:
         before = self(free)[0]
         if self.is_exact:
             return 0.0
-        old, new, at = self.sites, self.new_sites, self.marginals
+        old, new, at = self.pseudo_data, self.next_pseudo_data, self.marginals
         if np.isfinite(cap):
-            narrow = self.setting.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
-            new = SitesOfRows.by(narrow, at.mean)
+            narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
+            new = PseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
-            self.sites = SitesOfRows(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
+            self.pseudo_data = PseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
             try:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:
                 continue
             if loss < before + slack or not np.isfinite(before):
                 return before - loss
-        self.sites = old
+        self.pseudo_data = old
         self(free)
         return 0.0
 
-    def followed(self, free: np.ndarray, tolerance: float = 0.1 * FLAT) -> tuple[float, np.ndarray]:
+    def with_settled_pseudo_data(self, free: np.ndarray, tolerance: float = 0.1 * FLAT) -> tuple[float, np.ndarray]:
         """At sites that follow the hyper-parameters, until neither the bound nor a slope moves by more."""
         loss, gradient = self(free)
         for _ in range(0 if self.is_exact else MOST_STEPS):
             before, slopes = loss, gradient
-            self.improve(free, slack=tolerance)
+            self.step_pseudo_data(free, slack=tolerance)
             loss, gradient = self(free)
             if max(abs(loss - before), np.abs(gradient - slopes).max(initial=0)) < tolerance:
                 break
         return loss, gradient
 
-    def settle(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
+    def find_mode(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
         """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more.
 
         Steps are in the coordinates that the lower ``root (d, d)`` of a covariance whitens. Its curvature need not be
@@ -234,7 +251,7 @@ class Bound:
         from scipy.optimize import minimize
 
         if not len(free):  # nothing but sites: the constant alone, of counts or labels
-            self.followed(free)
+            self.with_settled_pseudo_data(free)
             return free, True
         is_whole = self.is_exact
         scale, before = np.eye(len(free)) if root is None else root, np.inf
@@ -266,20 +283,20 @@ class Bound:
             if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
             before = found.fun
-            self.improve(free)
+            self.step_pseudo_data(free)
             scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
             slope = whitened
         return free, False
 
-    def spread(self, free: np.ndarray) -> np.ndarray:
+    def covariance_root(self, free: np.ndarray) -> np.ndarray:
         """Lower root of the inverse curvature, by differences of gradients.
 
-        Sites stay where a term moves, by which the curvature changes by less than a percent; where a parameter of the
-        likelihood moves they follow, as the level of ``f`` may follow it: with the shape of a gamma it does.
+        Pseudo-data stay where a term moves, by which the curvature changes by less than a percent; where a parameter of
+        the likelihood moves they follow, as the level of ``f`` may follow it: with the shape of a gamma it does.
         """
         if not len(free):
             return np.zeros((0, 0))
-        is_double = self.setting.is_double
+        is_double = self.parts.is_double
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
         rows = []
@@ -288,16 +305,16 @@ class Bound:
             rows.append((self(free + move)[1] - other) / width)
         curvature = np.stack(rows)
         curvature = 0.5 * (curvature + curvature.T)
-        there = self.sites
-        for place in [] if self.is_exact else self.setting.sites.of_likelihood:
+        there = self.pseudo_data
+        for place in [] if self.is_exact else self.parts.vector_layout.of_likelihood:
             move = 3e-2 * np.eye(len(free))[place]
             ends = []
             for sign in (1, -1):
-                self.sites = there
-                ends.append(self.followed(free + sign * move, 1e-3)[1])
+                self.pseudo_data = there
+                ends.append(self.with_settled_pseudo_data(free + sign * move, 1e-3)[1])
             more, less = ends
             curvature[place] = curvature[:, place] = (more - less) / 6e-2
-        self.sites = there
+        self.pseudo_data = there
         values, vectors = np.linalg.eigh(curvature)
         # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
         root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
@@ -307,34 +324,34 @@ class Bound:
 
 def has_tables(model: Model) -> bool:
     """Whether rows of a model may be counted in tables, however many there are."""
-    return bool(columns_of(model)) and sites_of(model).is_exact
+    return bool(columns_of(model)) and vector_layout_of(model).is_exact
 
 
 def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
-    data, setting = Data.of(model), Setting.of(model)
+    data, parts = Data.of(model), BoundParts.of(model)
     # A likelihood with one number for each row is that of all of them.
     is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
-    is_counted = is_many and tables and setting.sites.is_exact
-    counted = tabulated(model, data.X, data.weights, data.pull) if is_counted else None
+    is_counted = is_many and tables and parts.vector_layout.is_exact
+    counted = tabulated(model, data.X, data.weights, data.weighted_residual) if is_counted else None
     first = data
     if is_many and counted is None:
         first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
-    bound = Bound(setting, first, counted)
+    bound = Bound(parts, first, counted)
     free = bound.start
-    bound.see(free)
-    free, is_flat = bound.settle(free, most_steps)
-    losses, root = bound.losses[:], bound.spread(free)
+    bound.fit_pseudo_data(free)
+    free, is_flat = bound.find_mode(free, most_steps)
+    losses, root = bound.losses[:], bound.covariance_root(free)
     if is_many:
-        bound = Bound(setting, data)
-        bound.see(free)
+        bound = Bound(parts, data)
+        bound.fit_pseudo_data(free)
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
-            free, is_flat = bound.settle(free, most_steps, root)
+            free, is_flat = bound.find_mode(free, most_steps, root)
         losses = losses + bound.losses
     bound(free)
     found, inverse = bound.found, bound.inverse
     precision = inverse.T @ found.precision @ inverse
-    shift = inverse.T @ found.pulled
+    shift = inverse.T @ found.projected
     return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
 
 

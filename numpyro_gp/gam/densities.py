@@ -1,4 +1,4 @@
-"""Expected log densities of all rows with their slopes, which sites of data that are not Gaussian are made of.
+"""Expected log densities of all rows with their slopes, which pseudo-data are made of.
 
 Those of some families are a few lines of NumPy, with the rules of their likelihood: closed forms, and 20 Gauss-Hermite
 nodes. All others are compiled.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.hyperparameters import Sites, opened
+from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.rules import gauss_hermite
@@ -20,7 +20,7 @@ from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
 
-class OfRows(NamedTuple):
+class ExpectedDensities(NamedTuple):
     """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameter."""
 
     value: np.ndarray
@@ -41,15 +41,15 @@ def _softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(t, 0) + np.log1p(tail), np.where(t > 0, 1.0, tail) / (1 + tail)
 
 
-def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
     """``-E softplus(f)`` for ``y = 0``, that of ``-f`` for one."""
     f, weights = _nodes(mean, variance)
     sign = 1 - 2 * y
     value, p = _softplus(sign * f)
-    return OfRows(-(weights @ value), -sign * (weights @ p), -0.5 * (weights @ (p * (1 - p))))
+    return ExpectedDensities(-(weights @ value), -sign * (weights @ p), -0.5 * (weights @ (p * (1 - p))))
 
 
-def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> OfRows:
+def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> ExpectedDensities:
     """``y (f - log r) - (y + r) softplus(f - log r)``, and what does not depend on f."""
     from scipy.special import digamma, gammaln  # not at import: only newer versions of NumPyro bring it
 
@@ -59,38 +59,38 @@ def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: 
     constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
     of_r = digamma(y + r) - digamma(r) - y / r - whole + (y + r) * part / r
     found = constant + y * (mean - np.log(r)) - (y + r) * whole
-    return OfRows(found, y - (y + r) * part, -0.5 * (y + r) * (weights @ (p * (1 - p))), of_r)
+    return ExpectedDensities(found, y - (y + r) * part, -0.5 * (y + r) * (weights @ (p * (1 - p))), of_r)
 
 
-def poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+def poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
     """``y f - e^f - log y!``."""
     from scipy.special import gammaln
 
     rate = np.exp(mean + 0.5 * variance)
-    return OfRows(y * mean - rate - gammaln(y + 1), y - rate, -0.5 * rate)
+    return ExpectedDensities(y * mean - rate - gammaln(y + 1), y - rate, -0.5 * rate)
 
 
-def gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) -> OfRows:
+def gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) -> ExpectedDensities:
     """``a (log a - f) - log Gamma(a) + (a - 1) log y - a y e^-f``: of mean ``e^f``."""
     from scipy.special import digamma, gammaln
 
     ratio = y * np.exp(0.5 * variance - mean)
     value = shape * (np.log(shape) - mean - ratio) - gammaln(shape) + (shape - 1) * np.log(y)
     of_shape = np.log(shape) + 1 - mean - ratio - digamma(shape) + np.log(y)
-    return OfRows(value, shape * (ratio - 1), -0.5 * shape * ratio, of_shape)
+    return ExpectedDensities(value, shape * (ratio - 1), -0.5 * shape * ratio, of_shape)
 
 
-def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> OfRows:
+def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
     """`gamma` with a shape of one."""
     return gamma(y, mean, variance, 1.0)._replace(of_parameter=None)
 
 
-KNOWN: dict[str, Callable[..., OfRows]] = {
+CLOSED_FORMS: dict[str, Callable[..., ExpectedDensities]] = {
     one.__name__: one for one in (bernoulli, negative_binomial, poisson, gamma, exponential)
 }
 
 
-class Total(NamedTuple):
+class ExpectedTotal(NamedTuple):
     """The sum over rows of weight ``w``, its slopes in hyper-parameters ``(d,)``, and those in means and variances."""
 
     value: float
@@ -100,30 +100,38 @@ class Total(NamedTuple):
 
 
 # ``(free, y, mean, variance, weights)``.
-Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Total]
+Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], ExpectedTotal]
 
 
-def density_of(model: Model, sites: Sites) -> Density:
+def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     """The expected log density of the likelihood of a model."""
-    given = model.family.given
-    return known_density(KNOWN[given], sites) if isinstance(given, str) and given in KNOWN else compiled(model, sites)
+    given = model.family.spec
+    return (
+        closed_form_density(CLOSED_FORMS[given], vector_layout)
+        if isinstance(given, str) and given in CLOSED_FORMS
+        else compiled_density(model, vector_layout)
+    )
 
 
-def known_density(function: Callable[..., OfRows], sites: Sites) -> Density:
+def closed_form_density(function: Callable[..., ExpectedDensities], vector_layout: VectorLayout) -> Density:
     """Of a family whose parameter, if it has one, is the one that is not of the terms, by its logarithm."""
-    own = sites.of_likelihood
+    own = vector_layout.of_likelihood
 
-    def total(free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> Total:
+    def total(
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+    ) -> ExpectedTotal:
         parameters = [float(np.exp(free[at])) for at in own]
         found, of_free = function(y, mean, variance, *parameters), np.zeros(len(free))
         if found.of_parameter is not None:
             of_free[own] = parameters[0] * (weights @ found.of_parameter)
-        return Total(float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance)
+        return ExpectedTotal(
+            float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance
+        )
 
     return total
 
 
-def size_near(rows: int) -> int:
+def padded_size(rows: int) -> int:
     """The number of rows of a program: the next of ``4, 5, 6, 7`` times a power of two, for data of many lengths."""
     unit = max(1, 2 ** (int(rows - 1).bit_length() - 3)) if rows > 1 else 1
     return -(-rows // unit) * unit
@@ -134,29 +142,31 @@ def filled(values: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([values, np.repeat(values[-1:], size - len(values), axis=0)])
 
 
-def compiled(model: Model, sites: Sites) -> Density:
+def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     """Of any likelihood. A program is found again for data of another length; rows that fill it up have no weight."""
-    is_named, found = isinstance(model.family.given, str), {}
+    is_named, found = isinstance(model.family.spec, str), {}
 
     def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
-            likelihood = opened(model, sites, free)[1]
+            likelihood = evaluate(model, vector_layout, free)[1]
             value: Array = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
             return value
 
         return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
 
-    def run(free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> Total:
-        size = size_near(len(y)) if is_named else len(y)  # a likelihood of the user's may have a number for each row
+    def run(
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+    ) -> ExpectedTotal:
+        size = padded_size(len(y)) if is_named else len(y)  # a likelihood of the user's may have a number for each row
         rows = [filled(one, size) for one in (y, mean, variance)]
         mass = np.concatenate([weights, np.zeros(size - len(y))])
-        arguments = [one.astype(sites.dtype) for one in (free, *rows, mass)]
+        arguments = [one.astype(vector_layout.dtype) for one in (free, *rows, mass)]
         if size not in found:
             own = traced(whole, *arguments)
             program = kept(own.program, "quickly", lambda: quickly(own.program))
             found[size] = lambda *given: jax.tree.unflatten(own.structure, program(*own.constants, *given))
         value, slopes = found[size](*arguments)
         of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
-        return Total(float(value), of_free, of_mean[: len(y)], of_variance[: len(y)])
+        return ExpectedTotal(float(value), of_free, of_mean[: len(y)], of_variance[: len(y)])
 
     return run

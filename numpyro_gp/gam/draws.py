@@ -20,11 +20,11 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.at_rows import AtRows
-from numpyro_gp.gam.hyperparameters import sites_of
+from numpyro_gp.gam.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model import CONSTANT, Model
-from numpyro_gp.gam.normals import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.gam.per_row import has_numbers
+from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.term_posteriors import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
         Its leaves have the draws on their first axis.
     values : dict of array (S, ...)
         Hyper-parameters by name.
-    weights : sequence of Normal
+    term_posteriors : sequence of Normal
         Of the whitened values, at each draw.
     log_ratio : array (S,), optional
         Log density of the hyper-parameters under their prior, less that under the fit; None where the fit has none.
@@ -58,7 +58,7 @@ class Draws(NamedTuple):
     lengths: np.ndarray
     likelihood: Any
     values: dict[str, np.ndarray]
-    weights: Sequence[Normal]
+    term_posteriors: Sequence[Normal]
     log_ratio: np.ndarray | None
 
     @property
@@ -68,10 +68,10 @@ class Draws(NamedTuple):
 
     def each(self) -> Iterator[tuple[np.ndarray, np.ndarray, Normal]]:
         """Scales, lengthscales and the distribution of the whitened values of each draw."""
-        return zip(self.scales, self.lengths, self.weights, strict=True)
+        return zip(self.scales, self.lengths, self.term_posteriors, strict=True)
 
 
-class Meaning(NamedTuple):
+class ModelAtDraw(NamedTuple):
     """What values of the hyper-parameters of a model mean."""
 
     scales: Array
@@ -82,7 +82,7 @@ class Meaning(NamedTuple):
 
 
 @alone
-def meaning(model: Model, given: Mapping[str, Array], is_free: bool) -> Meaning:
+def meaning(model: Model, given: Mapping[str, Array], is_free: bool) -> ModelAtDraw:
     """The model at hyper-parameters by name; if free, they are unconstrained, and so is their density."""
     slopes: list[Array] = []
 
@@ -100,14 +100,14 @@ def meaning(model: Model, given: Mapping[str, Array], is_free: bool) -> Meaning:
     at = handlers.substitute(substitute_fn=value)
     with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
         scales, lengths, likelihood = model.open(model_dtype())
-    sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    flat = [one for part in model.layout.parts for one in lengths[part.name]]
-    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sites.values()]
-    return Meaning(
-        jnp.stack([scales[name] for name in (*(part.name for part in model.layout.parts), CONSTANT)]),
+    sampled = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    flat = [one for part in model.layout.read_terms for one in lengths[part.name]]
+    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sampled.values()]
+    return ModelAtDraw(
+        jnp.stack([scales[name] for name in (*(part.name for part in model.layout.read_terms), CONSTANT)]),
         jnp.stack(flat) if flat else jnp.zeros(0, model_dtype()),
         as_likelihood(likelihood),
-        {name: site["value"] for name, site in sites.items()},
+        {name: site["value"] for name, site in sampled.items()},
         sum(priors + slopes, jnp.zeros((), model_dtype())),
     )
 
@@ -117,7 +117,7 @@ def model_dtype() -> np.dtype:
     return np.dtype(jnp.result_type(float))
 
 
-class Free(NamedTuple):
+class GuideNormal(NamedTuple):
     """A normal distribution of the unconstrained hyper-parameters, in the order of their names.
 
     Attributes
@@ -132,46 +132,48 @@ class Free(NamedTuple):
     by_site: bool
 
 
-def free_of(model: Model, params: Mapping[str, Any]) -> Free | None:
+def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | None:
     """The distribution that parameters of ``ngp.gam``'s own guides are; None of other ones."""
-    shapes = sites_of(model).shapes
+    shapes = vector_layout_of(model).shapes
     if {"auto_loc", "auto_scale_tril"} <= set(params):
-        return Free(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]), False)
+        return GuideNormal(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]), False)
     names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
     if not names or not {name for pair in names for name in pair} <= set(params):
         return None
     loc, scale = (np.concatenate([np.ravel(params[pair[at]]) for pair in names]) for at in (0, 1))
-    return Free(loc, np.diag(scale), True)
+    return GuideNormal(loc, np.diag(scale), True)
 
 
-def free_draws(model: Model, key: Array, free: Free, count: int) -> Any:
-    """The `Meaning` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit."""
-    sites = sites_of(model)
-    shapes = sites.shapes if free.by_site else {"latent": (sites.size,)}
+def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
+    """The `ModelAtDraw` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit."""
+    vector_layout = vector_layout_of(model)
+    shapes = vector_layout.shapes if free.by_site else {"latent": (vector_layout.size,)}
 
-    def one(key: Array, loc: Array, root: Array) -> Meaning:
+    def one(key: Array, loc: Array, root: Array) -> ModelAtDraw:
         key_draw = jax.random.split(key)[0]  # as `posterior.tracing.trace_at` has it
         with handlers.block(), handlers.seed(rng_seed=key_draw):
             priors = {name: dist.Normal(jnp.zeros(shape, loc.dtype), 1.0) for name, shape in shapes.items()}
             standard = [numpyro.sample(name, prior) for name, prior in priors.items()]
         noise = jnp.concatenate([jnp.zeros(0, loc.dtype), *map(jnp.ravel, standard)])
-        found = meaning(model, sites.by_name(loc + root @ noise), True)
+        found = meaning(model, vector_layout.by_name(loc + root @ noise), True)
         own = -0.5 * jnp.sum(noise**2 + jnp.log(2 * jnp.pi)) - jnp.sum(jnp.log(jnp.diagonal(root)))
         return found._replace(log_density=found.log_density - own)
 
-    def every(key: Array, loc: Array, root: Array) -> Meaning:
+    def every(key: Array, loc: Array, root: Array) -> ModelAtDraw:
         return jax.vmap(one, (0, None, None))(jax.random.split(key, count), loc, root)
 
-    return _numbers(run_quickly(every, key, free.loc.astype(sites.dtype), free.root.astype(sites.dtype)))
+    return _numbers(
+        run_quickly(every, key, free.loc.astype(vector_layout.dtype), free.root.astype(vector_layout.dtype))
+    )
 
 
 def _numbers(found: Any) -> Any:
     return jax.tree.map(np.asarray, found)
 
 
-def drawn(
+def sample_posterior(
     model: Model,
-    at_rows: AtRows,
+    term_features: TermFeatures,
     params: Mapping[str, Any] | None,
     posterior: Callable[[], Posterior],
     key: Array,
@@ -188,28 +190,33 @@ def drawn(
     num_draws : int, optional
         All that are stored; of a guide 100, or one where hyper-parameters are known.
     """
-    free = None if params is None else free_of(model, params)
+    free = None if params is None else guide_normal_of(model, params)
     said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
     if params is None or free is None or not set(said) <= set(params):
-        return _of_posterior(model, at_rows, posterior(), free, key, num_draws)
+        return _of_posterior(model, term_features, posterior(), free, key, num_draws)
     count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
-    found = free_draws(model, key, free, count)
+    found = guide_draws(model, key, free, count)
     shift, precision = (np.asarray(params[name], float) for name in said)
-    return _draws(found, _conditionals(at_rows, found, shift, precision), found.log_density)
+    return _draws(found, _conditionals(term_features, found, shift, precision), found.log_density)
 
 
-def _draws(found: Any, weights: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
+def _draws(found: Any, term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
-    return Draws(scales, lengths, found.likelihood, dict(found.values), weights, log_ratio)
+    return Draws(scales, lengths, found.likelihood, dict(found.values), term_posteriors, log_ratio)
 
 
-def _conditionals(at_rows: AtRows, found: Any, shift: np.ndarray, precision: np.ndarray) -> list[Normal]:
+def _conditionals(term_features: TermFeatures, found: Any, shift: np.ndarray, precision: np.ndarray) -> list[Normal]:
     pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
-    return [conditional(shift, precision, at_rows.factor(*own)) for own in pairs]
+    return [conditional(shift, precision, term_features.factor(*own)) for own in pairs]
 
 
 def _of_posterior(
-    model: Model, at_rows: AtRows, posterior: Posterior, free: Free | None, key: Array, num_draws: int | None
+    model: Model,
+    term_features: TermFeatures,
+    posterior: Posterior,
+    free: GuideNormal | None,
+    key: Array,
+    num_draws: int | None,
 ) -> Draws:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
@@ -228,7 +235,7 @@ def _of_posterior(
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
-    def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[Meaning, Any]:
+    def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[ModelAtDraw, Any]:
         values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
@@ -239,22 +246,22 @@ def _of_posterior(
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
     found, each = _numbers(run(every, posterior.source, draws_of(key, index), call.arrays))
-    weights = _weights(at_rows, found, belief if is_one else None, each)
+    term_posteriors = _term_posteriors(term_features, found, belief if is_one else None, each)
     log_ratio = None
     if free is not None and posterior.guide is not None:
-        log_ratio = free_draws(model, key, free, len(index)).log_density
-    return _draws(found, weights, log_ratio)
+        log_ratio = guide_draws(model, key, free, len(index)).log_density
+    return _draws(found, term_posteriors, log_ratio)
 
 
-def _weights(at_rows: AtRows, found: Any, belief: Any, each: Any) -> Sequence[Normal]:
+def _term_posteriors(term_features: TermFeatures, found: Any, belief: Any, each: Any) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
-        return _conditionals(at_rows, found, *(np.asarray(one, float) for one in belief.said))
+        return _conditionals(term_features, found, *(np.asarray(one, float) for one in belief.said))
     if isinstance(belief, BlockLowRank):
         stacks = Stacks.of(belief.precision_trils)
         factors = [np.asarray(one, float) for one in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
-        return [LowRank.of(mean, factors, W, at_rows.blocks)] * len(found.scales)
+        return [LowRank.of(mean, factors, W, term_features.blocks)] * len(found.scales)
     if not isinstance(each, tuple):
         return [Point(np.asarray(own, float)) for own in each]
     return [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]

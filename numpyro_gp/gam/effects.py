@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.at_rows import AtRows, Seen
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.draws import Draws
-from numpyro_gp.gam.layout import Part
 from numpyro_gp.gam.model import CONSTANT, Model
-from numpyro_gp.gam.normals import Blocks, Normal
+from numpyro_gp.gam.table_layout import ReadTerm
+from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
+from numpyro_gp.gam.term_posteriors import Blocks, Normal
 
 # Draws of each function over which a band is simultaneous, in all.
 FUNCTIONS = 1000
@@ -67,7 +67,7 @@ class Effect:
         return float(np.quantile(away.reshape(len(away), -1).max(axis=1), level))
 
 
-def grid_of(model: Model, part: Part, size: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+def grid_of(model: Model, part: ReadTerm, size: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Axes in encoded values, and rows ``(G, D)`` of their mesh; a third column of a surface is at its middle."""
     term, X = part.term, model.rows.X
     axes, middle = [], np.median(X, axis=0)
@@ -113,16 +113,16 @@ def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> list[t
     return found
 
 
-def components(weights: Normal, seen: Seen, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(C, N)`` of each component at rows: ``A_c^T m_c`` and ``k_c - |A_c|^2 + a_c^T S_cc a_c``."""
-    own, A = weights.own(blocks), blocks.apart(seen.A)
-    means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.apart(weights.mean), A, strict=True)]
+    own, A = term_posterior.block_covariances(blocks), blocks.split(scaled.A)
+    means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.split(term_posterior.mean), A, strict=True)]
     change = [np.sum(a * (S @ a - a), axis=1) for S, a in zip(own, A, strict=True)]
-    least = 4 * np.finfo(float).eps * seen.prior
-    return blocks.in_order(means), np.maximum(seen.prior + blocks.in_order(change), least)
+    least = 4 * np.finfo(float).eps * scaled.prior
+    return blocks.joined(means), np.maximum(scaled.prior + blocks.joined(change), least)
 
 
-class _Sums:
+class _RunningMoments:
     """Moments of each component ``(C, N)`` over draws, as they come."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -143,23 +143,25 @@ class _Sums:
         return found
 
 
-def moments_at(draws: Draws, at_rows: AtRows, X: np.ndarray) -> Moments:
+def moments_at(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> Moments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
-    names = (*(part.name for part in at_rows.model.layout.parts), CONSTANT)
+    names = (*(part.name for part in term_features.model.layout.read_terms), CONSTANT)
     sums = []
-    for at in at_rows.cuts(len(X)):
-        sums.append(_Sums((len(names), at.stop - at.start)))
-        see = at_rows.at(X[at])
-        for scales, lengths, weights in draws.each():
-            sums[-1].add(*components(weights, see(scales, lengths), at_rows.blocks))
+    for at in term_features.cuts(len(X)):
+        sums.append(_RunningMoments((len(names), at.stop - at.start)))
+        features_at = term_features.at(X[at])
+        for scales, lengths, term_posterior in draws.each():
+            sums[-1].add(*components(term_posterior, features_at(scales, lengths), term_features.blocks))
     mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
     return Moments(names, mean, scale)
 
 
-def effects_of(draws: Draws, at_rows: AtRows, size: int, rng: np.random.Generator) -> tuple[dict[str, Effect], float]:
+def effects_of(
+    draws: Draws, term_features: TermFeatures, size: int, rng: np.random.Generator
+) -> tuple[dict[str, Effect], float]:
     """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
-    model, blocks = at_rows.model, at_rows.blocks
-    parts = model.layout.parts
+    model, blocks = term_features.model, term_features.blocks
+    parts = model.layout.read_terms
     grids = {part.name: grid_of(model, part, size) for part in parts}
     sets = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
     places: dict[str, slice] = {}
@@ -168,14 +170,14 @@ def effects_of(draws: Draws, at_rows: AtRows, size: int, rng: np.random.Generato
         places |= {name: slice(start, start + len(grids[name][1])) for name in names}
         start += len(rows)
     X = np.concatenate([rows for rows, _ in sets]) if sets else np.zeros((1, model.rows.X.shape[1]))
-    each, sums = -(-FUNCTIONS // draws.size), _Sums((len(parts) + 1, len(X)))
+    each, sums = -(-FUNCTIONS // draws.size), _RunningMoments((len(parts) + 1, len(X)))
     functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
-    see = at_rows.at(X)
-    for scales, lengths, weights in draws.each():
-        seen = see(scales, lengths)
-        sums.add(*components(weights, seen, blocks))
-        pairs = zip(blocks.apart(weights.drawn(rng, each)), blocks.apart(seen.A), strict=True)
-        drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])
+    features_at = term_features.at(X)
+    for scales, lengths, term_posterior in draws.each():
+        scaled = features_at(scales, lengths)
+        sums.add(*components(term_posterior, scaled, blocks))
+        pairs = zip(blocks.split(term_posterior.sample(rng, each)), blocks.split(scaled.A), strict=True)
+        drawn = blocks.joined([values.transpose(0, 2, 1) @ a for values, a in pairs])
         for at, part in enumerate(parts):
             functions[part.name].append(drawn[at][:, places[part.name]])
     result = {}

@@ -43,7 +43,7 @@ MakeKey = Callable[[], Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Fitted:
+class EngineResult:
     """What an engine leaves: its result, and how to make the posterior and the guide of a variational fit.
 
     ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
@@ -76,7 +76,7 @@ class Fitted:
         return self.make_key()
 
 
-def known(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
+def ready(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
     """A posterior and a guide that there are already."""
     return functools.partial(lambda *both: both, posterior, guide)
 
@@ -88,7 +88,9 @@ def guide_of(model: Model) -> AutoGP:
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
-def variational(key: MakeKey, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool) -> Fitted:
+def variational(
+    key: MakeKey, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool
+) -> EngineResult:
     """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
     is_held = model.size * len(model.rows.y) <= MOST_FEATURES
     if batch is None and model.size <= JOINT and (is_held or (tables and has_tables(model))):
@@ -96,7 +98,7 @@ def variational(key: MakeKey, model: Model, most_steps: int, batch: int | None, 
     return by_stochastic_steps(key(), model, most_steps, batch, progress)
 
 
-def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitted:
+def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
     found = collapsed(model, most_steps, tables)
     if not np.isfinite(found.losses[-1]):
@@ -109,7 +111,7 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Fitte
     result = FitResult(params, _rounded(found.losses), None)
     steps = len(found.losses)
     notes = still_rose(steps, found.is_flat)
-    return Fitted(functools.partial(_at, model, params), result, steps, notes, in_double=values)
+    return EngineResult(functools.partial(_at, model, params), result, steps, notes, in_double=values)
 
 
 def _rounded(value: np.ndarray) -> Array:
@@ -147,8 +149,8 @@ def set_up(guide: AutoGP, model: Model) -> AutoGP:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*model.arguments)
 
-    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.parts)
-    if has_own or not isinstance(model.family.given, str):  # supports may hold numbers
+    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
+    if has_own or not isinstance(model.family.spec, str):  # supports may hold numbers
         in_one_program(run, guide)
     else:
         jax.eval_shape(run)
@@ -156,7 +158,7 @@ def set_up(guide: AutoGP, model: Model) -> AutoGP:
     return guide
 
 
-def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> Fitted:
+def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> EngineResult:
     """Natural steps for the terms and Adam for all else, until the bound no longer rises."""
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
@@ -172,10 +174,10 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     )
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return Fitted(known(posterior, guide), result, steps, still_rose(steps, not rises))
+    return EngineResult(ready(posterior, guide), result, steps, still_rose(steps, not rises))
 
 
-def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fitted) -> Fitted:
+def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Any = model
     if model.size <= JOINT and first.result is not None:
@@ -184,22 +186,22 @@ def chains(key: Array, model: Model, num_samples: int, progress: bool, first: Fi
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))
     divergent = int(np.asarray(mcmc.get_extra_fields()["diverging"]).sum())
     notes = (f"{divergent} divergent transitions: the posterior has corners that the chain left out",) * bool(divergent)
-    return Fitted(known(Posterior.from_mcmc(target, mcmc)), None, num_samples, notes)
+    return EngineResult(ready(Posterior.from_mcmc(target, mcmc)), None, num_samples, notes)
 
 
-def particles(key: Array, model: Model, num_particles: int, progress: bool) -> Fitted:
+def particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
     """Stein particles, as `ngp.stein.auto` starts and stops them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         svgd, result = auto(key, model, *model.arguments, num_particles=num_particles, progress=progress)
     assert isinstance(svgd, SVGD)
     notes = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
-    return Fitted(known(Posterior.from_stein(model, svgd, result.params)), result, len(result.losses), notes)
+    return EngineResult(ready(Posterior.from_stein(model, svgd, result.params)), result, len(result.losses), notes)
 
 
 def run(
     key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
-) -> Fitted:
+) -> EngineResult:
     """Fit by an engine, with what there is to say of the data."""
     found = _run(key, model, engine, num_steps, batch, tables, progress)
     return dataclasses.replace(found, notes=(*found.notes, *rounded_away(model)))
@@ -207,7 +209,7 @@ def run(
 
 def _run(
     key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
-) -> Fitted:
+) -> EngineResult:
 
     def own(number: int) -> Array:
         keys: Array = jax.random.split(key())

@@ -94,14 +94,14 @@ class Family(NamedTuple):
 
     name: str
     link: str
-    given: Any
+    spec: Any
 
     def likelihood(self, start: Start) -> Any:
         """The likelihood inside of a model."""
-        if isinstance(self.given, str):
-            values = [prior.sample(name) for name, prior in PARAMETERS[self.given](start).items()]
-            return NAMED[self.given](*values)
-        return self.given if isinstance(self.given, Likelihood) else self.given()
+        if isinstance(self.spec, str):
+            values = [prior.sample(name) for name, prior in PARAMETERS[self.spec](start).items()]
+            return NAMED[self.spec](*values)
+        return self.spec if isinstance(self.spec, Likelihood) else self.spec()
 
     @alone
     def look(self, what: Callable[[Any], Any]) -> Any:
@@ -118,7 +118,7 @@ class Family(NamedTuple):
     @property
     def log_shape(self) -> np.ndarray | None:
         """``log a`` of a gamma likelihood of known shape, () or (N,), whose mean is ``a e^f``."""
-        return np.log(np.asarray(self.given.shape, float)) if type(self.given) is Gamma else None
+        return np.log(np.asarray(self.spec.shape, float)) if type(self.spec) is Gamma else None
 
     @property
     def is_gamma(self) -> bool:

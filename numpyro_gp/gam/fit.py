@@ -78,7 +78,7 @@ def fit(
     built = model(terms, data, family, response=response, weights=weights, measure=measure)
     found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
     found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))
-    return Fit.later(found, built, engine)
+    return Fit._later(found, built, engine)
 
 
 def key_of(key: Array | None, number: int) -> Array:

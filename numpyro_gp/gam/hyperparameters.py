@@ -20,7 +20,7 @@ from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
 
-class Opened(NamedTuple):
+class ModelValues(NamedTuple):
     """Hyper-parameters of an additive model with ``C`` components: its terms, and the constant as the last.
 
     Attributes
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
     log_density: Any
 
 
-class Sites(NamedTuple):
+class VectorLayout(NamedTuple):
     """The hyper-parameters of a model: unconstrained shapes by name, as they stand in a vector, and their type."""
 
     shapes: dict[str, tuple[int, ...]]
@@ -75,51 +75,51 @@ class Sites(NamedTuple):
         return jnp.concatenate([jnp.zeros(0, self.dtype), *[jnp.ravel(values[name]) for name in self.shapes]])
 
 
-def sites_of(model: Model) -> Sites:
+def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
     dtype = np.dtype(jnp.result_type(float))
-    return _own_sites(model, dtype) if has_plain_priors(model) else _traced_sites(model, dtype)
+    return _default_layout(model, dtype) if has_default_priors(model) else _traced_layout(model, dtype)
 
 
-def has_plain_priors(model: Model) -> bool:
+def has_default_priors(model: Model) -> bool:
     """Whether all priors are those that a model has by itself."""
-    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.parts)
-    return isinstance(model.family.given, str) and not has_own
+    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
+    return isinstance(model.family.spec, str) and not has_own
 
 
-def _own_sites(model: Model, dtype: np.dtype) -> Sites:
-    parts = model.layout.parts
+def _default_layout(model: Model, dtype: np.dtype) -> VectorLayout:
+    parts = model.layout.read_terms
     of_terms = {"f_lengthscale": sum(map(count_lengthscales, parts)), "f_scale": len(parts)}
     shapes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in of_terms.items() if size}
-    shapes |= {name: () for name in PARAMETERS[model.family.given](model.start)}
-    return Sites({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.given == "gaussian")
+    shapes |= {name: () for name in PARAMETERS[model.family.spec](model.start)}
+    return VectorLayout({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.spec == "gaussian")
 
 
 @alone
-def _traced_sites(model: Model, dtype: np.dtype) -> Sites:
+def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
     kinds = []
 
     def shapes() -> dict[str, Array]:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-            kinds.append(is_plain(model.open(dtype)[2]))
-        sites = [site for site in trace.values() if site["type"] == "sample"]
-        return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape())) for s in sites}
+            kinds.append(has_one_noise(model.open(dtype)[2]))
+        sampled = [site for site in trace.values() if site["type"] == "sample"]
+        return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape())) for s in sampled}
 
     found = jax.eval_shape(shapes)
-    return Sites({name: found[name].shape for name in sorted(found)}, dtype, kinds[-1])
+    return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, kinds[-1])
 
 
-def is_plain(likelihood: Any) -> bool:
+def has_one_noise(likelihood: Any) -> bool:
     """Whether noise is Gaussian, with one standard deviation for all rows."""
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 
 
 @alone
-def opened(model: Model, sites: Sites, free: Array) -> tuple[Opened, Likelihood, Array]:
+def evaluate(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[ModelValues, Likelihood, Array]:
     """The model at a vector of hyper-parameters, its likelihood, and the vector of prior means to start from."""
     slopes: list[Array] = []
     start: dict[str, Array] = {}
-    values = sites.by_name(free)
+    values = vector_layout.by_name(free)
 
     def constrained(site: dict[str, Any]) -> Any:
         if site["type"] != "sample" or site["name"] not in values:
@@ -135,24 +135,24 @@ def opened(model: Model, sites: Sites, free: Array) -> tuple[Opened, Likelihood,
         scales, lengths, given = model.open(free.dtype)
     priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in trace.values() if site["type"] == "sample"]
     likelihood = as_likelihood(given)
-    noise = likelihood.scale if isinstance(likelihood, Gaussian) and is_plain(likelihood) else 0.0
-    found = Opened(
+    noise = likelihood.scale if isinstance(likelihood, Gaussian) and has_one_noise(likelihood) else 0.0
+    found = ModelValues(
         jnp.stack([scales[name] for name in names_of(model)]),
         jnp.stack([_padded(lengths.get(name, []), most_lengths(model), free.dtype) for name in names_of(model)]),
         jnp.asarray(noise, free.dtype),
         sum(priors + slopes, jnp.zeros((), free.dtype)),
     )
-    return found, likelihood, sites.vector(start)
+    return found, likelihood, vector_layout.vector(start)
 
 
 def names_of(model: Model) -> list[str]:
     """The components: the terms and the constant."""
-    return [*(part.name for part in model.layout.parts), CONSTANT]
+    return [*(part.name for part in model.layout.read_terms), CONSTANT]
 
 
 def most_lengths(model: Model) -> int:
     """Most lengthscales of one term."""
-    smooth = (part.term for part in model.layout.parts if part.term.kind in ("s", "te", "ti"))
+    smooth = (part.term for part in model.layout.read_terms if part.term.kind in ("s", "te", "ti"))
     return max((len(term.columns) for term in smooth), default=0)
 
 
@@ -171,22 +171,22 @@ def _middle(prior: Any, transform: Any, like: Array) -> Array:
     return jnp.where(jnp.isfinite(mean), mean, 0.0)
 
 
-class Seen(NamedTuple):
-    """What hyper-parameters ``(d,)`` stand for, laid out as `Opened`, and the slopes ``(K, d)`` of that."""
+class SlopedValues(NamedTuple):
+    """What hyper-parameters ``(d,)`` stand for, laid out as `ModelValues`, and the slopes ``(K, d)`` of that."""
 
-    opened: Opened
+    values: ModelValues
     slopes: np.ndarray
 
 
-class Plain:
+class ClosedFormPriors:
     """Hyper-parameters whose priors are those that a model has by itself, in closed form: nothing is compiled.
 
     All are positive, by their logarithms: standard deviations of terms with a half-normal prior, lengthscales and
     parameters of the likelihood with log-normal ones.
     """
 
-    def __init__(self, model: Model, sites: Sites) -> None:
-        parts, places, size = model.layout.parts, sites.places, sites.size
+    def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
+        parts, places, size = model.layout.read_terms, vector_layout.places, vector_layout.size
         smooth = [part for part in parts if count_lengthscales(part)]
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
@@ -196,10 +196,10 @@ class Plain:
         if smooth:
             at = places["f_lengthscale"]
             self.middle[at], self.spread[at] = np.log(model.medians(smooth)), SPREAD
-        for name, prior in PARAMETERS[model.family.given](model.start).items():
+        for name, prior in PARAMETERS[model.family.spec](model.start).items():
             self.middle[places[name]], self.spread[places[name]] = np.log(prior.median), prior.spread
         self.scales = places.get("f_scale", np.zeros(0, int))
-        self.noise = places["noise"] if sites.is_exact else np.zeros(0, int)
+        self.noise = places["noise"] if vector_layout.is_exact else np.zeros(0, int)
         self.lengths = np.full((len(parts) + 1, most_lengths(model)), size)  # those that are missing: of a one
         mine = iter(places.get("f_lengthscale", ()))
         for row, part in zip(self.lengths, parts, strict=False):
@@ -207,7 +207,7 @@ class Plain:
         of_half = np.exp(self.middle) * np.sqrt(2 / np.pi)  # the mean of a half-normal prior, by its size
         self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * self.spread**2)
 
-    def __call__(self, free: np.ndarray) -> Seen:
+    def __call__(self, free: np.ndarray) -> SlopedValues:
         values, size = np.append(np.exp(free), 1.0), len(free)
         away, squares = (free - self.middle) / self.spread, np.exp(2 * (free - self.middle))
         normal = -0.5 * away**2 - np.log(self.spread) - 0.5 * np.log(2 * np.pi)
@@ -219,25 +219,27 @@ class Plain:
         slopes[rows, order[rows]] = values[order[rows]]
         slopes[-1] = np.where(self.half, 1 - squares, -away / self.spread)
         noise = float(values[self.noise[0]]) if len(self.noise) else 0.0
-        return Seen(Opened(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes)
+        return SlopedValues(
+            ModelValues(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes
+        )
 
 
-class Compiled:
+class CompiledPriors:
     """Hyper-parameters with priors of the user's, or a likelihood of theirs, as a compiled program."""
 
-    def __init__(self, model: Model, sites: Sites) -> None:
-        self.dtype = sites.dtype
+    def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
+        self.dtype = vector_layout.dtype
 
-        def whole(free: Array) -> tuple[Opened, Array, Array]:
-            return with_slopes(lambda one: opened(model, sites, one)[::2], free)
+        def whole(free: Array) -> tuple[ModelValues, Array, Array]:
+            return with_slopes(lambda one: evaluate(model, vector_layout, one)[::2], free)
 
-        free = np.zeros(sites.size, self.dtype)
+        free = np.zeros(vector_layout.size, self.dtype)
         found = traced(whole, free)
         run = kept(found.program, "quickly", lambda: quickly(found.program))
 
-        def call(free: np.ndarray) -> tuple[Opened, Any, Any]:
+        def call(free: np.ndarray) -> tuple[ModelValues, Any, Any]:
             arrays = run(*found.constants, free.astype(self.dtype))
-            whole: tuple[Opened, Any, Any] = jax.tree.unflatten(
+            whole: tuple[ModelValues, Any, Any] = jax.tree.unflatten(
                 found.structure, [np.asarray(leaf, float) for leaf in arrays]
             )
             return whole
@@ -245,20 +247,22 @@ class Compiled:
         self._run = call
         self.start = call(free)[2]
 
-    def __call__(self, free: np.ndarray) -> Seen:
+    def __call__(self, free: np.ndarray) -> SlopedValues:
         found, slopes, _ = self._run(free)
-        return Seen(found, slopes)
+        return SlopedValues(found, slopes)
 
 
-def meaning_of(model: Model, sites: Sites) -> Plain | Compiled:
+def evaluator_of(model: Model, vector_layout: VectorLayout) -> ClosedFormPriors | CompiledPriors:
     """What hyper-parameters of a model stand for, as a function of them, and where they start."""
-    return Plain(model, sites) if has_plain_priors(model) else Compiled(model, sites)
+    return ClosedFormPriors(model, vector_layout) if has_default_priors(model) else CompiledPriors(model, vector_layout)
 
 
-def with_slopes(function: Callable[[Array], tuple[Opened, Array]], free: Array) -> tuple[Opened, Array, Array]:
-    """Values ``(K,)`` laid out as `Opened`, their slopes ``(K, d)`` in the hyper-parameters, and the start."""
+def with_slopes(
+    function: Callable[[Array], tuple[ModelValues, Array]], free: Array
+) -> tuple[ModelValues, Array, Array]:
+    """Values ``(K,)`` laid out as `ModelValues`, their slopes ``(K, d)`` in the hyper-parameters, and the start."""
 
-    def flat(one: Array) -> tuple[Array, tuple[Opened, Array]]:
+    def flat(one: Array) -> tuple[Array, tuple[ModelValues, Array]]:
         found, start = function(one)
         return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 

@@ -19,9 +19,9 @@ from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
-from numpyro_gp.gam.layout import Layout, Part, Rows, lay_out
 from numpyro_gp.gam.per_row import at_rows_of, check_any_rows
-from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, Ground, count_lengthscales, ground_of
+from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout, lay_out
+from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.terms import Terms, as_terms
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
@@ -46,9 +46,9 @@ class Model:
     Attributes
     ----------
     terms : Terms
-    layout : Layout
+    layout : TableLayout
         Of the columns. ``model.encode(new_data)`` makes inputs of a table.
-    ground : Ground
+    kernel_data : KernelData
         Measures, inducing inputs, kernels.
     family : Family
     start : Start
@@ -56,7 +56,7 @@ class Model:
     rows : Rows
         The rows of the fit: ``model.arguments`` are those of the model.
     measure : str
-    given : array (3,)
+    start_values : array (3,)
         The start as an array.
     jitter : float, optional
         As of `additive_gp`.
@@ -72,13 +72,13 @@ class Model:
     """
 
     terms: Terms
-    layout: Layout
-    ground: Ground
+    layout: TableLayout
+    kernel_data: KernelData
     family: Family
     start: Start
     rows: Rows
     measure: str
-    given: Array
+    start_values: Array
     jitter: float | None = None
 
     def encode(self, data: Any) -> Array:
@@ -106,22 +106,22 @@ class Model:
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self.level, jitter=self.jitter)
+        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self.offset_at, jitter=self.jitter)
 
     @property
     def size(self) -> int:
         """Number of inducing inputs of all terms."""
-        return 1 + sum(len(points) for points in self.ground.inducing.values())
+        return 1 + sum(len(points) for points in self.kernel_data.inducing.values())
 
     def inducing(self, dtype: np.dtype) -> dict[str, Array]:
         """Inducing inputs of all terms, and of the constant."""
-        every = self.ground.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
+        every = self.kernel_data.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
         with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
             return {name: jnp.asarray(points, dtype) for name, points in every.items()}
 
     def open(self, dtype: np.dtype) -> tuple[dict[str, Array], dict[str, list[Array]], Any]:
         """Sample all hyper-parameters: standard deviations and lengthscales by component, and the likelihood."""
-        parts, drawn = self.layout.parts, self._scales(dtype)
+        parts, drawn = self.layout.read_terms, self._scales(dtype)
         scales = {part.name: drawn[at] for at, part in enumerate(parts)}
         lengths = iter(self._lengthscales(dtype))
         lengthscales = {part.name: [next(lengths) for _ in range(count_lengthscales(part))] for part in parts}
@@ -133,23 +133,23 @@ class Model:
 
     def _numbers(self, dtype: np.dtype) -> Start:
         """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
-        values = jnp.asarray(self.given, dtype)
+        values = jnp.asarray(self.start_values, dtype)
         return Start(*(values[at] for at in range(len(Start._fields))))
 
-    def level(self, X: Any) -> Any:
+    def offset_at(self, X: Any) -> Any:
         """The constant of the quick GLM and offsets, at encoded inputs."""
         constant = self.start.constant if isinstance(X, np.ndarray) else self._numbers(X.dtype).constant
         return constant + X[..., list(self.layout.offsets)].sum(axis=-1)
 
     def kernels(self, dtype: np.dtype) -> KernelBatches:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
-        found = self.ground.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
+        found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
         constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
         return KernelBatches((*found.names, CONSTANT), (*found.batches, constant))
 
     def _scales(self, dtype: np.dtype) -> Array:
         """Standard deviations ``(C,)`` of the terms."""
-        size, parts = WIDTH * self._numbers(dtype).size, self.layout.parts
+        size, parts = WIDTH * self._numbers(dtype).size, self.layout.read_terms
         priors = {part.name: part.term.scale for part in parts if part.term.scale is not None}
         plain = [part.name for part in parts if part.name not in priors]
         own = [jnp.reshape(numpyro.sample(f"f_scale {name}", prior), (1,)) for name, prior in priors.items()]
@@ -157,16 +157,17 @@ class Model:
             own.append(numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1)))
         return _in_order(own, [*priors, *plain], [part.name for part in parts], dtype)
 
-    def medians(self, parts: Sequence[Part]) -> list[float]:
+    def medians(self, parts: Sequence[ReadTerm]) -> list[float]:
         """Prior medians of the lengthscales of curves and surfaces, one for each of their columns."""
         of_part = [
-            ROUND if part.name in self.ground.periods else LENGTH * math.sqrt(len(part.term.columns)) for part in parts
+            ROUND if part.name in self.kernel_data.periods else LENGTH * math.sqrt(len(part.term.columns))
+            for part in parts
         ]
         return [one for one, part in zip(of_part, parts, strict=True) for _ in part.term.columns]
 
     def _lengthscales(self, dtype: np.dtype) -> Array:
         """Of the columns of each curve and surface ``(L,)``; none of the other terms."""
-        smooth = [part for part in self.layout.parts if part.term.kind in SMOOTH]
+        smooth = [part for part in self.layout.read_terms if part.term.kind in SMOOTH]
         plain = [part for part in smooth if part.term.lengthscale is None]
         others = [part for part in smooth if part.term.lengthscale is not None]
         own = []
@@ -233,19 +234,26 @@ def model(
     >>> [argument.shape for argument in model.arguments]
     [(9, 1), (9,)]
     """
-    said, name = explained(terms, response)
+    wanted, name = explained(terms, response)
     check_choice("measure", measure, MEASURES)
-    own = as_family(family)
-    layout, rows = lay_out(said, data, name, weights)
-    _check_response(name, own, rows.y)
-    check_any_rows(own, len(rows.y))
+    likelihood = as_family(family)
+    layout, rows = lay_out(wanted, data, name, weights)
+    _check_response(name, likelihood, rows.y)
+    check_any_rows(likelihood, len(rows.y))
     lines = _lines(layout, rows.X)
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-    start = quick_glm(own, lines, rows.y, offset, mass)
-    ground = ground_of(layout, rows.X, rows.weights, measure)
+    start = quick_glm(likelihood, lines, rows.y, offset, mass)
+    kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     return Model(
-        said, layout, ground, own, start, rows, measure, jnp.asarray(np.asarray(start, jnp.result_type(float)))
+        wanted,
+        layout,
+        kernel_data,
+        likelihood,
+        start,
+        rows,
+        measure,
+        jnp.asarray(np.asarray(start, jnp.result_type(float))),
     )
 
 
@@ -278,9 +286,9 @@ def _check_response(name: str, family: Family, y: np.ndarray) -> None:
         fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
     if family.link == "identity" and len(y) > 1:
         _check_size(name, y)
-    if isinstance(family.given, str):  # what the parameters are does not matter: to draw them compiles little programs
+    if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
         one = np.ones((), jnp.result_type(float))
-        likelihood = NAMED[family.given](*(one for _ in PARAMETERS[family.given](Start())))
+        likelihood = NAMED[family.spec](*(one for _ in PARAMETERS[family.spec](Start())))
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())
@@ -301,9 +309,9 @@ def _check_size(name: str, y: np.ndarray) -> None:
         fail(f"response {name!r}", f"of a range between {low:.1g} and {high:.1g}", f"{spread:.2g}", cure)
 
 
-def _lines(layout: Layout, X: np.ndarray) -> np.ndarray:
+def _lines(layout: TableLayout, X: np.ndarray) -> np.ndarray:
     """Straight lines of the numbers and indicators of small categories, for a quick GLM."""
-    read = sorted({at for part in layout.parts for at in part.columns})
+    read = sorted({at for part in layout.read_terms for at in part.columns})
     columns = []
     for at in read:
         levels = layout.columns[at].levels

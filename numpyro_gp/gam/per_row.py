@@ -37,7 +37,7 @@ def at_rows_of(likelihood: Any, rows: Any, count: int) -> Likelihood:
 
 def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
-    if isinstance(family.given, str):
+    if isinstance(family.spec, str):
         return False
     shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(as_likelihood(own))])
     return any(is_per_row(shape, count, 0) for shape in shapes)
@@ -48,7 +48,7 @@ def check_any_rows(family: Family, count: int) -> None:
 
     The summary and predictions look at some rows, or at others.
     """
-    if isinstance(family.given, (str, Likelihood)):
+    if isinstance(family.spec, (str, Likelihood)):
         return
 
     def works(rows: int) -> bool:

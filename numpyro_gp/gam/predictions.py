@@ -9,38 +9,38 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.at_rows import ROWS, AtRows
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.per_row import at_places, check_rows
+from numpyro_gp.gam.term_features import ROWS, TermFeatures
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 
 
-def latent(draws: Draws, at_rows: AtRows, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def latent(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
-    level, means, variances, see = at_rows.model.level(X), [], [], at_rows.at(X)
+    offset, means, variances, features_at = term_features.model.offset_at(X), [], [], term_features.at(X)
     least = 4 * np.finfo(float).eps
-    for scales, lengths, weights in draws.each():
-        A, prior = see(scales, lengths)
-        means.append(level + weights.mean @ A)
+    for scales, lengths, term_posterior in draws.each():
+        A, prior = features_at(scales, lengths)
+        means.append(offset + term_posterior.mean @ A)
         whole = prior.sum(axis=0)
-        variances.append(np.maximum(whole - np.sum(A**2, axis=0) + weights.spread(A), least * whole))
+        variances.append(np.maximum(whole - np.sum(A**2, axis=0) + term_posterior.row_variances(A), least * whole))
     return np.stack(means), np.stack(variances)
 
 
-def predicted(draws: Draws, at_rows: AtRows, X: np.ndarray, key: Array) -> Prediction:
+def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
-    chunks, sizes, count = [], [], len(at_rows.model.rows.y)
+    chunks, sizes, count = [], [], len(term_features.model.rows.y)
     check_rows(draws.likelihood, len(X), count)
-    for at in at_rows.cuts(len(X)):
-        moments = latent(draws, at_rows, X[at])
+    for at in term_features.cuts(len(X)):
+        moments = latent(draws, term_features, X[at])
         for low in range(0, at.stop - at.start, ROWS):
             mean, variance = (filled(one[:, low : low + ROWS].T, ROWS).T for one in moments)
             sizes.append(min(ROWS, at.stop - at.start - low))
             places = filled(at.start + low + np.arange(sizes[-1]), ROWS)
             likelihood = at_places(draws.likelihood, places, count)
-            chunks.append(observation(likelihood, *(one.astype(at_rows.dtype) for one in (mean, variance))))
+            chunks.append(observation(likelihood, *(one.astype(term_features.dtype) for one in (mean, variance))))
     return Prediction(chunks, sizes, key)
 
 

@@ -9,16 +9,24 @@ from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.pareto import left_out
 from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.at_rows import AtRows, InDouble
-from numpyro_gp.gam.cures import Told, is_even, told
+from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
-from numpyro_gp.gam.looks import AtDraws, Densities, Looks, densities, evidence_of, expected_at_all, weights_of
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.normals import Point
-from numpyro_gp.gam.shares import Row, Shares
+from numpyro_gp.gam.row_densities import (
+    Densities,
+    RowDraws,
+    RowDrawsBuilder,
+    densities,
+    evidence_of,
+    expected_at_all,
+    weights_of,
+)
 from numpyro_gp.gam.summary import deviance_explained
+from numpyro_gp.gam.term_features import InDouble, TermFeatures
 from numpyro_gp.gam.term_kernels import CURVE
+from numpyro_gp.gam.term_posteriors import Point
+from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
@@ -27,12 +35,12 @@ MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
 WHITENED = 1000
 
 
-class Pass(NamedTuple):
+class RowReport(NamedTuple):
     """What one pass found: numbers of the rows, the rows of the table, and densities."""
 
     places: np.ndarray
     rows: tuple[Row, ...]
-    at: AtDraws
+    at: RowDraws
     densities: Densities
 
 
@@ -47,26 +55,28 @@ def mass_of(model: Model, places: np.ndarray) -> np.ndarray:
     return found
 
 
-def passed(draws: Draws, at_rows: AtRows, level: float, rng: np.random.Generator) -> Pass:
+def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
-    given = at_rows.model.rows
-    most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(at_rows.repeats)))
+    given = term_features.model.rows
+    most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
     places = some_rows(len(given.y), most)
     X = given.X[places]
-    each = 1 if isinstance(draws.weights[0], Point) else -(-WHITENED // draws.size)
-    shares, see = Shares(at_rows, mass_of(at_rows.model, places)), at_rows.at(X)
-    looks = Looks(at_rows.model.level(X), rng, at_rows.blocks.first)
-    for scales, lengths, weights in draws.each():
-        seen, drawn = see(scales, lengths), weights.drawn(rng, each)
-        shares.add(weights, seen, drawn)
-        looks.add(weights, seen, drawn)
-    at = looks.whole()
-    return Pass(places, shares.rows(level), at, densities(draws, at_rows, at, places))
+    each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
+    shares, features_at = Shares(term_features, mass_of(term_features.model, places)), term_features.at(X)
+    builder = RowDrawsBuilder(term_features.model.offset_at(X), rng, term_features.blocks.first)
+    for scales, lengths, term_posterior in draws.each():
+        scaled, drawn = features_at(scales, lengths), term_posterior.sample(rng, each)
+        shares.add(term_posterior, scaled, drawn)
+        builder.add(term_posterior, scaled, drawn)
+    at = builder.whole()
+    return RowReport(places, shares.rows(level), at, densities(draws, term_features, at, places))
 
 
-def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple[dict[str, Any], list[str]]:
+def facts_of(
+    draws: Draws, term_features: TermFeatures, found: RowReport, density: bool
+) -> tuple[dict[str, Any], list[str]]:
     """Deviance, log density of left-out rows and parameters of the likelihood; and what to look at."""
-    model, count, notes = at_rows.model, len(found.places), []
+    model, count, notes = term_features.model, len(found.places), []
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
     r = size_of_counts(draws.likelihood, len(model.rows.y))[found.places]
     facts: dict[str, Any] = {"family": model.family.name}
@@ -93,8 +103,8 @@ def facts_of(draws: Draws, at_rows: AtRows, found: Pass, density: bool) -> tuple
 
 def checked(
     draws: Draws,
-    at_rows: AtRows,
-    found: Pass,
+    term_features: TermFeatures,
+    found: RowReport,
     posterior: Callable[[], Posterior] | None,
     every: bool,
     rng: np.random.Generator,
@@ -105,8 +115,8 @@ def checked(
     ``posterior`` makes that of an engine which leaves draws. ``every``: importance weights also where not all rows were
     looked at. ``steps`` are those of the engine.
     """
-    seen, count = len(found.places), len(at_rows.model.rows.y)
-    evidence = evidence_of(draws, at_rows, found.at, found.densities, found.places)
+    seen, count = len(found.places), len(term_features.model.rows.y)
+    evidence = evidence_of(draws, term_features, found.at, found.densities, found.places)
     weights, words = None, "noise, inducing inputs"
     words += ", residuals, calibration" if any(site.pit.size for site in evidence.sites.values()) else ""
     words += "" if seen == count else f" at {seen} rows"
@@ -114,15 +124,17 @@ def checked(
         if seen == count:
             weights = weights_of(draws, found.at.log_ratio, found.densities.expected)
         elif every:
-            weights = weights_of(draws, *expected_at_all(draws, at_rows, rng))
+            weights = weights_of(draws, *expected_at_all(draws, term_features, rng))
         words += _said(weights)
     own = None if posterior is None else posterior()
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
     inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
-    about = Told(at_rows.model, found.at.open.mean(axis=0), steps, not isinstance(at_rows, InDouble), inside)
+    about = AdviceContext(
+        term_features.model, found.at.open.mean(axis=0), steps, not isinstance(term_features, InDouble), inside
+    )
     case = Case(evidence, own, weights=None if weights is None or is_even(weights) else weights)
-    return words, told(findings(case), about)
+    return words, advice(findings(case), about)
 
 
 def _said(weights: Weights | None) -> str:

@@ -10,15 +10,15 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
-from numpyro_gp.gam.at_rows import AtRows, InDouble
-from numpyro_gp.gam.draws import Draws, drawn
+from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
-from numpyro_gp.gam.engines import JOINT, Fitted
+from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.predictions import predicted
-from numpyro_gp.gam.report import checked, facts_of, passed
+from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.summary import Summary
+from numpyro_gp.gam.term_features import InDouble, TermFeatures
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.training import FitResult
@@ -84,36 +84,36 @@ class Fit:
     key: Array
 
     @classmethod
-    def later(cls, found: Fitted, model: Model, engine: str) -> "Fit":
+    def _later(cls, found: EngineResult, model: Model, engine: str) -> "Fit":
         """A fit whose posterior, guide and key are made when they are first asked for."""
         late: Any = None
         fit = cls(model, late, late, found.result, engine, found.steps, found.notes, late)
         for name in LATE:
             del vars(fit)[name]
-        vars(fit)["_found"] = found
+        vars(fit)["_engine_result"] = found
         return fit
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATE and "_found" in vars(self):
-            vars(self)[name] = getattr(vars(self)["_found"], name)
+        if name in LATE and "_engine_result" in vars(self):
+            vars(self)[name] = getattr(vars(self)["_engine_result"], name)
             return vars(self)[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("at_rows", "_drawn")}
+        return {name: value for name, value in vars(self).items() if name not in ("term_features", "_drawn")}
 
     def __repr__(self) -> str:
         return f"Fit({self.model.terms}, family={self.model.family.name}, engine={self.engine}, steps={self.steps})"
 
     @functools.cached_property
-    def at_rows(self) -> AtRows:
+    def term_features(self) -> TermFeatures:
         """The features of all terms, as the engine saw them."""
-        return AtRows(self.model) if self._in_double is None else InDouble(self.model)
+        return TermFeatures(self.model) if self._in_double is None else InDouble(self.model)
 
     @property
     def _in_double(self) -> dict[str, np.ndarray] | None:
         """Parameters of a fit in double precision, before they were rounded; None of other engines."""
-        found: Fitted | None = vars(self).get("_found")
+        found: EngineResult | None = vars(self).get("_engine_result")
         return None if found is None or self.engine != "svi" else found.in_double
 
     def draws(self, num_draws: int | None = None) -> Draws:
@@ -121,13 +121,15 @@ class Fit:
 
         All that are stored; of a variational fit 100.
         """
-        known = vars(self).setdefault("_drawn", {})
-        if num_draws not in known:
+        cached = vars(self).setdefault("_drawn", {})
+        if num_draws not in cached:
             params = self._in_double
             if params is None and self.result is not None and self.engine == "svi":
                 params = self.result.params
-            known[num_draws] = drawn(self.model, self.at_rows, params, lambda: self.posterior, self.key, num_draws)
-        found: Draws = known[num_draws]
+            cached[num_draws] = sample_posterior(
+                self.model, self.term_features, params, lambda: self.posterior, self.key, num_draws
+            )
+        found: Draws = cached[num_draws]
         return found
 
     def _some(self, num_draws: int | None) -> Draws:
@@ -140,7 +142,7 @@ class Fit:
 
     def predict(self, data: Any, *, num_samples: int | None = None) -> Prediction:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers."""
-        return predicted(self.draws(num_samples), self.at_rows, self.model.layout.encode(data), self.key)
+        return predicted(self.draws(num_samples), self.term_features, self.model.layout.encode(data), self.key)
 
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
@@ -148,19 +150,19 @@ class Fit:
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
         """
         X = self.model.rows.X if data is None else self.model.layout.encode(data)
-        found = moments_at(self._some(num_draws), self.at_rows, X)
+        found = moments_at(self._some(num_draws), self.term_features, X)
         found.mean[:, -1] += self.model.start.constant
         return found
 
     def _intercept(self, draws: Draws) -> str:
         """The constant on the scale of the link, and its deviation."""
-        found = moments_at(draws, self.at_rows, self.model.rows.X[:1])
+        found = moments_at(draws, self.term_features, self.model.rows.X[:1])
         return f"{found.mean[0, -1] + self.model.start.constant:.4g} ± {found.scale[0, -1]:.2g}"
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
         own, count = self.model, len(self.model.rows.y)
-        offset = own.level(own.rows.X) - own.start.constant
+        offset = own.offset_at(own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + self._log_ratio(num_draws)
         r = size_of_counts(self._some(num_draws).likelihood, count)
         mass = np.ones(count) if own.rows.weights is None else own.rows.weights
@@ -173,7 +175,7 @@ class Fit:
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
-        return effects_of(self._some(num_draws), self.at_rows, check_count("grid", grid, 2), self._rng(0))[0]
+        return effects_of(self._some(num_draws), self.term_features, check_count("grid", grid, 2), self._rng(0))[0]
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -195,13 +197,13 @@ class Fit:
         """
         own, rng = self.model, self._rng(1)
         draws = self._some(num_draws)
-        found = passed(draws, self.at_rows, check_level(level), rng)
-        facts, notes = facts_of(draws, self.at_rows, found, density)
+        found = report_on_rows(draws, self.term_features, check_level(level), rng)
+        facts, notes = facts_of(draws, self.term_features, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
-            words, said = checked(draws, self.at_rows, found, posterior, bool(check), rng, self.steps)
+            words, said = checked(draws, self.term_features, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
         facts["intercept"] = self._intercept(draws)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
@@ -239,7 +241,7 @@ class Fit:
             cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
-        effects, constant = effects_of(draws, self.at_rows, check_count("grid", grid, 2), self._rng(0))
+        effects, constant = effects_of(draws, self.term_features, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
         measure = MEASURE_WORDS[self.model.measure]
@@ -265,11 +267,11 @@ class Fit:
         X = own.rows.X[some]
         left = None
         if residuals:
-            found = moments_at(self._some(num_draws), self.at_rows, X)
-            f = found.mean.sum(axis=1) + own.level(X) + self._log_ratio(num_draws)[some]
+            found = moments_at(self._some(num_draws), self.term_features, X)
+            f = found.mean.sum(axis=1) + own.offset_at(X) + self._log_ratio(num_draws)[some]
             left = found.mean[:, :-1] + residuals_at(own.family.link, f, own.rows.y[some])[:, None]
         result = {}
-        for at, part in enumerate(own.layout.parts):
+        for at, part in enumerate(own.layout.read_terms):
             columns = [own.layout.columns[one] for one in part.columns]
             values = tuple(
                 X[:, one] if column.is_category else column.decode(X[:, one])

@@ -13,9 +13,9 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.columns import Column, column_values, names_of
 from numpyro_gp.gam.fit import fit
-from numpyro_gp.gam.layout import incomplete, lay_out
 from numpyro_gp.gam.model import explained
 from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.table_layout import incomplete, lay_out
 from numpyro_gp.gam.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
@@ -206,10 +206,10 @@ def pairs_of(fitted: Fit) -> list[Pair]:
     """
     layout = fitted.model.layout
     singles = ("s", "linear", "factor")
-    read = sorted({p.columns[0] for p in layout.parts if p.term.kind in singles and not p.term.by})
+    read = sorted({p.columns[0] for p in layout.read_terms if p.term.kind in singles and not p.term.by})
     residuals, weights = fitted.residuals()
     cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
-    there = {pair for part in layout.parts for pair in _together(part.term)}
+    there = {pair for part in layout.read_terms for pair in _together(part.term)}
     found = []
     for first, second in combinations(read, 2):
         one, other = layout.columns[first], layout.columns[second]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.gam.bounds import Sums
-from numpyro_gp.gam.features import Features
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.row_features import Features
 
 # Values of a grid, and of all grids together.
 GRID, MOST = 200, 5000
@@ -26,7 +26,7 @@ class Tables(NamedTuple):
         One value of each encoded column in a row.
     counts : array (D, D, Q, Q)
         ``P_d^T W P_e`` with weights ``P_d (N, Q)`` of interpolation.
-    pull, mass : array (D, Q)
+    residual, mass : array (D, Q)
         ``P_d^T t`` and ``P_d^T w``.
     reads : array (C,)
         The number of the column of each component.
@@ -34,20 +34,20 @@ class Tables(NamedTuple):
 
     grid: np.ndarray
     counts: np.ndarray
-    pull: np.ndarray
+    residual: np.ndarray
     mass: np.ndarray
     reads: np.ndarray
 
 
 def columns_of(model: Model) -> list[int]:
     """The columns that the terms read, where each reads one and their grids are not too many; else none."""
-    parts = [part.columns for part in model.layout.parts]
+    parts = [part.columns for part in model.layout.read_terms]
     columns = sorted({at for own in parts for at in own})
     return [] if any(len(own) > 1 for own in parts) or GRID * len(columns) > MOST else columns
 
 
-def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, pull: np.ndarray) -> Tables | None:
-    """Tables of rows with weights ``w`` and ``t = w (y - level)``; None where a term reads more than one column."""
+def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.ndarray) -> Tables | None:
+    """Tables of rows with weights ``w`` and ``t = w (y - offset)``; None where a term reads more than one column."""
     columns = columns_of(model)
     if not columns:
         return None
@@ -63,9 +63,9 @@ def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, pull: np.ndarray
         for e, second in enumerate(each[: d + 1]):
             counts[d, e] = (heavy @ second).toarray()
             counts[e, d] = counts[d, e].T
-    reads = np.array([*(columns.index(part.columns[0]) for part in model.layout.parts), 0])
-    pulled, mass = (np.stack([one.T @ values for one in each]) for values in (pull, weights))
-    return Tables(grid, counts, pulled, mass, reads)
+    reads = np.array([*(columns.index(part.columns[0]) for part in model.layout.read_terms), 0])
+    projected, mass = (np.stack([one.T @ values for one in each]) for values in (residual, weights))
+    return Tables(grid, counts, projected, mass, reads)
 
 
 def nodes_of(x: np.ndarray, is_category: bool) -> np.ndarray:
@@ -117,9 +117,9 @@ def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums
     moved = np.stack([with_all(one) for one in slopes]) if len(slopes) else np.zeros((0, len(values), len(values)))
     return Sums(
         with_all(values),
-        each(values, tables.pull, of_rows),
+        each(values, tables.residual, of_rows),
         each(variances, tables.mass, tables.reads),
         moved,
-        each(slopes, tables.pull, of_rows),
+        each(slopes, tables.residual, of_rows),
         each(variance_slopes, tables.mass, tables.reads),
     )

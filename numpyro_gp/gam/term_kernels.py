@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import Column
-from numpyro_gp.gam.layout import Layout, Part, is_difference
+from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.terms import Term
 from numpyro_gp.kernels import (
     CategoryDelta,
@@ -49,12 +49,12 @@ SLACK = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ground:
+class KernelData:
     """What kernels of terms need beside their hyper-parameters.
 
     Attributes
     ----------
-    layout : Layout
+    layout : TableLayout
     measures : tuple
         By encoded column: the measure of a number, the frequencies ``(C,)`` of a category.
     periods : dict
@@ -62,7 +62,7 @@ class Ground:
     inducing : dict of array (M_c, D)
     """
 
-    layout: Layout
+    layout: TableLayout
     measures: tuple[Any, ...]
     periods: dict[str, tuple[float, float]]
     inducing: dict[str, np.ndarray]
@@ -77,7 +77,7 @@ class Ground:
         lengthscales : array (L,)
             In standard deviations of a column; one for each column of each curve and surface.
         """
-        parts, dtype = self.layout.parts, variances.dtype
+        parts, dtype = self.layout.read_terms, variances.dtype
         ends = np.cumsum([0, *map(count_lengthscales, parts)])
         batches = []
         for own in alike(map(self._kind, parts)):
@@ -85,21 +85,21 @@ class Ground:
             lengths = jnp.zeros((len(own), 0), dtype)
             if size:
                 lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
-            given = stacked([self.given(parts[at]) for at in own], dtype)
+            given = stacked([self.column_data(parts[at]) for at in own], dtype)
             make = functools.partial(self._form, first, tuple(range(len(first.columns))))
             names, columns = [parts[at].name for at in own], [parts[at].columns for at in own]
             batches.append(batch_of(names, columns, make, picked(variances, np.asarray(own)), lengths, given))
         return KernelBatches(tuple(part.name for part in parts), tuple(batches))
 
-    def kernel(self, part: Part, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
+    def kernel(self, part: ReadTerm, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
         """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
-        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self.given(part))
+        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self.column_data(part))
         return self._form(part, part.columns, variance, lengthscales, given)
 
     def _form(
-        self, part: Part, own: Sequence[int], variance: Array, lengthscales: Sequence[Array], given: list[Any]
+        self, part: ReadTerm, own: Sequence[int], variance: Array, lengthscales: Sequence[Array], given: list[Any]
     ) -> Kernel:
-        """The kernel of a term on columns ``own``, of which it is ``given`` what `given` says."""
+        """The kernel of a term on columns ``own``, of which it is ``given`` what `column_data` says."""
         term, one = part.term, jnp.ones((), jnp.result_type(variance))
         if term.kind == "linear":
             base: Kernel = ZeroMeanLinear(one, given[0]).on(own[0])
@@ -115,12 +115,12 @@ class Ground:
             ]
             base = functools.reduce(together if term.kind == "te" else operator.mul, curves)
             if term.by:
-                is_own = not is_difference(part, self.layout.parts)
+                is_own = not is_difference(part, self.layout.read_terms)
                 levels = CategoryDelta(one) if is_own else ZeroMeanCategory(one, given[-1])
                 base = base * levels.on(own[-1])
         return variance * base
 
-    def given(self, part: Part) -> list[Any]:
+    def column_data(self, part: ReadTerm) -> list[Any]:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
         found = [self.measures[at] for at in part.columns]
         if part.name not in self.periods:
@@ -130,11 +130,11 @@ class Ground:
             found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
         return [(found[0], high - low), *found[1:]]
 
-    def _kind(self, part: Part) -> Hashable:
+    def _kind(self, part: ReadTerm) -> Hashable:
         """Equal for terms whose kernels are one batch."""
-        term, differs = part.term, is_difference(part, self.layout.parts)
+        term, differs = part.term, is_difference(part, self.layout.read_terms)
         points = len(self.inducing[part.name])
-        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self.given(part)), points
+        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self.column_data(part)), points
 
 
 def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
@@ -144,7 +144,7 @@ def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
     return ZeroMean(Periodic(one, lengthscale, period), measure)
 
 
-def count_lengthscales(part: Part) -> int:
+def count_lengthscales(part: ReadTerm) -> int:
     """How many lengthscales a term has: one for each column of a curve or surface."""
     return len(part.term.columns) if part.term.kind in SMOOTH else 0
 
@@ -154,13 +154,13 @@ def together(first: Kernel, second: Kernel) -> Kernel:
     return first + second + first * second
 
 
-def ground_of(layout: Layout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> Ground:
+def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:
     """Measures, periods and inducing inputs from the encoded rows of the fit."""
     measures = _of_one_size([_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)])
-    periods = {part.name: _period(part, layout, X) for part in layout.parts if part.term.cyclic}
-    bare = Ground(layout, measures, periods, {})
+    periods = {part.name: _period(part, layout, X) for part in layout.read_terms if part.term.cyclic}
+    bare = KernelData(layout, measures, periods, {})
     mass = np.ones(len(X)) if weights is None else weights
-    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.parts}
+    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms}
     return dataclasses.replace(bare, inducing=inducing)
 
 
@@ -194,7 +194,7 @@ def _of_one_size(measures: list[Any]) -> tuple[Any, ...]:
     return tuple(wider(one) if isinstance(one, Empirical) else one for one in measures)
 
 
-def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
+def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, float]:
     """Where the ends of a cyclic term lie, encoded."""
     at = part.columns[0]
     column, given = layout.columns[at], part.term.cyclic
@@ -211,26 +211,26 @@ def _period(part: Part, layout: Layout, X: np.ndarray) -> tuple[float, float]:
     return (low - column.shift) / column.scale, (high - column.shift) / column.scale
 
 
-def _inducing(part: Part, ground: Ground, X: np.ndarray, mass: np.ndarray) -> np.ndarray:
+def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Inducing inputs ``(M, D)`` of a term, zero in the columns that it does not read.
 
     They depend on the different values and on how many rows each has by their weights ``mass (N,)``: on no order of
     rows, and a row of weight two is two rows.
     """
-    term, own, columns = part.term, part.columns, ground.layout.columns
+    term, own, columns = part.term, part.columns, kernel_data.layout.columns
     codes = [np.arange(len(columns[at].levels or ())) for at in own]
     if term.kind == "linear":
-        rows = np.full((1, 1), 1 + mean_over(ground.measures[own[0]]))
+        rows = np.full((1, 1), 1 + mean_over(kernel_data.measures[own[0]]))
     elif term.kind == "factor":
         rows = _but_one(codes[0], X[:, own[0]], mass)[:, None]
     elif term.kind == "re":
         rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
     elif term.kind == "s":
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
-        size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(ground.layout))
-        rows = _line(part, ground, X[:, own[0]], mass, size)[:, None]
+        size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(kernel_data.layout))
+        rows = _line(part, kernel_data, X[:, own[0]], mass, size)[:, None]
         if term.by:
-            is_own = not is_difference(part, ground.layout.parts)
+            is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
             rows = np.stack([axis.ravel() for axis in np.meshgrid(rows[:, 0], levels, indexing="ij")], axis=1)
     else:
@@ -240,9 +240,9 @@ def _inducing(part: Part, ground: Ground, X: np.ndarray, mass: np.ndarray) -> np
     return points
 
 
-def _size_of_curve(layout: Layout) -> int:
+def _size_of_curve(layout: TableLayout) -> int:
     """Inducing inputs of a curve for which nobody says how many."""
-    curves = [part for part in layout.parts if part.term.kind == "s" and not part.term.by]
+    curves = [part for part in layout.read_terms if part.term.kind == "s" and not part.term.by]
     return CURVE if len(curves) <= MANY_CURVES else CURVE_OF_MANY
 
 
@@ -257,7 +257,7 @@ def _largest(values: np.ndarray) -> int:
     return int(np.argmax(values >= most - TIE * abs(most)))
 
 
-def _line(part: Part, ground: Ground, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
+def _line(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     """Values of a column that are spread over it; where there are few all but one of them.
 
     The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
@@ -270,8 +270,8 @@ def _line(part: Part, ground: Ground, x: np.ndarray, mass: np.ndarray, size: int
             widest = np.diff(known).argmax()
             points.append(0.5 * (known[widest] + known[widest + 1]))
         return np.asarray(points)
-    if part.name in ground.periods:
-        low, high = ground.periods[part.name]
+    if part.name in kernel_data.periods:
+        low, high = kernel_data.periods[part.name]
         return low + (high - low) * np.arange(size) / size
     return _spread(x, mass, size)
 

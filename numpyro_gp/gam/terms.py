@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
 
-FAMILIES = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52)}
+KERNELS = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +131,10 @@ def _columns(argument: str, names: tuple[Any, ...], count: tuple[int, ...]) -> t
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Options as they are kept; a kernel by its class or the name of that."""
     kernel = given.get("kernel")
-    kernel = FAMILIES.get(kernel, kernel) if isinstance(kernel, str) else kernel
-    if kernel is not None and kernel not in FAMILIES.values():
+    kernel = KERNELS.get(kernel, kernel) if isinstance(kernel, str) else kernel
+    if kernel is not None and kernel not in KERNELS.values():
         cure = "Pass a class, whose lengthscale is learnt: kernel=ngp.kernels.RBF."
-        fail("kernel", f"one of {sorted(FAMILIES)}", f"{kernel!r:.60}", cure, TypeError)
+        fail("kernel", f"one of {sorted(KERNELS)}", f"{kernel!r:.60}", cure, TypeError)
     if given.get("num_inducing") is not None:
         check_count("num_inducing", given["num_inducing"], 2)
     for name in ("scale", "lengthscale"):

@@ -21,8 +21,8 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.layout import is_difference
 from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.table_layout import is_difference
 
 FAMILIES = ("gaussian", "poisson", "bernoulli", "gamma", "negative_binomial", "student_t")
 RELATIONS = ("order", "unit", "names", "copies")
@@ -184,7 +184,7 @@ def term_kernel(part, layout, lengths, X, raw, weights):
         curves.append(centred(kernel, *measures[place]))
     levels = None
     if term.by:
-        levels = centred(same, *measures[-1]) if is_difference(part, layout.parts) else same
+        levels = centred(same, *measures[-1]) if is_difference(part, layout.read_terms) else same
 
     def value(A, B):
         each = [one(A[:, at], B[:, at]) for one, at in zip(curves, columns, strict=False)]
@@ -238,9 +238,9 @@ def without(data: dict[str, Any], used: np.ndarray) -> dict[str, Any]:
 def fitted(case: Case) -> Seen:
     """A fit, with all draws of its hyper-parameters at their most likely values."""
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
-    found = vars(fit)["_found"]
+    found = vars(fit)["_engine_result"]
     params = found.in_double | {"auto_scale_tril": 1e-12 * found.in_double["auto_scale_tril"]}
-    there = Fit.later(dataclasses.replace(found, in_double=params), fit.model, "svi")
+    there = Fit._later(dataclasses.replace(found, in_double=params), fit.model, "svi")
     used = ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
     prediction = there.predict(without(case.data, used), num_samples=1)
     mean, variance = np.asarray(prediction.function_mean, float), np.asarray(prediction.function_variance, float)
@@ -261,10 +261,10 @@ def stepped(case: Case, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
         else:
             X[:, at] = encoded(raw[column.name], weights, column.is_category)
     features, prior, first = [], np.zeros(len(X)), 0
-    for part, scale in zip(layout.parts, draws.scales[0], strict=False):
+    for part, scale in zip(layout.read_terms, draws.scales[0], strict=False):
         count = len(part.term.columns) if part.term.kind in ("s", "te", "ti") else 0
         kernel = term_kernel(part, layout, draws.lengths[0][first : first + count], X, raw, weights)
-        first, Z = first + count, model.ground.inducing[part.name]
+        first, Z = first + count, model.kernel_data.inducing[part.name]
         gram = kernel(Z, Z)
         root = np.linalg.cholesky(gram + 1e-10 * np.mean(np.diag(gram)) * np.eye(len(Z)))
         features.append(scale * solve_triangular(root, kernel(Z, X), lower=True))

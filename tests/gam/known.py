@@ -4,18 +4,18 @@ import jax
 import numpy as np
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.at_rows import AtRows
 from numpyro_gp.gam.draws import Draws
-from numpyro_gp.gam.normals import Point
+from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.term_posteriors import Point
 
 
 def draws_of(model, likelihood, size=2, seed=0):
     """Draws with points for the whitened values; leaves of the likelihood have the draws on their first axis."""
-    rng, at_rows = np.random.default_rng(seed), AtRows(model)
-    lengths = sum(len(part.term.columns) for part in model.layout.parts if part.term.kind in ("s", "te", "ti"))
+    rng, term_features = np.random.default_rng(seed), TermFeatures(model)
+    lengths = sum(len(part.term.columns) for part in model.layout.read_terms if part.term.kind in ("s", "te", "ti"))
     points = [Point(0.5 * rng.normal(size=model.size)) for _ in range(size)]
-    scales = rng.uniform(0.3, 0.6, (size, len(at_rows.sizes)))
-    return Draws(scales, np.ones((size, lengths)), likelihood, {}, points, None), at_rows
+    scales = rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
+    return Draws(scales, np.ones((size, lengths)), likelihood, {}, points, None), term_features
 
 
 def repeated(likelihood, size=2):
@@ -26,6 +26,6 @@ def repeated(likelihood, size=2):
 def fit_of(model, likelihood, size=2):
     """A fit with these draws and no posterior."""
     fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
-    draws, at_rows = draws_of(model, likelihood, size)
-    vars(fit).update(_drawn={None: draws}, at_rows=at_rows)
+    draws, term_features = draws_of(model, likelihood, size)
+    vars(fit).update(_drawn={None: draws}, term_features=term_features)
     return fit

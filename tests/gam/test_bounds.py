@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from numpyro_gp.gam import bounds as own
-from numpyro_gp.gam.features import Features
+from numpyro_gp.gam.row_features import Features
 
 RNG = np.random.default_rng(4)
 SIZES = np.array([4, 3, 1])
@@ -20,11 +20,16 @@ def features_of():
 
 
 def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
-    """With the sites ``W = w / noise^2``, ``s = W y``, value and all slopes are equal: 1e-9 rejects any missing term."""
-    features, y, level, weights = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS), RNG.uniform(0.5, 2, ROWS)
-    pull = weights * (y - level)
-    answer = own.Answer(weights.sum(), np.sum(pull * (y - level)))
-    first = own.gaussian_bound(own.summed(features, weights, pull), answer, SCALES, NOISE, SIZES)
+    """With the pseudo-data ``W = w / noise^2``, ``s = W y``, value and all slopes are equal: 1e-9 rejects any missing term."""
+    features, y, offset, weights = (
+        features_of(),
+        RNG.normal(size=ROWS),
+        RNG.normal(size=ROWS),
+        RNG.uniform(0.5, 2, ROWS),
+    )
+    residual = weights * (y - offset)
+    response = own.ResponseSums(weights.sum(), np.sum(residual * (y - offset)))
+    first = own.gaussian_bound(own.summed(features, weights, residual), response, SCALES, NOISE, SIZES)
 
     def expected(mean, variance):
         rest = (y - mean) ** 2 + variance
@@ -32,32 +37,32 @@ def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
         return value, weights * (y - mean) / NOISE**2, -0.5 * weights / NOISE**2
 
     weight = weights / NOISE**2
-    second, at = own.bound_at_sites(features, SCALES, SIZES, (weight * y, weight), level, expected)
-    for name in ("loss", "of_scales", "of_lengths", "precision", "pulled"):
+    second, at = own.bound_at_pseudo_data(features, SCALES, SIZES, (weight * y, weight), offset, expected)
+    for name in ("loss", "of_scales", "of_lengths", "precision", "projected"):
         np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9, atol=1e-9)
     s = np.repeat(SCALES, SIZES)
     A = s[:, None] * features.values
     S = np.linalg.inv(np.eye(8) + (A * weight) @ A.T)
-    np.testing.assert_allclose(at.mean, level + (S @ A @ (weight * (y - level))) @ A)
+    np.testing.assert_allclose(at.mean, offset + (S @ A @ (weight * (y - offset))) @ A)
 
 
 def test_the_bound_is_titsias():
-    """``log N(y; level, A^T A + noise^2 / w)`` less half the variance left out over the noise."""
-    features, y, level = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS)
+    """``log N(y; offset, A^T A + noise^2 / w)`` less half the variance left out over the noise."""
+    features, y, offset = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS)
     ones = np.ones(ROWS)
-    answer = own.Answer(ROWS, np.sum((y - level) ** 2))
-    found = own.gaussian_bound(own.summed(features, ones, y - level), answer, SCALES, NOISE, SIZES)
+    response = own.ResponseSums(ROWS, np.sum((y - offset) ** 2))
+    found = own.gaussian_bound(own.summed(features, ones, y - offset), response, SCALES, NOISE, SIZES)
     A = np.repeat(SCALES, SIZES)[:, None] * features.values
-    dense = stats.multivariate_normal(level, A.T @ A + NOISE**2 * np.eye(ROWS)).logpdf(y)
+    dense = stats.multivariate_normal(offset, A.T @ A + NOISE**2 * np.eye(ROWS)).logpdf(y)
     left = np.sum(SCALES[:, None] ** 2 * features.variances) - np.sum(A**2)
     np.testing.assert_allclose(found.loss, -(dense - 0.5 * left / NOISE**2), rtol=1e-10)
 
 
 def test_sums_are_sums():
-    features, weights, pull = features_of(), RNG.uniform(size=ROWS), RNG.normal(size=ROWS)
-    whole = own.summed(features, weights, pull)
+    features, weights, residual = features_of(), RNG.uniform(size=ROWS), RNG.normal(size=ROWS)
+    whole = own.summed(features, weights, residual)
     parts = [
-        own.summed(Features(*(leaf[..., rows] for leaf in features)), weights[rows], pull[rows])
+        own.summed(Features(*(leaf[..., rows] for leaf in features)), weights[rows], residual[rows])
         for rows in (slice(0, 9), slice(9, ROWS))
     ]
     for one, other in zip(whole, parts[0].plus(parts[1]), strict=True):
@@ -66,9 +71,9 @@ def test_sums_are_sums():
 
 def test_slopes_of_the_noise():
     features, y, ones, step = features_of(), RNG.normal(size=ROWS), np.ones(ROWS), 1e-5
-    sums, answer = own.summed(features, ones, y), own.Answer(ROWS, np.sum(y**2))
-    more, less = (own.gaussian_bound(sums, answer, SCALES, NOISE + sign * step, SIZES).loss for sign in (1, -1))
-    found = own.gaussian_bound(sums, answer, SCALES, NOISE, SIZES).of_noise
+    sums, response = own.summed(features, ones, y), own.ResponseSums(ROWS, np.sum(y**2))
+    more, less = (own.gaussian_bound(sums, response, SCALES, NOISE + sign * step, SIZES).loss for sign in (1, -1))
+    found = own.gaussian_bound(sums, response, SCALES, NOISE, SIZES).of_noise
     np.testing.assert_allclose(found, (more - less) / (2 * step), rtol=1e-7)
 
 

@@ -28,7 +28,7 @@ DATA["n"] = RNG.poisson(2 * np.exp(np.sin(5 * X)))
 
 def bound_of(formula, family="gaussian", jitter=None, **options):
     model = dataclasses.replace(ngp.gam.model(formula, DATA, family, **options), jitter=jitter)
-    return model, own.Bound(own.Setting.of(model), own.Data.of(model))
+    return model, own.Bound(own.BoundParts.of(model), own.Data.of(model))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def gaussian():
 @pytest.fixture(scope="module")
 def counts():
     model, bound = bound_of("n ~ s(x, num_inducing=6) + offset(log(e))", "poisson")
-    bound.see(bound.start)
+    bound.fit_pseudo_data(bound.start)
     return model, bound
 
 
@@ -55,21 +55,21 @@ def hours(split=4):
 def test_site_steps_are_halved_until_the_bound_rises():
     """Whole steps from the prior go to 30 000 nats and back to 150 000, the halved ones only down."""
     model = ngp.gam.model("y ~ s(hour) + factor(workingday)", hours(), "negative_binomial")
-    whole, halved = (own.Bound(own.Setting.of(model), own.Data.of(model)) for _ in range(2))
+    whole, halved = (own.Bound(own.BoundParts.of(model), own.Data.of(model)) for _ in range(2))
     losses = []
     for _ in range(3):
         losses.append(whole(whole.start)[0])
-        whole.sites = whole.new_sites
+        whole.pseudo_data = whole.next_pseudo_data
     assert losses[2] > 2 * losses[1]
     before, gains = halved(halved.start)[0], []
     for _ in range(8):
-        gains.append(halved.improve(halved.start))
+        gains.append(halved.step_pseudo_data(halved.start))
         assert gains[-1] >= 0
         assert halved(halved.start)[0] == pytest.approx(before - gains[-1])
         before = halved(halved.start)[0]
     assert sum(gains) > 0.5 * losses[0]
-    halved.see(halved.start)
-    assert halved.improve(halved.start) < own.ENOUGH
+    halved.fit_pseudo_data(halved.start)
+    assert halved.step_pseudo_data(halved.start) < own.ENOUGH
 
 
 @pytest.mark.long
@@ -79,11 +79,11 @@ def test_counts_of_wide_rates_end_at_one_bound():
     model = ngp.gam.model(formula, hours(), "negative_binomial")
     ends = []
     for shorter in (0.0, np.log(8.0)):
-        bound = own.Bound(own.Setting.of(model), own.Data.of(model))
+        bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
         free = bound.start.copy()
-        free[bound.setting.sites.places["f_lengthscale"]] -= shorter
-        bound.see(free)
-        free, is_flat = bound.settle(free, 500)
+        free[bound.parts.vector_layout.places["f_lengthscale"]] -= shorter
+        bound.fit_pseudo_data(free)
+        free, is_flat = bound.find_mode(free, 500)
         assert is_flat
         ends.append(bound(free)[0])
     assert ends[0] == pytest.approx(ends[1], abs=0.5)
@@ -93,11 +93,11 @@ def test_gaussian_data_have_the_dense_collapsed_bound(gaussian):
     """``log N(y; level, Q + D) - tr(D^-1 (K - Q)) / 2`` with ``D = noise^2 / weights``, and the priors."""
     model, bound = gaussian
     free = bound.start + 0.1
-    assert list(bound.setting.sites.shapes) == ["f_lengthscale", "f_scale", "noise"]
+    assert list(bound.parts.vector_layout.shapes) == ["f_lengthscale", "f_scale", "noise"]
     length, scale, noise = np.exp(free[:1]), np.exp(free[1:3]), np.exp(free[3])  # sorted by name
     kernels = {
-        part.name: model.ground.kernel(part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])
-        for at, part in enumerate(model.layout.parts)
+        part.name: model.kernel_data.kernel(part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])
+        for at, part in enumerate(model.layout.read_terms)
     }
     kernels["constant"] = ngp.kernels.Constant((3 * model.start.size) ** 2)
     rows, y, weights = map(np.asarray, model.arguments)
@@ -135,14 +135,14 @@ def test_site_steps_end_where_the_bound_is_highest(counts):
     free = bound.start
     for _ in range(20):
         bound(free)
-        bound.sites = bound.new_sites
+        bound.pseudo_data = bound.next_pseudo_data
     best = bound(free)[0]
     for field in ("shift", "weight"):
         for change in (0.9, 1.1):
-            there = bound.sites
-            bound.sites = there._replace(**{field: change * getattr(there, field)})
+            there = bound.pseudo_data
+            bound.pseudo_data = there._replace(**{field: change * getattr(there, field)})
             assert bound(free)[0] > best + 1e-4
-            bound.sites = there
+            bound.pseudo_data = there
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
@@ -151,14 +151,14 @@ def test_whitened_steps_arrive_where_plain_ones_do(gaussian, factor):
     _, bound = gaussian
     bound.losses.clear()
     bound(bound.start)
-    free, is_flat = bound.settle(bound.start, 200)
+    free, is_flat = bound.find_mode(bound.start, 200)
     assert is_flat
-    root, best = factor * bound.spread(free), bound(free)[0]
+    root, best = factor * bound.covariance_root(free), bound(free)[0]
     steps = len(bound.losses)
-    near, is_near = bound.settle(free + 0.05, steps + 30, root)
+    near, is_near = bound.find_mode(free + 0.05, steps + 30, root)
     assert is_near
     assert abs(bound(near)[0] - best) < 2 * own.FLAT
-    assert not bound.settle(bound.start, len(bound.losses) + 2)[1]
+    assert not bound.find_mode(bound.start, len(bound.losses) + 2)[1]
 
 
 def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
@@ -181,11 +181,11 @@ def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
 def test_pseudo_data_are_those_of_the_mode():
     """Not of the last move by which a curvature was found."""
     model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "negative_binomial")
-    found, bound = own.collapsed(model, 200), own.Bound(own.Setting.of(model), own.Data.of(model))
-    bound.see(bound.start)
-    free, _ = bound.settle(bound.start, 200)
+    found, bound = own.collapsed(model, 200), own.Bound(own.BoundParts.of(model), own.Data.of(model))
+    bound.fit_pseudo_data(bound.start)
+    free, _ = bound.find_mode(bound.start, 200)
     bound(free)
-    np.testing.assert_allclose(found.shift, bound.inverse.T @ bound.found.pulled, rtol=1e-9)
+    np.testing.assert_allclose(found.shift, bound.inverse.T @ bound.found.projected, rtol=1e-9)
 
 
 def test_a_round_goes_on_with_the_curvature_of_the_last_one():
@@ -197,13 +197,13 @@ def test_a_round_goes_on_with_the_curvature_of_the_last_one():
         f = np.sin(5 * table["x"]) + np.cos(3 * table["z"])
         table["n"] = rng.negative_binomial(3, 3 / (3 + np.exp(1 + f)))
         model = ngp.gam.model("n ~ s(x, num_inducing=8) + s(z, num_inducing=8)", table, "poisson")
-        bound = own.Bound(own.Setting.of(model), own.Data.of(model))
-        bound.see(bound.start)
-        free, is_flat = bound.settle(bound.start, 200)
+        bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+        bound.fit_pseudo_data(bound.start)
+        free, is_flat = bound.find_mode(bound.start, 200)
         assert is_flat
         steps.append(len(bound.losses) - own.FIRST_STEPS)
         for _ in range(20):  # the best sites there: what is left to gain by them is less than what ends a round
-            bound.sites = bound.new_sites
+            bound.pseudo_data = bound.next_pseudo_data
             bound(free)
         assert bound.losses[own.FIRST_STEPS + steps[-1] - 1] - bound.losses[-1] < own.FLAT
     assert sum(steps) < 68
@@ -235,8 +235,8 @@ def test_the_spread_is_the_inverse_curvature(gaussian):
     _, bound = gaussian
     bound.losses.clear()
     bound(bound.start)
-    free = bound.settle(bound.start, 200)[0]
-    root, step = bound.spread(free), 1e-3
+    free = bound.find_mode(bound.start, 200)[0]
+    root, step = bound.covariance_root(free), 1e-3
     moves = step * np.eye(len(free))
     hessian = [
         [
@@ -272,7 +272,7 @@ def test_a_fit_has_the_bound_and_the_predictions_of_stochastic_steps():
 def test_a_step_that_goes_too_far_is_taken_back(monkeypatch):
     """The third evaluation has no Cholesky factor, as matrices of huge scales have none: the mode is the same."""
     _, plain = bound_of("y ~ s(x, num_inducing=6)")
-    mode, _ = plain.settle(plain.start, 200)
+    mode, _ = plain.find_mode(plain.start, 200)
     _, bound = bound_of("y ~ s(x, num_inducing=6)")
     evaluate, points = own.Bound.__call__, []
 
@@ -283,7 +283,7 @@ def test_a_step_that_goes_too_far_is_taken_back(monkeypatch):
         return evaluate(self, free, *options)
 
     monkeypatch.setattr(own.Bound, "__call__", refuse_one)
-    found, is_flat = bound.settle(bound.start, 200)
+    found, is_flat = bound.find_mode(bound.start, 200)
     assert len(points) > 3
     assert is_flat
     np.testing.assert_allclose(found, mode, atol=0.05)
@@ -292,8 +292,8 @@ def test_a_step_that_goes_too_far_is_taken_back(monkeypatch):
 def test_a_flat_direction_is_not_followed_to_where_numbers_overflow():
     """A root of a thousand: the first step goes so far that scales would be infinite."""
     _, bound = bound_of("y ~ s(x, num_inducing=6)")
-    mode, _ = bound.settle(bound.start, 200)
-    found, _ = bound.settle(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
+    mode, _ = bound.find_mode(bound.start, 200)
+    found, _ = bound.find_mode(mode + 0.05, 400, 1e3 * np.eye(len(mode)))
     assert np.isfinite(bound.losses).all()
     np.testing.assert_allclose(found, mode, atol=0.05)
 
@@ -309,9 +309,9 @@ def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows
     assert found.is_flat
     assert np.isfinite(found.losses).all()
     assert found.losses.max() < found.losses[0] + own.WALL
-    bound = own.Bound(own.Setting.of(model), own.Data.of(model))
-    bound.see(found.location)
-    slopes = found.root.T @ bound.followed(found.location, 1e-6)[1]
+    bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+    bound.fit_pseudo_data(found.location)
+    slopes = found.root.T @ bound.with_settled_pseudo_data(found.location, 1e-6)[1]
     assert np.abs(slopes).max() < 0.1
     mean = bound.marginals.mean
     assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import densities as own
-from numpyro_gp.gam.hyperparameters import sites_of
+from numpyro_gp.gam.hyperparameters import vector_layout_of
 
 RNG = np.random.default_rng(8)
 ROWS = 5
@@ -38,16 +38,16 @@ CASES = {
 def case(family):
     y, log_density = CASES[family]
     model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": y}, family)
-    sites = sites_of(model)
-    own_place = [at[0] for name, at in sites.places.items() if name != "f_scale"]
-    return y, log_density, sites, own_place, own.density_of(model, sites)
+    vector_layout = vector_layout_of(model)
+    own_place = [at[0] for name, at in vector_layout.places.items() if name != "f_scale"]
+    return y, log_density, vector_layout, own_place, own.density_of(model, vector_layout)
 
 
 @pytest.mark.parametrize("family", CASES)
 def test_the_value_is_the_integral(family):
     """And of a family that is compiled, where rows fill up to eight without a weight."""
-    y, log_density, sites, places, density = case(family)
-    free = 0.3 * np.ones(sites.size)
+    y, log_density, vector_layout, places, density = case(family)
+    free = 0.3 * np.ones(vector_layout.size)
     given = [np.exp(free[at]) for at in places]
 
     def expected(target, mean, variance):
@@ -62,8 +62,8 @@ def test_the_value_is_the_integral(family):
 
 @pytest.mark.parametrize("family", CASES)
 def test_slopes_are_differences(family):
-    y, _, sites, _, density = case(family)
-    free, step = 0.3 * np.ones(sites.size), 1e-5
+    y, _, vector_layout, _, density = case(family)
+    free, step = 0.3 * np.ones(vector_layout.size), 1e-5
     found = density(free, y, MEAN, VARIANCE, WEIGHTS)
 
     def slope(at, of):
@@ -78,7 +78,7 @@ def test_slopes_are_differences(family):
 
 
 def test_few_sizes_hold_all_numbers_of_rows():
-    sizes = [own.size_near(rows) for rows in range(1, 3000)]
+    sizes = [own.padded_size(rows) for rows in range(1, 3000)]
     assert all(size >= rows and size <= max(1.25 * rows, rows + 1) for rows, size in enumerate(sizes, 1))
     assert len(set(sizes)) < 50
-    assert own.size_near(1000) == own.size_near(963) == 1024
+    assert own.padded_size(1000) == own.padded_size(963) == 1024

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import Free, free_draws, free_of, meaning
+from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of, meaning
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}
@@ -35,8 +35,8 @@ def test_draws_have_the_distribution_of_the_fit_and_its_density():
     root = np.array([[0.3, 0.0], [0.2, 0.1]])
     for by_site in (False, True):
         own = np.diag(np.diag(root)) if by_site else root
-        free = Free(np.array([0.1, -0.2]), own, by_site)
-        found = free_draws(model, jax.random.key(0), free, 4000)
+        free = GuideNormal(np.array([0.1, -0.2]), own, by_site)
+        found = guide_draws(model, jax.random.key(0), free, 4000)
         logs = np.log(np.column_stack([found.values["f_scale"][:, 0], found.values["noise"]]))
         np.testing.assert_allclose(logs.mean(axis=0), free.loc, atol=5 * 0.3 / np.sqrt(4000))
         np.testing.assert_allclose(np.cov(logs.T), own @ own.T, atol=0.01)
@@ -49,12 +49,12 @@ def test_draws_have_the_distribution_of_the_fit_and_its_density():
 def test_parameters_of_other_guides_are_no_normal_distribution():
     model = ngp.gam.model("y ~ linear(x)", DATA)
     joint = {"auto_loc": np.zeros(2), "auto_scale_tril": np.eye(2)}
-    assert not free_of(model, joint).by_site
+    assert not guide_normal_of(model, joint).by_site
     names = ("f_scale", "noise")
     shapes = {"f_scale": (1,), "noise": ()}
     own = {f"{name}_auto_{kind}": np.ones(shapes[name]) for name in names for kind in ("loc", "scale")}
-    assert free_of(model, own).by_site
-    assert free_of(model, {"noise_auto_loc": np.zeros(())}) is None
+    assert guide_normal_of(model, own).by_site
+    assert guide_normal_of(model, {"noise_auto_loc": np.zeros(())}) is None
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ DATA = {name: RNG.uniform(2, 5, 30) for name in "xyz"} | {"g": np.array(list("ab
 
 def test_grids_hold_the_range_the_levels_and_the_middle():
     model = ngp.gam.model("y ~ s(x) + s(x, by=g) + te(x, z) + re(g, by=z)", DATA)
-    curve, levels, surface, slopes = (grid_of(model, part, 20) for part in model.layout.parts)
+    curve, levels, surface, slopes = (grid_of(model, part, 20) for part in model.layout.read_terms)
     X = model.rows.X
     assert curve[1].shape == (20, X.shape[1])
     np.testing.assert_allclose(curve[0][0][[0, -1]], [X[:, 0].min(), X[:, 0].max()])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.collapsed import Bound, Data, Setting
+from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
 from tests.gam.formulas import case_of, checked
 
 # Seeds that failed once, and some of each family.
@@ -32,5 +32,5 @@ def test_the_search_ends_at_the_mode():
     """One short step of the search is not its end: 0.96 was left of the slope, and a quarter of a nat of the bound."""
     case = case_of(3)
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
-    bound = Bound(Setting.of(fit.model), Data.of(fit.model))
-    assert np.abs(bound(vars(fit)["_found"].in_double["auto_loc"])[1]).max() < 0.4
+    bound = Bound(BoundParts.of(fit.model), Data.of(fit.model))
+    assert np.abs(bound(vars(fit)["_engine_result"].in_double["auto_loc"])[1]).max() < 0.4

@@ -15,12 +15,12 @@ DATA = {"x": RNG.uniform(size=20), "z": RNG.normal(size=20), "y": RNG.normal(siz
 
 def test_a_vector_is_scales_lengthscales_noise_and_its_density():
     model = ngp.gam.model("y ~ te(x, z, num_inducing=5) + linear(z)", DATA)
-    sites = own.sites_of(model)
-    assert sites.shapes == {"f_lengthscale": (2,), "f_scale": (2,), "noise": ()}
-    assert sites.is_exact
-    assert sites.size == 5
+    vector_layout = own.vector_layout_of(model)
+    assert vector_layout.shapes == {"f_lengthscale": (2,), "f_scale": (2,), "noise": ()}
+    assert vector_layout.is_exact
+    assert vector_layout.size == 5
     free = jnp.asarray(RNG.normal(size=5))
-    found, likelihood, start = own.opened(model, sites, free)
+    found, likelihood, start = own.evaluate(model, vector_layout, free)
     size, noise = model.start.size, model.start.noise
     lengths, scales, own_noise = np.exp(free[:2]), np.exp(free[2:4]), np.exp(free[4])
     np.testing.assert_allclose(found.scales, [*scales, 3 * size])
@@ -38,28 +38,28 @@ def test_a_vector_is_scales_lengthscales_noise_and_its_density():
 @pytest.mark.long
 def test_slopes_are_those_of_the_values():
     model = ngp.gam.model("n ~ s(x, num_inducing=5)", DATA, "negative_binomial")
-    sites = own.sites_of(model)
-    assert not sites.is_exact
-    free, step = jnp.asarray(RNG.normal(size=sites.size)), 1e-5
+    vector_layout = own.vector_layout_of(model)
+    assert not vector_layout.is_exact
+    free, step = jnp.asarray(RNG.normal(size=vector_layout.size)), 1e-5
 
     def flat(one):
-        return np.concatenate([np.ravel(leaf) for leaf in own.opened(model, sites, one)[0]])
+        return np.concatenate([np.ravel(leaf) for leaf in own.evaluate(model, vector_layout, one)[0]])
 
-    slopes = own.with_slopes(lambda one: own.opened(model, sites, one)[::2], free)[1]
-    moves = step * np.eye(sites.size)
+    slopes = own.with_slopes(lambda one: own.evaluate(model, vector_layout, one)[::2], free)[1]
+    moves = step * np.eye(vector_layout.size)
     found = np.stack([(flat(free + move) - flat(free - move)) / (2 * step) for move in moves], axis=1)
     np.testing.assert_allclose(slopes, found, atol=1e-8)
 
 
 @pytest.mark.parametrize("scale", [0.5, np.full(20, 0.5)])
 def test_noise_of_one_size_is_exact(scale):
-    """With one for each row there are sites for each row."""
+    """With one for each row there are pseudo-data for each row."""
     model = ngp.gam.model("y ~ linear(x)", DATA, lambda: ngp.likelihoods.Gaussian(jnp.asarray(scale)))
-    assert own.sites_of(model).is_exact == (np.ndim(scale) == 0)
+    assert own.vector_layout_of(model).is_exact == (np.ndim(scale) == 0)
     own_prior = ngp.gam.model(
         "y ~ linear(x)", DATA, lambda: ngp.likelihoods.Gaussian(numpyro.sample("s", dist.Gamma(2)))
     )
-    assert own.sites_of(own_prior).shapes == {"f_scale": (1,), "s": ()}
+    assert own.vector_layout_of(own_prior).shapes == {"f_scale": (1,), "s": ()}
 
 
 @pytest.mark.parametrize("family", ["gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"])
@@ -69,10 +69,10 @@ def test_noise_of_one_size_is_exact(scale):
 def test_the_closed_form_is_the_traced_model(family, terms):
     y = np.clip(np.abs(DATA["y"]), 0.05, 0.95) if family in ("gamma", "beta") else DATA["n"]
     model = ngp.gam.model(f"y ~ {terms}", DATA | {"y": y}, family)
-    sites = own.sites_of(model)
-    assert sites == own._traced_sites(model, sites.dtype)
-    plain, traced = own.Plain(model, sites), own.Compiled(model, sites)
+    vector_layout = own.vector_layout_of(model)
+    assert vector_layout == own._traced_layout(model, vector_layout.dtype)
+    plain, traced = own.ClosedFormPriors(model, vector_layout), own.CompiledPriors(model, vector_layout)
     np.testing.assert_allclose(plain.start, traced.start, rtol=1e-6, atol=1e-6)
-    free = RNG.normal(size=sites.size)
-    for one, other in zip((*plain(free).opened, plain(free).slopes), (*traced(free).opened, traced(free).slopes)):
+    free = RNG.normal(size=vector_layout.size)
+    for one, other in zip((*plain(free).values, plain(free).slopes), (*traced(free).values, traced(free).slopes)):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)

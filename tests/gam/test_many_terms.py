@@ -72,7 +72,7 @@ def test_batches_of_all_kinds_of_terms_are_their_kernels():
         "f_lengthscale": 0.5 + 0.1 * jnp.arange(6.0),
         "f_lengthscale s(u)": jnp.array([3.0]),
     }
-    parts, X = model.layout.parts, model.arguments[0]
+    parts, X = model.layout.read_terms, model.arguments[0]
     scale = dict(zip([part.name for part in parts], [1, 20, *range(2, 10)], strict=True))
     lengths = {"s(x)": [0.5], "s(u)": [3.0], "te(x, z)": [0.6, 0.7], "s(z)": [0.8], "s(h)": [0.9], "s(x, by=g)": [1.0]}
 
@@ -81,7 +81,7 @@ def test_batches_of_all_kinds_of_terms_are_their_kernels():
             kernels = model.kernels(X.dtype)
         assert len(kernels.batches) == 9  # s(x), s(u) and s(z) are one
         given = {part.name: [jnp.asarray(one) for one in lengths.get(part.name, [])] for part in parts}
-        each = {p.name: model.ground.kernel(p, jnp.asarray(scale[p.name] ** 2.0), given[p.name]) for p in parts}
+        each = {p.name: model.kernel_data.kernel(p, jnp.asarray(scale[p.name] ** 2.0), given[p.name]) for p in parts}
         return [{name: those[name].matrix(X) for name in each} for those in (kernels, each)]
 
     found, wanted = jax.jit(matrices)(X)

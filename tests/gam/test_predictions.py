@@ -110,11 +110,11 @@ def test_cutpoints_of_as_many_labels_as_a_table_has_rows():
     cutpoints = np.array([-1.0, 0.0, 1.0])
     likelihood = ngp.likelihoods.Ordinal(jnp.asarray(cutpoints))
     model = ngp.gam.model("c ~ s(x)", DATA | {"c": np.arange(N) % 4}, likelihood)
-    draws, at_rows = draws_of(model, repeated(likelihood))
+    draws, term_features = draws_of(model, repeated(likelihood))
     X = model.rows.X[:3]
-    f, variance = latent(draws, at_rows, X)
+    f, variance = latent(draws, term_features, X)
     wanted = stats.norm.cdf((f[..., None] - cutpoints) / np.sqrt(1 + variance[..., None])).sum(axis=-1).mean(axis=0)
-    found = predicted(draws, at_rows, X, jax.random.key(0))
+    found = predicted(draws, term_features, X, jax.random.key(0))
     np.testing.assert_allclose(found.mean, wanted, rtol=1e-9)
 
 
@@ -123,10 +123,10 @@ def test_numbers_of_rows_go_with_the_rows_of_the_fit():
     scale, rng = np.linspace(0.5, 2.0, 600), np.random.default_rng(1)
     likelihood = ngp.likelihoods.Gaussian(jnp.asarray(scale))
     model = ngp.gam.model("y ~ linear(x)", {"x": rng.normal(size=600), "y": rng.normal(size=600)}, likelihood)
-    draws, at_rows = draws_of(model, repeated(likelihood))
-    f, variance = latent(draws, at_rows, model.rows.X[:512])
-    found = predicted(draws, at_rows, model.rows.X, jax.random.key(0))
+    draws, term_features = draws_of(model, repeated(likelihood))
+    f, variance = latent(draws, term_features, model.rows.X[:512])
+    found = predicted(draws, term_features, model.rows.X, jax.random.key(0))
     np.testing.assert_allclose(found.variance[:512], variance.mean(0) + f.var(0) + scale[:512] ** 2, rtol=1e-9)
     np.testing.assert_allclose((found.variance - found.function_variance)[512:], scale[512:] ** 2, rtol=1e-9)
     with pytest.raises(ValueError, match="table of 600 rows, as Gaussian has one number for each row of the fit"):
-        predicted(draws, at_rows, model.rows.X[:3], jax.random.key(0))
+        predicted(draws, term_features, model.rows.X[:3], jax.random.key(0))

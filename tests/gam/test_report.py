@@ -1,4 +1,4 @@
-"""Which rows a summary looks at, and what it says of its checks; its numbers are in test_shares and test_looks."""
+"""Which rows a summary looks at, and what it says of its checks; numbers are in test_variance_shares, test_row_densities."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import report
-from numpyro_gp.gam.looks import expected_at_all
-from numpyro_gp.gam.report import checked, facts_of, passed, some_rows
+from numpyro_gp.gam.report import checked, facts_of, report_on_rows, some_rows
+from numpyro_gp.gam.row_densities import expected_at_all
 from tests.gam.known import draws_of, repeated
 from tests.gam.test_predictions import like
 
@@ -81,14 +81,14 @@ def test_some_rows_have_the_numbers_of_these_rows(name, monkeypatch):
     each = np.linspace(0.5, 3.0, 60)
     likelihood = kind(jnp.asarray(each))
     model = ngp.gam.model("n ~ linear(x)", DATA, likelihood)
-    draws, at_rows = draws_of(model, repeated(likelihood, 40), 40)
-    found = passed(draws, at_rows, 0.9, np.random.default_rng(0))
+    draws, term_features = draws_of(model, repeated(likelihood, 40), 40)
+    found = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
     density = law(found.at.f, each[found.places])
     y = model.rows.y[found.places]
     wanted = density.logpdf(y) if name == "noise" else density.logpmf(y)
     np.testing.assert_allclose(found.densities.log_density, wanted, rtol=1e-5)
-    assert np.isfinite(facts_of(draws, at_rows, found, True)[0]["deviance explained"])
-    words, _ = checked(draws, at_rows, found, None, False, np.random.default_rng(0))
+    assert np.isfinite(facts_of(draws, term_features, found, True)[0]["deviance explained"])
+    words, _ = checked(draws, term_features, found, None, False, np.random.default_rng(0))
     assert words.startswith("noise, inducing inputs, residuals")
 
 
@@ -96,6 +96,6 @@ def test_all_rows_some_at_a_time_have_the_cutpoints_of_all():
     """Of 515 rows the last call has three, as many as there are cutpoints."""
     rng, likelihood = np.random.default_rng(0), ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0]))
     data = {"x": rng.normal(size=515), "c": rng.integers(4, size=515)}
-    draws, at_rows = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
-    whole = passed(draws, at_rows, 0.9, rng).densities.expected[:, :1]
-    np.testing.assert_allclose(expected_at_all(draws, at_rows, rng)[1], whole, rtol=1e-9)
+    draws, term_features = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
+    whole = report_on_rows(draws, term_features, 0.9, rng).densities.expected[:, :1]
+    np.testing.assert_allclose(expected_at_all(draws, term_features, rng)[1], whole, rtol=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.term_kernels import ground_of
+from numpyro_gp.gam.term_kernels import kernel_data_of
 
 N = 12
 RNG = np.random.default_rng(0)
@@ -27,13 +27,13 @@ LENGTHS = {"s(x)": (0.7,), "s(h)": (0.8,), "te(x, z)": (0.7, 1.3), "ti(x, z)": (
 def built():
     """The model, and Gram matrices of all terms at the rows with a variance of 1.7."""
     model = ngp.gam.model(TEXT + " + linear(z) + factor(g)", DATA)
-    parts = model.layout.parts
+    parts = model.layout.read_terms
     lengths = {part.name: LENGTHS.get(part.name, (0.7,)) for part in parts}
 
     @jax.jit
     def found(X):
         values = {p.name: [jnp.asarray(one) for one in lengths[p.name]] for p in parts}
-        kernels = {p.name: model.ground.kernel(p, jnp.asarray(1.7), values[p.name]) for p in parts}
+        kernels = {p.name: model.kernel_data.kernel(p, jnp.asarray(1.7), values[p.name]) for p in parts}
         return {name: kernel.matrix(X) for name, kernel in kernels.items()}
 
     return model, found(model.arguments[0])
@@ -86,14 +86,14 @@ def test_terms_average_to_zero_over_the_rows():
 
 def test_both_ends_of_a_period_have_one_value_and_one_slope():
     model, _ = built()
-    part, column = model.layout.parts[1], model.layout.columns[model.layout.parts[1].columns[0]]
+    part, column = model.layout.read_terms[1], model.layout.columns[model.layout.read_terms[1].columns[0]]
     ends = jnp.asarray((np.array([0.0, 24.0]) - column.shift) / column.scale)
 
     @jax.jit
     def function(at):
         """A function of the process: a sum of kernels at the rows."""
         row = jnp.zeros((1, len(model.layout.columns))).at[0, part.columns[0]].set(at)
-        kernel = model.ground.kernel(part, jnp.asarray(1.7), [jnp.asarray(0.8)])
+        kernel = model.kernel_data.kernel(part, jnp.asarray(1.7), [jnp.asarray(0.8)])
         return jnp.sum(kernel.matrix(row, model.arguments[0]) * jnp.cos(jnp.arange(N))[None, :])
 
     (low, slope_low), (high, slope_high) = (jax.value_and_grad(function)(end) for end in ends)
@@ -105,11 +105,11 @@ def test_both_ends_of_a_period_have_one_value_and_one_slope():
 def test_inducing_inputs_determine_their_terms_and_no_more():
     """Levels of a function that averages to zero are one fewer; curves have all but one value, and fill gaps."""
     model, found = built()
-    sizes = {name: len(points) for name, points in model.ground.inducing.items()}
+    sizes = {name: len(points) for name, points in model.kernel_data.inducing.items()}
     assert sizes["s(x)"] == 24
     values = np.unique(model.rows.X[:, 0])
-    assert np.isin(values, model.ground.inducing["s(x)"][:, 0]).sum() == len(values) - 1 == N - 1
-    assert len(np.unique(model.ground.inducing["s(x)"][:, 0])) == 24
+    assert np.isin(values, model.kernel_data.inducing["s(x)"][:, 0]).sum() == len(values) - 1 == N - 1
+    assert len(np.unique(model.kernel_data.inducing["s(x)"][:, 0])) == 24
     assert (sizes["factor(g)"], sizes["re(g)"], sizes["linear(z)"]) == (2, 3, 1)
     assert sizes["s(z, by=g)"] == 3 * 24
     assert sizes["s(x, by=g)"] == 2 * 24
@@ -123,7 +123,7 @@ def test_other_measures_on_request(measure):
     kernel = "RBF" if measure == "gaussian" else "Matern52"
     model = ngp.gam.model(f"y ~ linear(x) + s(x, kernel={kernel})", DATA, measure=measure)
     X = model.rows.X
-    kernel = model.ground.kernel(model.layout.parts[0], jnp.ones(()), [])
+    kernel = model.kernel_data.kernel(model.layout.read_terms[0], jnp.ones(()), [])
     centre = 0.5 * (X.min() + X.max()) if measure == "uniform" else X.mean()
     np.testing.assert_allclose(kernel.diagonal(X), (X[:, 0] - centre) ** 2, atol=1e-12)
 
@@ -132,17 +132,17 @@ def test_a_period_must_hold_its_rows():
     with pytest.raises(ValueError, match=r"cyclic of s\(h\) must be the ends of the column"):
         ngp.gam.model("y ~ s(h, cyclic=(0, 12))", DATA)
     model = ngp.gam.model("y ~ s(h, cyclic=True)", DATA)
-    low, high = model.ground.periods["s(h)"]
+    low, high = model.kernel_data.periods["s(h)"]
     assert round((high - low) * model.layout.columns[0].scale) == DATA["h"].max() - DATA["h"].min() + 1
-    assert ground_of(model.layout, model.rows.X, None, "uniform").periods == model.ground.periods
+    assert kernel_data_of(model.layout, model.rows.X, None, "uniform").periods == model.kernel_data.periods
 
 
 def test_surfaces_of_many_rows_have_centres_and_curves_a_line():
     rng = np.random.default_rng(0)
     data = {name: rng.normal(size=300) for name in "abcy"}
     model = ngp.gam.model("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
-    assert [len(points) for points in model.ground.inducing.values()] == [90, 60, 24, 5]
-    assert np.isfinite(np.concatenate(list(model.ground.inducing.values()))).all()
+    assert [len(points) for points in model.kernel_data.inducing.values()] == [90, 60, 24, 5]
+    assert np.isfinite(np.concatenate(list(model.kernel_data.inducing.values()))).all()
 
 
 def test_inducing_inputs_are_those_of_values_and_weights():
@@ -164,11 +164,11 @@ def test_inducing_inputs_are_those_of_values_and_weights():
     weights = rng.integers(1, 4, 7000).astype(float)
     weights[table["n"] == 3] *= 2
     rows = rng.permutation(np.repeat(np.arange(7000), weights.astype(int)))
-    once = ngp.gam.model(formula, table, weights=weights).ground.inducing
-    copies = ngp.gam.model(formula, {name: column[rows] for name, column in table.items()}).ground.inducing
+    once = ngp.gam.model(formula, table, weights=weights).kernel_data.inducing
+    copies = ngp.gam.model(formula, {name: column[rows] for name, column in table.items()}).kernel_data.inducing
     for name, points in once.items():
         np.testing.assert_allclose(points, copies[name], rtol=1e-7, atol=1e-9, err_msg=name)
-    unweighted = ngp.gam.model(formula, table).ground.inducing
+    unweighted = ngp.gam.model(formula, table).kernel_data.inducing
     assert any(not np.array_equal(once[name], unweighted[name]) for name in ("s(b)", "s(n)"))
 
 
@@ -183,7 +183,7 @@ def test_inducing_inputs_of_a_curve_leave_little_open():
     """Of a skewed column with counts: less than 2 % everywhere, where an even grid with quantiles leaves a third."""
     x = np.concatenate([np.random.default_rng(0).gamma(2.0, size=300), np.repeat(1.0, 100)])
     model = ngp.gam.model("y ~ s(x)", {"x": x, "y": x})
-    x, z = standard(x), model.ground.inducing["s(x)"][:, 0]
+    x, z = standard(x), model.kernel_data.inducing["s(x)"][:, 0]
     assert left_open(x, z, 0.5).max() < 0.02
     at = np.linspace(0, 1, 24)
     assert left_open(x, 0.5 * (np.quantile(x, at) + x.min() + at * np.ptp(x)), 0.5).max() > 0.3
@@ -198,7 +198,7 @@ def test_inducing_inputs_of_a_curve_leave_little_open():
 def model_points(x, size):
     """Inducing inputs of a curve on a standardised column, the most frequent value first."""
     model = ngp.gam.model(f"y ~ s(x, num_inducing={size})", {"x": x, "y": x})
-    points = model.ground.inducing["s(x)"][:, 0]
+    points = model.kernel_data.inducing["s(x)"][:, 0]
     values, counts = np.unique(standard(x), return_counts=True)
     return np.array(sorted(points, key=lambda point: point != values[counts.argmax()]))
 
@@ -206,7 +206,7 @@ def model_points(x, size):
 def test_inducing_inputs_where_values_are_almost_one():
     """A cluster far narrower than any lengthscale beside one far value: no value twice, and no NaN."""
     x = np.append(1e-9 * np.arange(60.0), 1.0)
-    points = ngp.gam.model("y ~ s(x)", {"x": x, "y": x}).ground.inducing["s(x)"][:, 0]
+    points = ngp.gam.model("y ~ s(x)", {"x": x, "y": x}).kernel_data.inducing["s(x)"][:, 0]
     assert len(np.unique(points)) == 24
     assert np.isfinite(points).all()
 
@@ -214,7 +214,7 @@ def test_inducing_inputs_where_values_are_almost_one():
 def test_every_hour_of_a_day_has_an_inducing_input():
     rng = np.random.default_rng(0)
     model = ngp.gam.model("y ~ s(h)", {"h": rng.integers(0, 24, 400), "y": rng.normal(size=400)})
-    assert np.isin(model.ground.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
+    assert np.isin(model.kernel_data.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
 
 
 def test_many_curves_have_fewer_inducing_inputs_each():
@@ -223,23 +223,23 @@ def test_many_curves_have_fewer_inducing_inputs_each():
     for count, size in ((16, 24), (17, 16)):
         text = "y ~ s(x0, by=g) + " + " + ".join(f"s(x{at})" for at in range(count))
         model = ngp.gam.model(text, data | {"g": np.arange(60) % 2})
-        assert [len(points) for points in model.ground.inducing.values()] == [size, *[size] * count]
+        assert [len(points) for points in model.kernel_data.inducing.values()] == [size, *[size] * count]
 
 
 def test_curves_of_many_levels_have_fewer_inducing_inputs_each():
     x, y = np.random.default_rng(0).normal(size=(2, 60))
     for levels, size in ((4, 24), (5, 10)):
         model = ngp.gam.model("y ~ s(x, by=g)", {"x": x, "y": y, "g": np.arange(60) % levels})
-        assert [len(points) for points in model.ground.inducing.values()] == [size * levels]
+        assert [len(points) for points in model.kernel_data.inducing.values()] == [size * levels]
 
 
 def test_weights_are_repeated_rows_of_a_normal_measure():
     """An offset is a column as it is, of any mean and deviation; a measure of its rows alone has others."""
     times = np.where(np.arange(N) % 3, 1, 2)
     terms = "y ~ s(x, kernel=RBF) + offset(z)"
-    one = ngp.gam.model(terms, DATA, weights=times, measure="gaussian").ground.measures
+    one = ngp.gam.model(terms, DATA, weights=times, measure="gaussian").kernel_data.measures
     rows = {name: np.repeat(column, times) for name, column in DATA.items()}
-    other = ngp.gam.model(terms, rows, measure="gaussian").ground.measures
+    other = ngp.gam.model(terms, rows, measure="gaussian").kernel_data.measures
     for first, second in zip(one, other, strict=True):
         np.testing.assert_allclose([first.mean, first.sd], [second.mean, second.sd], atol=1e-12)
 
@@ -262,7 +262,7 @@ LONG = 0.7 + np.random.default_rng(0).uniform(0, 1e9, 48) * (np.arange(48) > 0)
 )
 def test_a_column_holds_its_own_ends_and_whole_numbers_have_one_more(column, step):
     model = ngp.gam.model("y ~ s(t, cyclic=True)", {"t": column, "y": np.arange(48.0)})
-    low, high = np.array(model.ground.periods["s(t)"]) * model.layout.columns[0].scale
+    low, high = np.array(model.kernel_data.periods["s(t)"]) * model.layout.columns[0].scale
     np.testing.assert_allclose(high - low, np.ptp(column) + step, rtol=1e-6)
 
 

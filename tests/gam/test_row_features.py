@@ -8,7 +8,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam import features as own
+from numpyro_gp.gam import row_features as own
 from numpyro_gp.gam.hyperparameters import most_lengths, names_of
 from numpyro_gp.programs.keep import run_quickly
 
@@ -27,9 +27,9 @@ CASES = [
 
 def at_random(model, X):
     """Lengthscales, scales and features there."""
-    C, P = len(model.layout.parts) + 1, most_lengths(model)
+    C, P = len(model.layout.read_terms) + 1, most_lengths(model)
     lengths, scales = RNG.uniform(0.3, 2.0, (C, P)), RNG.uniform(0.5, 2.0, C)
-    return lengths, scales, *own.Places(model, X)(lengths)
+    return lengths, scales, *own.RowFeatures(model, X)(lengths)
 
 
 @pytest.mark.long
@@ -43,8 +43,8 @@ def test_scales_and_features_are_those_of_the_basis(formula, measure):
 
     def dense(lengths, scales, X):
         kernels = {
-            part.name: model.ground.kernel(part, scales[c] ** 2, lengths[c, : len(part.term.columns)])
-            for c, part in enumerate(model.layout.parts)
+            part.name: model.kernel_data.kernel(part, scales[c] ** 2, lengths[c, : len(part.term.columns)])
+            for c, part in enumerate(model.layout.read_terms)
         }
         kernels["constant"] = ngp.kernels.Constant(scales[-1] ** 2)
         assert list(kernels) == names_of(model)
@@ -52,7 +52,7 @@ def test_scales_and_features_are_those_of_the_basis(formula, measure):
         return basis.features(X), basis.diagonals(X), basis.frame().inverse
 
     of_values, of_variances, of_inverse = run_quickly(dense, *map(jnp.asarray, (lengths, scales, X)))
-    s = np.repeat(scales, [len(model.ground.inducing.get(name, [0])) for name in names_of(model)])
+    s = np.repeat(scales, [len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)])
     np.testing.assert_allclose(s[:, None] * features.values, of_values, atol=1e-7)
     np.testing.assert_allclose(scales[:, None] ** 2 * features.variances, of_variances, atol=1e-10)
     np.testing.assert_allclose(inverse / s, of_inverse, rtol=1e-4, atol=1e-4)
@@ -63,11 +63,11 @@ def test_slopes_are_those_in_the_lengthscales(formula, measure):
     model, step = ngp.gam.model(formula, DATA, measure=measure), 1e-5
     X = model.rows.X
     lengths = at_random(model, X)[0]
-    found = own.Places(model, X)(lengths)[0]
+    found = own.RowFeatures(model, X)(lengths)[0]
     for slot in range(lengths.shape[1]):
         move = np.zeros(lengths.shape)
         move[:, slot] = step
-        more, less = (own.Places(model, X)(lengths + sign * move)[0] for sign in (1, -1))
+        more, less = (own.RowFeatures(model, X)(lengths + sign * move)[0] for sign in (1, -1))
         for values, slopes in (("values", "slopes"), ("variances", "variance_slopes")):
             wanted = (getattr(more, values) - getattr(less, values)) / (2 * step)
             np.testing.assert_allclose(getattr(found, slopes)[slot], wanted, atol=1e-5 * max(1, np.abs(wanted).max()))
@@ -77,12 +77,12 @@ def test_what_did_not_move_is_kept_and_what_did_is_not():
     """One lengthscale after the other, at the same places, gives what all of them give at new ones."""
     model = ngp.gam.model(CASES[0][0], DATA)
     lengths, _, _, _ = at_random(model, model.rows.X)
-    places = own.Places(model, model.rows.X)
+    places = own.RowFeatures(model, model.rows.X)
     places(lengths)
     for at in ((0, 0), (1, 1), (1, 0)):
         lengths[at] *= 1.3
         found = places(lengths)
-        new = own.Places(model, model.rows.X)(lengths)
+        new = own.RowFeatures(model, model.rows.X)(lengths)
         for one, other in zip((*found[0], found[1]), (*new[0], new[1]), strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -90,7 +90,7 @@ def test_what_did_not_move_is_kept_and_what_did_is_not():
 def test_chunks_are_the_whole():
     model = ngp.gam.model(CASES[1][0], DATA)
     lengths, _, whole, _ = at_random(model, model.rows.X)
-    chunks = list(own.chunks_of(model, model.rows.X, 16))
+    chunks = list(own.row_chunks(model, model.rows.X, 16))
     assert [rows.stop - rows.start for rows, _ in chunks] == [16, 16, 16, 13]
     parts = [places(lengths)[0] for _, places in chunks]
     for part, one in zip(own.Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts))), whole, strict=True):
@@ -100,4 +100,4 @@ def test_chunks_are_the_whole():
 def test_a_measure_without_a_closed_form_is_refused():
     model = ngp.gam.model("y ~ s(x)", DATA, measure="gaussian")
     with pytest.raises(TypeError, match="measure"):
-        own.Places(model, model.rows.X)
+        own.RowFeatures(model, model.rows.X)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.at_rows import MANY, ROWS, AtRows, InDouble
+from numpyro_gp.gam.term_features import MANY, ROWS, InDouble, TermFeatures
 
 RNG = np.random.default_rng(0)
 N = 30
@@ -20,11 +20,11 @@ def test_features_and_factors_are_those_of_the_kernels():
     """``A_c^T A_c = K_XZ K_ZZ^-1 K_ZX`` and ``L_c L_c^T = K_ZZ`` with the jitter, at more rows than one call takes."""
     text = "y ~ s(x) + s(z) + s(h, cyclic=True) + te(x, z) + s(x, by=g) + re(g, by=z) + factor(g) + linear(z)"
     model = dataclasses.replace(ngp.gam.model(text, DATA), jitter=1e-9)
-    at_rows, parts, double = AtRows(model), model.layout.parts, InDouble(model)
+    term_features, parts, double = TermFeatures(model), model.layout.read_terms, InDouble(model)
     scales, lengths = np.linspace(0.5, 2.0, len(parts) + 1), np.linspace(0.7, 1.5, 6)
     X = np.tile(model.rows.X, (ROWS // N + 2, 1))[: ROWS + 7]
-    seen, factor = at_rows(scales, lengths, X), at_rows.factor(scales, lengths)
-    assert [at.stop - at.start for at in at_rows.cuts(len(X))] == [ROWS, 7]
+    seen, factor = term_features(scales, lengths, X), term_features.factor(scales, lengths)
+    assert [at.stop - at.start for at in term_features.cuts(len(X))] == [ROWS, 7]
     assert [at.stop - at.start for at in double.cuts(MANY + 7)] == [MANY, 7]
     # The same in NumPy, but for the jitter: terms without a lengthscale have none there.
     np.testing.assert_allclose(double.factor(scales, lengths), factor, atol=1e-7)
@@ -36,12 +36,12 @@ def test_features_and_factors_are_those_of_the_kernels():
 
         @jax.jit
         def dense(own=own, part=part, at=at):
-            kernel = model.ground.kernel(part, jnp.asarray(scales[at] ** 2), own)
-            Z = jnp.asarray(model.ground.inducing[part.name])
+            kernel = model.kernel_data.kernel(part, jnp.asarray(scales[at] ** 2), own)
+            Z = jnp.asarray(model.kernel_data.inducing[part.name])
             return kernel.matrix(Z), kernel(Z, jnp.asarray(X)), kernel.diagonal(jnp.asarray(X))
 
         gram, cross, prior = map(np.asarray, dense())
-        first, size = at_rows.blocks.first[at], at_rows.sizes[at]
+        first, size = term_features.blocks.first[at], term_features.sizes[at]
         rows = slice(first, first + size)
         gram = gram + 1e-9 * np.mean(np.diagonal(gram)) * np.eye(size)
         np.testing.assert_allclose(factor[rows, rows] @ factor[rows, rows].T, gram, atol=1e-10, err_msg=part.name)

@@ -37,21 +37,21 @@ class Sloped:
         return Sloped(self.value, slopes)
 
 
-def known(value: np.ndarray, count: int) -> Sloped:
+def without_slopes(value: np.ndarray, count: int) -> Sloped:
     """What no lengthscale moves."""
     return Sloped(value, np.zeros((count, *value.shape)))
 
 
-class Matrices(NamedTuple):
+class KernelMatrices(NamedTuple):
     """A kernel at inducing inputs ``(M,)`` and rows ``(U,)``: its matrices, and its variances at the rows."""
 
     gram: Sloped
     cross: Sloped
     diagonal: Sloped
 
-    def merged(self, function: Callable[..., Sloped], *others: "Matrices") -> "Matrices":
+    def merged(self, function: Callable[..., Sloped], *others: "KernelMatrices") -> "KernelMatrices":
         """A function of the entries of several kernels."""
-        return Matrices(*map(function, self, *others))
+        return KernelMatrices(*map(function, self, *others))
 
 
 # Lengthscales in units of the decay of the exponential.
@@ -187,7 +187,7 @@ class Curve:
             kind, gaps = RBF, np.abs(2 * np.sin(math.pi * gaps / period))
         return cls(kind, measure, gaps, np.concatenate([Z, X]), weights)
 
-    def __call__(self, lengthscale: float) -> Matrices:
+    def __call__(self, lengthscale: float) -> KernelMatrices:
         d, slope = deviation(self.kind, self.gaps, lengthscale)
         count = len(self.weights)
         size = len(d) - count
@@ -210,4 +210,4 @@ class Curve:
             -shared / (1 + own.b), -(shared_slope - shared * (own.b_slope / (1 + own.b)))[None] / (1 + own.b)
         )
         both = [Sloped(value[:, at], slopes[None, :, at]) for at in (first, rest)]
-        return Matrices(both[0], both[1], diagonal)
+        return KernelMatrices(both[0], both[1], diagonal)

@@ -11,10 +11,10 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import additive_optimum
-from numpyro_gp.gam.at_rows import AtRows
-from numpyro_gp.gam.draws import drawn
+from numpyro_gp.gam.draws import sample_posterior
 from numpyro_gp.gam.effects import effects_of, moments_at
-from numpyro_gp.gam.report import checked, passed
+from numpyro_gp.gam.report import checked, report_on_rows
+from numpyro_gp.gam.term_features import TermFeatures
 
 N, NOISE = 12, 0.4
 RNG = np.random.default_rng(0)
@@ -37,11 +37,11 @@ def fitted():
 
     @jax.jit
     def exact():
-        parts = model.layout.parts
+        parts = model.layout.read_terms
         lengths = [[FIXED["f_lengthscale"][0]], [], []]
-        kernels = {p.name: model.ground.kernel(p, s**2, l) for p, s, l in zip(parts, FIXED["f_scale"], lengths)}
+        kernels = {p.name: model.kernel_data.kernel(p, s**2, l) for p, s, l in zip(parts, FIXED["f_scale"], lengths)}
         kernels["constant"] = ngp.kernels.Constant((3 * model.start.size) ** 2)
-        inducing = {name: jnp.asarray(points) for name, points in model.ground.inducing.items()}
+        inducing = {name: jnp.asarray(points) for name, points in model.kernel_data.inducing.items()}
         inducing["constant"] = jnp.zeros((1, X.shape[1]))
         left = y - model.start.constant
         best = additive_optimum(kernels, inducing, X, left, NOISE**2, form="full", jitter=0.0).belief
@@ -54,7 +54,7 @@ def fitted():
             numpyro.sample(name, dist.Delta(value, event_dim=value.ndim))
         numpyro.sample("f", ngp.Belief(best))
 
-    gram = {name: np.asarray(dense[name]) for name in (*(part.name for part in model.layout.parts), "constant")}
+    gram = {name: np.asarray(dense[name]) for name in (*(part.name for part in model.layout.read_terms), "constant")}
     inverse = np.linalg.inv(sum(gram.values()) + NOISE**2 * np.eye(N))
     return model, ngp.Posterior.from_svi(model, guide, {}), gram, inverse
 
@@ -63,16 +63,16 @@ def fitted():
 def numbers():
     """Its one draw, and the program of its features."""
     model, posterior, _, _ = fitted()
-    at_rows = AtRows(model)
-    return drawn(model, at_rows, None, lambda: posterior, jax.random.key(0), 1), at_rows
+    term_features = TermFeatures(model)
+    return sample_posterior(model, term_features, None, lambda: posterior, jax.random.key(0), 1), term_features
 
 
 @pytest.mark.long
 def test_shares_edf_and_correlations_equal_dense_formulas():
     model, _, gram, inverse = fitted()
-    rows = passed(*numbers(), 0.9, np.random.default_rng(0)).rows
+    rows = report_on_rows(*numbers(), 0.9, np.random.default_rng(0)).rows
     left, centre = DATA["y"] - DATA["y"].mean(), np.eye(N) - 1 / N
-    names = [part.name for part in model.layout.parts]
+    names = [part.name for part in model.layout.read_terms]
     variance = {}
     for name in names:
         mean, covariance = gram[name] @ inverse @ left, gram[name] - gram[name] @ inverse @ gram[name]
@@ -92,14 +92,14 @@ def test_shares_edf_and_correlations_equal_dense_formulas():
 def test_moments_and_effects_equal_dense_formulas():
     """At the rows of the fit and on grids, whose values inducing inputs at all rows determine only together with them."""
     model, _, gram, inverse = fitted()
-    draws, at_rows = numbers()
-    found = moments_at(draws, at_rows, model.rows.X)
+    draws, term_features = numbers()
+    found = moments_at(draws, term_features, model.rows.X)
     left = DATA["y"] - DATA["y"].mean()
     for at, (name, K) in enumerate(gram.items()):
         assert found.names[at] == name
         np.testing.assert_allclose(found.mean[:, at], K @ inverse @ left, atol=1e-8)
         np.testing.assert_allclose(found.scale[:, at] ** 2, np.diag(K - K @ inverse @ K), atol=1e-8)
-    effects, constant = effects_of(draws, at_rows, 30, np.random.default_rng(0))
+    effects, constant = effects_of(draws, term_features, 30, np.random.default_rng(0))
     np.testing.assert_allclose(constant, DATA["y"].mean() + (gram["constant"] @ inverse @ left)[0], atol=1e-8)
     K = gram["re(g)"]
     first = [int(np.flatnonzero(DATA["g"] == level)[0]) for level in "abc"]
@@ -117,7 +117,7 @@ def test_moments_and_effects_equal_dense_formulas():
 def test_a_pass_over_the_rows_agrees_with_gaussian_formulas():
     """Fitted values, and what of the prior variance is left: nothing."""
     _, _, gram, inverse = fitted()
-    found = passed(*numbers(), 0.9, np.random.default_rng(0))
+    found = report_on_rows(*numbers(), 0.9, np.random.default_rng(0))
     left = DATA["y"] - DATA["y"].mean()
     K = sum(gram.values())
     np.testing.assert_allclose(found.densities.fitted, DATA["y"].mean() + K @ inverse @ left, atol=1e-8)

@@ -23,7 +23,7 @@ OTHER = {
 }
 
 
-class Told(NamedTuple):
+class AdviceContext(NamedTuple):
     """What a cure depends on beside the finding.
 
     Attributes
@@ -50,7 +50,7 @@ class Told(NamedTuple):
 FIRST = ("inducing inputs", "residuals follow the inputs")
 
 
-def told(findings: Sequence[Finding], about: Told) -> tuple[str, ...]:
+def advice(findings: Sequence[Finding], about: AdviceContext) -> tuple[str, ...]:
     """Findings with their cures, the gravest first; after one that spoils the others its cure is the one to try."""
     faults = [one.fault for one in findings]
     spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
@@ -58,11 +58,11 @@ def told(findings: Sequence[Finding], about: Told) -> tuple[str, ...]:
     return tuple(
         f"{text}: {first if at > spoilt and one.fault not in FIRST else cure}."
         for at, one in enumerate(findings)
-        for text, cure in [_told(one, about, "residuals not normal" in faults)]
+        for text, cure in [_advice_on(one, about, "residuals not normal" in faults)]
     )
 
 
-def _told(finding: Finding, about: Told, has_outliers: bool) -> tuple[str, str]:
+def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tuple[str, str]:
     """What one finding says, and its cure."""
     text, cure = finding.sentence, finding.cure
     if finding.fault in ("R-hat", "effective draws"):
@@ -95,11 +95,11 @@ def _told(finding: Finding, about: Told, has_outliers: bool) -> tuple[str, str]:
     return text, cure
 
 
-def _inducing(finding: Finding, about: Told) -> tuple[str, str]:
+def _inducing(finding: Finding, about: AdviceContext) -> tuple[str, str]:
     """Of the term that leaves most open."""
-    parts = about.model.layout.parts
+    parts = about.model.layout.read_terms
     worst = parts[int(np.argmax(about.open[: len(parts)]))]
-    size = len(about.model.ground.inducing[worst.name])
+    size = len(about.model.kernel_data.inducing[worst.name])
     levels = 1
     if worst.term.kind == "s" and worst.term.by:  # so many for each level
         levels = len(about.model.layout.columns[worst.columns[-1]].levels or (0,))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from numpyro_gp.gam.normals import Blocks, Dense, LowRank, Point, conditional
+from numpyro_gp.gam.term_posteriors import Blocks, Dense, LowRank, Point, conditional
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)
@@ -31,15 +31,15 @@ def low_rank():
 @pytest.mark.parametrize("make", [dense, low_rank, lambda: (Point(MEAN), np.zeros((M, M)))])
 def test_moments_are_those_of_the_covariance(make):
     normal, S = make()
-    np.testing.assert_allclose(normal.spread(A), np.einsum("in,ij,jn->n", A, S, A), atol=1e-12)
-    blocks = BLOCKS.in_order([np.trace(one, axis1=1, axis2=2) for one in normal.own(BLOCKS)])
+    np.testing.assert_allclose(normal.row_variances(A), np.einsum("in,ij,jn->n", A, S, A), atol=1e-12)
+    blocks = BLOCKS.joined([np.trace(one, axis1=1, axis2=2) for one in normal.block_covariances(BLOCKS)])
     np.testing.assert_allclose(blocks, [np.trace(S[np.ix_(c == OF, c == OF)]) for c in range(4)], atol=1e-12)
     own = [
         [np.einsum("in,ij,jn->n", A[c == OF], S[np.ix_(c == OF, e == OF)], A[e == OF]) for e in range(4)]
         for c in range(4)
     ]
-    np.testing.assert_allclose(normal.between(A, BLOCKS), np.mean(own, axis=-1), atol=1e-12)
-    drawn = normal.drawn(np.random.default_rng(1), 40_000)
+    np.testing.assert_allclose(normal.component_covariances(A, BLOCKS), np.mean(own, axis=-1), atol=1e-12)
+    drawn = normal.sample(np.random.default_rng(1), 40_000)
     np.testing.assert_allclose(drawn.mean(axis=1), MEAN, atol=5 * np.sqrt(S.max() / 40_000) + 1e-12)
     np.testing.assert_allclose(np.cov(drawn), S, atol=0.05 * S.max() + 1e-12)
 
@@ -62,7 +62,7 @@ def test_pseudo_data_give_the_posterior_of_regression():
 
 
 def test_stacks_go_apart_and_together():
-    np.testing.assert_array_equal(BLOCKS.together(BLOCKS.apart(A)), A)
-    np.testing.assert_array_equal(BLOCKS.in_order([own[:, 0] for own in BLOCKS.places]), [0, 2, 5, 7])
+    np.testing.assert_array_equal(BLOCKS.merged(BLOCKS.split(A)), A)
+    np.testing.assert_array_equal(BLOCKS.joined([own[:, 0] for own in BLOCKS.places]), [0, 2, 5, 7])
     matrix = np.arange(M * M).reshape(M, M)
     np.testing.assert_array_equal(BLOCKS.diagonal(matrix)[0][1], matrix[5:7, 5:7])

@@ -13,13 +13,12 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.criticism.evidence import Evidence, Fact, chosen, judged, lower_end
 from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.at_rows import ROWS, AtRows
-from numpyro_gp.gam.at_rows import Seen as Features
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.normals import Normal
 from numpyro_gp.gam.per_row import at_places
+from numpyro_gp.gam.term_features import ROWS, ScaledFeatures, TermFeatures
+from numpyro_gp.gam.term_posteriors import Normal
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
@@ -29,7 +28,7 @@ from numpyro_gp.programs.keep import compiled
 WEIGHED, MOST_EXPECTED = 400, 500_000
 
 
-class AtDraws(NamedTuple):
+class RowDraws(NamedTuple):
     """What densities are found from, at ``N`` rows.
 
     Attributes
@@ -58,28 +57,30 @@ class AtDraws(NamedTuple):
     log_ratio: np.ndarray
 
 
-class Looks:
-    """`AtDraws` from draws that are added one by one."""
+class RowDrawsBuilder:
+    """`RowDraws` from draws that are added one by one."""
 
-    def __init__(self, level: np.ndarray, rng: np.random.Generator, first: np.ndarray) -> None:
-        self.level, self.rng, self.first = level, rng, first
+    def __init__(self, offset: np.ndarray, rng: np.random.Generator, first: np.ndarray) -> None:
+        self.offset, self.rng, self.first = offset, rng, first
         self.parts: list[tuple[np.ndarray, ...]] = []
 
-    def add(self, weights: Normal, seen: Features, drawn: np.ndarray) -> None:
+    def add(self, term_posterior: Normal, scaled: ScaledFeatures, drawn: np.ndarray) -> None:
         """One draw of the hyper-parameters, with draws ``(M, K)`` of the whitened values."""
-        prior = seen.prior.sum(axis=0)
-        explained = np.add.reduceat(seen.A**2, self.first, axis=0)
+        prior = scaled.prior.sum(axis=0)
+        explained = np.add.reduceat(scaled.A**2, self.first, axis=0)
         left = np.maximum(prior - explained.sum(axis=0), 0)
-        points = self.level + drawn.T @ seen.A
+        points = self.offset + drawn.T @ scaled.A
         f = points + np.sqrt(left) * self.rng.normal(size=points.shape)
-        ratio = -0.5 * np.sum(drawn**2, axis=0) - 0.5 * len(drawn) * np.log(2 * np.pi) - weights.log_density(drawn)
-        mean = self.level + weights.mean @ seen.A
-        own = np.mean(prior - seen.prior[-1]), np.mean(seen.prior - explained, axis=1)
-        self.parts.append((mean, left + weights.spread(seen.A), points, left, f, *own, ratio))
+        ratio = (
+            -0.5 * np.sum(drawn**2, axis=0) - 0.5 * len(drawn) * np.log(2 * np.pi) - term_posterior.log_density(drawn)
+        )
+        mean = self.offset + term_posterior.mean @ scaled.A
+        own = np.mean(prior - scaled.prior[-1]), np.mean(scaled.prior - explained, axis=1)
+        self.parts.append((mean, left + term_posterior.row_variances(scaled.A), points, left, f, *own, ratio))
 
-    def whole(self) -> AtDraws:
+    def whole(self) -> RowDraws:
         """All of them."""
-        return AtDraws(*(np.stack(leaves) for leaves in zip(*self.parts, strict=True)))
+        return RowDraws(*(np.stack(leaves) for leaves in zip(*self.parts, strict=True)))
 
 
 class Densities(NamedTuple):
@@ -93,19 +94,19 @@ class Densities(NamedTuple):
     expected: np.ndarray
 
 
-def densities(draws: Draws, at_rows: AtRows, at: AtDraws, places: np.ndarray) -> Densities:
+def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: np.ndarray) -> Densities:
     """Those of the response at rows of the fit with these numbers ``(N,)``, as many at a time as predictions."""
-    (S, K, N), own = at.f.shape, at_rows.model.rows
+    (S, K, N), own = at.f.shape, term_features.model.rows
     weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
     mass = np.ones(N) if own.weights is None else own.weights[places]
-    base = shift_of(at_rows.model)
+    base = shift_of(term_features.model)
     fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
         numbers = (at.mean - base, at.variance, at.f - base, at.points[:, :weighed] - base, at.left)
         parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
         full, count = filled(places[rows], ROWS), rows.stop - rows.start
-        arrays = [x.astype(at_rows.dtype) for x in (own.y[full] - base, *parts)]
+        arrays = [x.astype(term_features.dtype) for x in (own.y[full] - base, *parts)]
         found = _densities(at_places(draws.likelihood, full, len(own.y)), *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
@@ -135,38 +136,47 @@ def weights_of(draws: Draws, log_ratio: np.ndarray, expected: np.ndarray) -> Wei
     return Weights(logs, float(smoothed(logs[:, None]).k[0]))
 
 
-def expected_at_all(draws: Draws, at_rows: AtRows, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def expected_at_all(
+    draws: Draws, term_features: TermFeatures, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
-    given, terms = at_rows.model.rows, []
-    drawn = [weights.drawn(rng, 1) for weights in draws.weights]
-    for rows in at_rows.cuts(len(given.y)):
-        looks, see = Looks(at_rows.model.level(given.X[rows]), rng, at_rows.blocks.first), at_rows.at(given.X[rows])
-        for (scales, lengths, weights), values in zip(draws.each(), drawn, strict=True):
-            looks.add(weights, see(scales, lengths), values)
-        at = looks.whole()
-        terms.append(densities(draws, at_rows, at, np.arange(rows.start, rows.stop)).expected)
+    given, terms = term_features.model.rows, []
+    drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
+    for rows in term_features.cuts(len(given.y)):
+        builder, features_at = (
+            RowDrawsBuilder(term_features.model.offset_at(given.X[rows]), rng, term_features.blocks.first),
+            term_features.at(given.X[rows]),
+        )
+        for (scales, lengths, term_posterior), values in zip(draws.each(), drawn, strict=True):
+            builder.add(term_posterior, features_at(scales, lengths), values)
+        at = builder.whole()
+        terms.append(densities(draws, term_features, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)
 
 
-def evidence_of(draws: Draws, at_rows: AtRows, at: AtDraws, found: Densities, places: np.ndarray) -> Evidence:
+def evidence_of(
+    draws: Draws, term_features: TermFeatures, at: RowDraws, found: Densities, places: np.ndarray
+) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, X, y = chosen(len(places)), at_rows.model.rows.X, at_rows.model.rows.y
-    base = shift_of(at_rows.model)
+    few, X, y = chosen(len(places)), term_features.model.rows.X, term_features.model.rows.y
+    base = shift_of(term_features.model)
     y = y - base
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
     sites, likelihood = {}, at_places(draws.likelihood, places[few], len(y))
     if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
-        seen = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
-        sites["y"] = seen._replace(rows=places[few][: len(seen.rows)], num_rows=len(X))
+        judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
+        sites["y"] = judgement._replace(rows=places[few][: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
     left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
     # Features of the terms are in double precision: none of it is by a jitter of note.
-    fact = Fact(left, prior, 0 * left, None, None, gap, len(at_rows.repeats), (), is_exact=False)
-    return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(at_rows.model), X, draws.log_ratio is not None)
+    fact = Fact(left, prior, 0 * left, None, None, gap, len(term_features.repeats), (), is_exact=False)
+    return Evidence(
+        sites, {"f": fact}, draws.values, {}, lower_ends(term_features.model), X, draws.log_ratio is not None
+    )
 
 
 def _seen(
-    draws: Draws, likelihood: Any, at: AtDraws, found: Densities, own: np.ndarray, few: np.ndarray
+    draws: Draws, likelihood: Any, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
 ) -> dict[str, Any] | None:
     """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
     from scipy.special import ndtr
@@ -222,7 +232,7 @@ def _below(likelihood: Any, y: Any, f: Any, ties: Any) -> Any:
 @alone
 def lower_ends(model: Model) -> dict[str, float]:
     """Lower ends above zero of the priors of a likelihood's parameters. Those of families with a name have none."""
-    if isinstance(model.family.given, str):
+    if isinstance(model.family.spec, str):
         return {}
     with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
         model.family.likelihood(model.start)

@@ -2,7 +2,7 @@
 
 The default fit computes features in NumPy, in double precision, and so does what is asked of it later (`InDouble`). The
 other engines run the model in JAX: their whitened values belong to its factors, and so one program of a fixed number of
-rows serves every table (`AtRows`).
+rows serves every table (`TermFeatures`).
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.gam.densities import filled
-from numpyro_gp.gam.features import Places
 from numpyro_gp.gam.hyperparameters import most_lengths
 from numpyro_gp.gam.model import CONSTANT, Model
-from numpyro_gp.gam.normals import Blocks
+from numpyro_gp.gam.row_features import RowFeatures
 from numpyro_gp.gam.term_kernels import count_lengthscales
+from numpyro_gp.gam.term_posteriors import Blocks
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.programs.keep import kept, quickly
@@ -31,7 +31,7 @@ ROWS = 512
 MANY = 4096
 
 
-class Seen(NamedTuple):
+class ScaledFeatures(NamedTuple):
     """Components at rows: features ``A (M, N)`` and prior variances ``(C, N)``, both with their scales."""
 
     A: np.ndarray
@@ -39,24 +39,24 @@ class Seen(NamedTuple):
 
 
 # Components at the rows that it was made for, from standard deviations ``(C,)`` and lengthscales ``(L,)``.
-Eye = Callable[[np.ndarray, np.ndarray], Seen]
+FeatureFunction = Callable[[np.ndarray, np.ndarray], ScaledFeatures]
 
 
-class AtRows:
+class TermFeatures:
     """The components of a model at rows, by a JAX program of `ROWS` rows and lengthscales ``(L,)``."""
 
     step = ROWS
 
     def __init__(self, model: Model) -> None:
         self.model, self.dtype = model, np.dtype(jnp.result_type(float))
-        self.sizes = [*(len(model.ground.inducing[part.name]) for part in model.layout.parts), 1]
+        self.sizes = [*(len(model.kernel_data.inducing[part.name]) for part in model.layout.read_terms), 1]
         self.blocks = Blocks.of(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self._set_up()
 
     def _set_up(self) -> None:
         rows = np.zeros((ROWS, self.model.rows.X.shape[1]), self.dtype)
-        lengths = np.ones(sum(map(count_lengthscales, self.model.layout.parts)))
+        lengths = np.ones(sum(map(count_lengthscales, self.model.layout.read_terms)))
         found = traced(self._unit, lengths.astype(self.dtype), rows)
         run = kept(found.program, "quickly", lambda: quickly(found.program, 1))
         self._run: Any = lambda *own: jax.tree.unflatten(found.structure, run(*found.constants, *own))
@@ -64,7 +64,7 @@ class AtRows:
     def _unit(self, lengths: Array, X: Array) -> tuple[Array, Array, Array]:
         """Features, prior variances, and the rows of each factor ``L`` filled up to one width."""
         own, one = self.model, jnp.ones((), X.dtype)
-        terms = own.ground.kernels(jnp.ones(len(self.sizes) - 1, X.dtype), lengths)
+        terms = own.kernel_data.kernels(jnp.ones(len(self.sizes) - 1, X.dtype), lengths)
         kernels = KernelBatches((*terms.names, CONSTANT), (*terms.batches, Batch((CONSTANT,), (), Constant(one))))
         basis = AdditiveBasis.build(kernels, own.inducing(X.dtype), own.jitter)
         factors = [group.basis.factor if group.columns else group.basis.factor[None] for group in basis.groups]
@@ -80,22 +80,22 @@ class AtRows:
         """Rows that are seen at once."""
         return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
 
-    def at(self, X: np.ndarray) -> Eye:
+    def at(self, X: np.ndarray) -> FeatureFunction:
         """What sees these rows, as often as it is asked."""
 
-        def see(scales: np.ndarray, lengths: np.ndarray) -> Seen:
+        def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
             parts = [
                 [leaf[:, : len(X[own])] for leaf in self._called(lengths, X[own])[:2]] for own in self.cuts(len(X))
             ]
             values, prior = parts[0] if len(parts) == 1 else (np.concatenate(leaves, axis=1) for leaves in zip(*parts))
             return self._scaled(scales, values, prior)
 
-        return see
+        return features_at
 
-    def _scaled(self, scales: np.ndarray, values: np.ndarray, prior: np.ndarray) -> Seen:
-        return Seen(scales[self.repeats, None] * values, scales[:, None] ** 2 * prior)
+    def _scaled(self, scales: np.ndarray, values: np.ndarray, prior: np.ndarray) -> ScaledFeatures:
+        return ScaledFeatures(scales[self.repeats, None] * values, scales[:, None] ** 2 * prior)
 
-    def __call__(self, scales: np.ndarray, lengths: np.ndarray, X: np.ndarray) -> Seen:
+    def __call__(self, scales: np.ndarray, lengths: np.ndarray, X: np.ndarray) -> ScaledFeatures:
         """Components with standard deviations ``(C,)`` at any number of rows."""
         return self.at(X)(scales, lengths)
 
@@ -109,15 +109,15 @@ class AtRows:
         return found
 
 
-class InDouble(AtRows):
+class InDouble(TermFeatures):
     """The same in NumPy, with the features that the default fit has seen: nothing is compiled."""
 
     step = MANY
 
     def _set_up(self) -> None:
-        counts = [*map(count_lengthscales, self.model.layout.parts), 0]
+        counts = [*map(count_lengthscales, self.model.layout.read_terms), 0]
         self._filled = np.arange(most_lengths(self.model)) < np.array(counts)[:, None]
-        self._first = Places(self.model, self.model.rows.X[:1], is_sloped=False)
+        self._first = RowFeatures(self.model, self.model.rows.X[:1], is_sloped=False)
 
     def _each(self, lengths: np.ndarray) -> np.ndarray:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
@@ -125,14 +125,14 @@ class InDouble(AtRows):
         found[self._filled] = lengths
         return found
 
-    def at(self, X: np.ndarray) -> Eye:
-        places = Places(self.model, X, is_sloped=False)
+    def at(self, X: np.ndarray) -> FeatureFunction:
+        row_features = RowFeatures(self.model, X, is_sloped=False)
 
-        def see(scales: np.ndarray, lengths: np.ndarray) -> Seen:
-            features, _ = places(self._each(lengths))
+        def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
+            features, _ = row_features(self._each(lengths))
             return self._scaled(scales, features.values, features.variances)
 
-        return see
+        return features_at
 
     def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         found: np.ndarray = scales[self.repeats, None] * self._first.factors(self._each(lengths))

@@ -23,7 +23,7 @@ from numpyro_gp.gam.terms import Term, Terms, refuse_twice
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ReadTerm:
     """A term with the numbers of the encoded columns that it reads, ``by`` last."""
 
     term: Term
@@ -36,29 +36,29 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How rows of a table become rows of numbers.
 
     Attributes
     ----------
     columns : tuple of Column
         Of the encoded inputs ``(N, D)``.
-    parts : tuple of Part
+    read_terms : tuple of ReadTerm
         Terms with a kernel, in order.
     offsets : tuple of int
         Encoded columns that are added as they are.
-    answer : Column
+    response_column : Column
         The response.
     """
 
     columns: tuple[Column, ...]
-    parts: tuple[Part, ...]
+    read_terms: tuple[ReadTerm, ...]
     offsets: tuple[int, ...]
-    answer: Column
+    response_column: Column
 
     def response(self, values: np.ndarray) -> np.ndarray:
         """Values of the response as numbers; of two levels as 0 and 1."""
-        return self.answer.encode(values)
+        return self.response_column.encode(values)
 
     def encode(self, data: Any) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
@@ -88,15 +88,15 @@ class Layout:
     def readers(self) -> list[str]:
         """Of each column a term that reads it."""
         found = [f"offset({column.name})" for column in self.columns]
-        for part in reversed(self.parts):
+        for part in reversed(self.read_terms):
             for at in part.columns:
                 found[at] = part.name
         return found
 
     @property
-    def of_known_levels(self) -> list[tuple[Part, int]]:
+    def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
         """Terms whose prior says nothing about a new level, with the number of the category."""
-        own = [part for part in self.parts if part.term.kind == "factor" or is_difference(part, self.parts)]
+        own = [part for part in self.read_terms if part.term.kind == "factor" or is_difference(part, self.read_terms)]
         return [(part, at) for part in own for at in part.columns if self.columns[at].is_category]
 
     def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
@@ -116,7 +116,7 @@ class Layout:
         return encoded
 
 
-def is_difference(part: Part, parts: tuple[Part, ...]) -> bool:
+def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
     """Whether a curve by levels stands beside the curve of all, so that it says how they differ."""
     own = part.term
     beside = (other.term for other in parts)
@@ -137,7 +137,7 @@ class Rows:
     left_out: int
 
 
-def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layout, Rows]:
+def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
@@ -161,12 +161,12 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Layou
     mass = np.ones(used.sum()) if weight is None else weight[used]
     columns = {key: _column(key, column[used], mass) for key, column in values.items()}
     number = {key: at for at, key in enumerate(wanted)}
-    parts = tuple(Part(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
+    parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    answer = _response(response, y[used], is_category(data, response))
-    layout = Layout(tuple(columns.values()), parts, offsets, answer)
+    response_column = _response(response, y[used], is_category(data, response))
+    layout = TableLayout(tuple(columns.values()), parts, offsets, response_column)
     X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
-    return layout, Rows(X, answer.encode(y[used]), None if weight is None else mass, int(missing.sum()))
+    return layout, Rows(X, response_column.encode(y[used]), None if weight is None else mass, int(missing.sum()))
 
 
 def incomplete(terms: Terms, data: Any, response: str) -> np.ndarray:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.at_rows import AtRows, Seen
-from numpyro_gp.gam.normals import Normal
+from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
+from numpyro_gp.gam.term_posteriors import Normal
 
 # A term is negligible below this share of the variance over the data.
 NEGLIGIBLE = 0.01
@@ -47,59 +47,59 @@ class Shares:
     A row of weight two is two rows, in every average.
     """
 
-    def __init__(self, at_rows: AtRows, mass: np.ndarray) -> None:
-        self.at_rows, self.blocks, count = at_rows, at_rows.blocks, len(mass)
+    def __init__(self, term_features: TermFeatures, mass: np.ndarray) -> None:
+        self.term_features, self.blocks, count = term_features, term_features.blocks, len(mass)
         self.mass = mass / mass.sum()
-        size, parts = len(at_rows.repeats), len(at_rows.sizes)
+        size, parts = len(term_features.repeats), len(term_features.sizes)
         few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
         self.few = np.linspace(0, count - 1, few).astype(int)
         self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected: list[np.ndarray] = []
         self.shares: list[np.ndarray] = []
         self.means: list[np.ndarray] = []
-        self.known: list[np.ndarray] = []
+        self.traces: list[np.ndarray] = []
         self.at_few: list[np.ndarray] = []
         self.within = np.zeros((parts, parts))
 
-    def add(self, weights: Normal, seen: Seen, drawn: np.ndarray) -> None:
+    def add(self, term_posterior: Normal, scaled: ScaledFeatures, drawn: np.ndarray) -> None:
         """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
 
         ``drawn (M, K)`` are draws of the whitened values.
         """
-        blocks, own = self.blocks, weights.own(self.blocks)
-        stacks = blocks.apart(seen.A)
+        blocks, own = self.blocks, term_posterior.block_covariances(self.blocks)
+        stacks = blocks.split(scaled.A)
         middle = [(block @ self.mass)[..., None] for block in stacks]
         away = [(block - one) * np.sqrt(self.mass) for block, one in zip(stacks, middle, strict=True)]
         gram = [one @ one.transpose(0, 2, 1) for one in away]
-        squares = blocks.in_order([np.sum(one[..., 0] ** 2, axis=1) for one in middle])
-        left = seen.prior @ self.mass - squares - self._traces(gram)
+        squares = blocks.joined([np.sum(one[..., 0] ** 2, axis=1) for one in middle])
+        left = scaled.prior @ self.mass - squares - self._traces(gram)
 
         def varying(values: np.ndarray) -> np.ndarray:
-            pairs = zip(gram, blocks.apart(values), strict=True)
-            return blocks.in_order([np.sum(one * (G @ one), axis=1) for G, one in pairs])
+            pairs = zip(gram, blocks.split(values), strict=True)
+            return blocks.joined([np.sum(one * (G @ one), axis=1) for G, one in pairs])
 
-        spread = blocks.in_order([np.sum(S * G, axis=(1, 2)) for S, G in zip(own, gram, strict=True)])
-        self.expected.append(varying(weights.mean[:, None])[:, 0] + left + spread)
+        spread = blocks.joined([np.sum(S * G, axis=(1, 2)) for S, G in zip(own, gram, strict=True)])
+        self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left + spread)
         variances = (varying(drawn) + np.maximum(left, 0)[:, None])[:-1]
         total = variances.sum(axis=0)
         self.shares.append(variances / np.where(total > 0, total, 1))
-        self.known.append(self._traces(own))
-        self.means.append(weights.mean)
-        self._between(weights, seen)
+        self.traces.append(self._traces(own))
+        self.means.append(term_posterior.mean)
+        self._between(term_posterior, scaled)
 
     def _traces(self, stacks: list[np.ndarray]) -> np.ndarray:
-        return self.blocks.in_order([np.trace(one, axis1=1, axis2=2) for one in stacks])
+        return self.blocks.joined([np.trace(one, axis1=1, axis2=2) for one in stacks])
 
-    def _between(self, weights: Normal, seen: Seen) -> None:
+    def _between(self, term_posterior: Normal, scaled: ScaledFeatures) -> None:
         """Covariances between components averaged over a few rows, and the means there."""
-        A = seen.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
-        stacks = self.blocks.apart(A)
-        explained = self.blocks.in_order([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
-        self.within += np.diag((seen.prior[:, self.few] * self.of_few).mean(axis=1) - explained) + weights.between(
-            A, self.blocks
-        )
-        pairs = zip(self.blocks.apart(weights.mean), stacks, strict=True)
-        self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
+        A = scaled.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
+        stacks = self.blocks.split(A)
+        explained = self.blocks.joined([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
+        self.within += np.diag(
+            (scaled.prior[:, self.few] * self.of_few).mean(axis=1) - explained
+        ) + term_posterior.component_covariances(A, self.blocks)
+        pairs = zip(self.blocks.split(term_posterior.mean), stacks, strict=True)
+        self.at_few.append(self.blocks.joined([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 
     def correlation(self) -> np.ndarray:
         """Posterior correlation ``(C, C)`` of the components, over all draws and the few rows."""
@@ -112,17 +112,17 @@ class Shares:
 
     def rows(self, level: float) -> tuple[Row, ...]:
         """The rows of the table, with intervals that hold so much."""
-        names = [part.name for part in self.at_rows.model.layout.parts]
+        names = [part.name for part in self.term_features.model.layout.read_terms]
         if not names:
             return ()
         # The constant goes with every level of a random effect: it is no other term.
         others = self.correlation()[:-1, :-1] * (1 - np.eye(len(names)))
         variances = np.mean(self.expected, axis=0)[:-1]
         total = float(variances.sum())
-        shares, known = np.concatenate(self.shares, axis=1), np.mean(self.known, axis=0)
+        shares, traces = np.concatenate(self.shares, axis=1), np.mean(self.traces, axis=0)
         # Where draws are points the spread of the whitened values is that between them.
-        between = np.zeros(len(self.at_rows.repeats)) if known.any() else np.var(self.means, axis=0)
-        edf = np.asarray(self.at_rows.sizes) - known - np.add.reduceat(between, self.blocks.first)
+        between = np.zeros(len(self.term_features.repeats)) if traces.any() else np.var(self.means, axis=0)
+        edf = np.asarray(self.term_features.sizes) - traces - np.add.reduceat(between, self.blocks.first)
         low, high = np.quantile(shares, [0.5 - level / 2, 0.5 + level / 2], axis=1)
         result = []
         for at, name in enumerate(names):

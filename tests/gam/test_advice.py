@@ -6,7 +6,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.cures import Told, is_even, told
+from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 
 ROWS = 200
 
@@ -57,24 +57,24 @@ def test_a_cure_cures(wrong, said, cure, right):
 
 def about(**changed):
     model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": np.arange(5.0) ** 2})
-    return Told(model, np.array([0.1, 0.0]), 100, False)._replace(**changed)
+    return AdviceContext(model, np.array([0.1, 0.0]), 100, False)._replace(**changed)
 
 
 def test_what_spoils_the_rest_is_cured_first():
     found = [Finding("inducing inputs", "", 0.1, 0.05, "a kernel"), Finding("calibration", "Data", 0.1, 0.05, "train")]
-    first, second = told(found, about())
+    first, second = advice(found, about())
     assert first.endswith("linear(x) leaves most: write linear(x, num_inducing=24).")
     assert second == "Data: do first what the note above says."
-    assert "student_t" in told(found[1:], about(inside=0.7))[0]
-    assert "num_inducing=48" in told(found[1:], about(inside=0.97))[0]
+    assert "student_t" in advice(found[1:], about(inside=0.7))[0]
+    assert "num_inducing=48" in advice(found[1:], about(inside=0.97))[0]
 
 
 def test_more_steps_are_a_cure_where_steps_are_stochastic():
     pareto = Finding("Pareto k", "a tail", 0.8, 0.7, "train longer")
-    assert "num_steps" not in told([pareto], about())[0]
-    assert 'engine="nuts"' in told([pareto], about())[0]
-    assert "num_steps=200" in told([pareto], about(is_stochastic=True))[0]
-    assert "num_steps=200" in told([Finding("R-hat", "R-hat is 2", 2.0, 1.05, "")], about())[0]
+    assert "num_steps" not in advice([pareto], about())[0]
+    assert 'engine="nuts"' in advice([pareto], about())[0]
+    assert "num_steps=200" in advice([pareto], about(is_stochastic=True))[0]
+    assert "num_steps=200" in advice([Finding("R-hat", "R-hat is 2", 2.0, 1.05, "")], about())[0]
 
 
 def test_weights_that_are_nearly_equal_are_of_no_consequence():

@@ -34,7 +34,7 @@ class Blocks(NamedTuple):
         places = [first[own][:, None] + np.arange(each[own[0]]) for own in members]
         return cls(places, np.argsort(np.concatenate(members)), first)
 
-    def apart(self, values: np.ndarray) -> list[np.ndarray]:
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
         """Values ``(M, ...)`` as stacks ``(C_s, M_s, ...)``."""
         return [values[own] for own in self.places]
 
@@ -42,13 +42,13 @@ class Blocks(NamedTuple):
         """The blocks ``(C_s, M_s, M_s)`` on the diagonal of ``(M, M)``."""
         return [matrix[own[:, :, None], own[:, None, :]] for own in self.places]
 
-    def in_order(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
+    def joined(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
         """Stacks of one entry for each component, ``(C_s, ...)``, in the order of the components."""
         found: np.ndarray = np.concatenate(stacks)[self.order]
         return found
 
-    def together(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
-        """The other way round than `apart`."""
+    def merged(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
+        """The other way round than `split`."""
         found = np.empty((sum(own.size for own in self.places), *stacks[0].shape[2:]))
         for own, stack in zip(self.places, stacks, strict=True):
             found[own] = stack
@@ -62,16 +62,16 @@ class Normal(Protocol):
     def mean(self) -> np.ndarray:
         """``E v (M,)``."""
 
-    def spread(self, A: np.ndarray) -> np.ndarray:
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
         """``a^T S a`` of each row ``(N,)``."""
 
-    def own(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
         """``S_cc`` of each component in stacks; zeros of a point."""
 
-    def between(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
         """``a_c^T S_ce a_e`` averaged over rows ``(C, C)``."""
 
-    def drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Draws ``(M, count)``."""
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
@@ -83,16 +83,16 @@ class Point(NamedTuple):
 
     mean: np.ndarray
 
-    def spread(self, A: np.ndarray) -> np.ndarray:
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
         return np.zeros(A.shape[1])
 
-    def own(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
         return [np.zeros((*own.shape, own.shape[1])) for own in blocks.places]
 
-    def between(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:  # noqa: ARG002
+    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:  # noqa: ARG002
         return np.zeros((len(blocks.first), len(blocks.first)))
 
-    def drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:  # noqa: ARG002
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:  # noqa: ARG002
         return np.repeat(self.mean[:, None], count, axis=1)
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
@@ -105,20 +105,20 @@ class Dense(NamedTuple):
     mean: np.ndarray
     half: np.ndarray
 
-    def spread(self, A: np.ndarray) -> np.ndarray:
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
         found: np.ndarray = np.sum((self.half @ A) ** 2, axis=0)
         return found
 
-    def own(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
         halves = [self.half[:, own].transpose(1, 0, 2) for own in blocks.places]
         return [half.transpose(0, 2, 1) @ half for half in halves]
 
-    def between(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
         products = (self.half.T @ self.half) * (A @ A.T) / A.shape[1]
         found: np.ndarray = np.add.reduceat(np.add.reduceat(products, blocks.first, axis=0), blocks.first, axis=1)
         return found
 
-    def drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
         found: np.ndarray = self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.mean), count))
         return found
 
@@ -156,36 +156,36 @@ class LowRank(NamedTuple):
         """From what `BlockLowRank` holds."""
         inverses = [np.linalg.inv(P) for P in factors]
         covariances = [one.transpose(0, 2, 1) @ one for one in inverses]
-        pulled = blocks.together([D @ own for D, own in zip(covariances, blocks.apart(W), strict=True)])
-        root = np.linalg.cholesky(np.eye(W.shape[1]) + W.T @ pulled)
+        projected = blocks.merged([D @ own for D, own in zip(covariances, blocks.split(W), strict=True)])
+        root = np.linalg.cholesky(np.eye(W.shape[1]) + W.T @ projected)
         logs = [np.log(np.diagonal(P, axis1=1, axis2=2)).sum() for P in factors]
         half_log = float(sum(logs) + np.log(np.diagonal(root)).sum())
-        shared = np.linalg.solve(root, pulled.T)
+        shared = np.linalg.solve(root, projected.T)
         return cls(mean, factors, covariances, W, shared, half_log, blocks)
 
     def _times(self, stacks: list[np.ndarray], values: np.ndarray) -> np.ndarray:
-        pairs = zip(stacks, self.blocks.apart(values), strict=True)
-        return self.blocks.together([one @ own for one, own in pairs])
+        pairs = zip(stacks, self.blocks.split(values), strict=True)
+        return self.blocks.merged([one @ own for one, own in pairs])
 
-    def spread(self, A: np.ndarray) -> np.ndarray:
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
         own = np.sum(A * self._times(self.covariances, A), axis=0)
         found: np.ndarray = own - np.sum((self.shared @ A) ** 2, axis=0)
         return found
 
-    def own(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
         parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
         return [D - V.transpose(0, 2, 1) @ V for D, V in zip(self.covariances, parts, strict=True)]
 
-    def between(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
         parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
-        seen = blocks.in_order([V @ own for V, own in zip(parts, blocks.apart(A), strict=True)])
+        seen = blocks.joined([V @ own for V, own in zip(parts, blocks.split(A), strict=True)])
         flat = seen.reshape(len(seen), -1)
-        pairs = zip(self.covariances, blocks.apart(A), strict=True)
-        diagonal = blocks.in_order([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
+        pairs = zip(self.covariances, blocks.split(A), strict=True)
+        diagonal = blocks.joined([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
         found: np.ndarray = (np.diag(diagonal) - flat @ flat.T) / A.shape[1]
         return found
 
-    def drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
         own = self._times(self.factors, rng.normal(size=(len(self.mean), count)))
         x = own + self.W @ rng.normal(size=(self.W.shape[1], count))

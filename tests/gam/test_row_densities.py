@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.at_rows import AtRows
-from numpyro_gp.gam.draws import Free, free_draws
+from numpyro_gp.gam.draws import GuideNormal, guide_draws
 from numpyro_gp.gam.draws import _conditionals as conditionals
 from numpyro_gp.gam.draws import _draws as as_draws
-from numpyro_gp.gam.looks import _below, expected_at_all, lower_ends, weights_of
-from numpyro_gp.gam.report import facts_of, passed
+from numpyro_gp.gam.report import facts_of, report_on_rows
+from numpyro_gp.gam.row_densities import _below, expected_at_all, lower_ends, weights_of
+from numpyro_gp.gam.term_features import TermFeatures
 
 RNG = np.random.default_rng(0)
 N, NOISE = 12, 0.4
@@ -27,19 +27,21 @@ def test_weights_of_an_exact_belief_are_the_evidence():
     likelihood = ngp.likelihoods.Gaussian(NOISE)
     for mass in (None, np.arange(1.0, N + 1)):
         model = dataclasses.replace(ngp.gam.model("y ~ s(x) + re(g)", DATA, likelihood, weights=mass), jitter=0.0)
-        at_rows, X, y = AtRows(model), model.rows.X, model.rows.y
-        found = free_draws(model, jax.random.key(0), Free(np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), False), 30)
+        term_features, X, y = TermFeatures(model), model.rows.X, model.rows.y
+        found = guide_draws(
+            model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), False), 30
+        )
         # f(X) = B u does not depend on hyper-parameters: all rows but one determine a curve of mean zero.
-        seen = at_rows(np.ones(3), np.ones(1), X)
-        B = np.linalg.solve(at_rows.factor(np.ones(3), np.ones(1)).T, seen.A).T
+        scaled = term_features(np.ones(3), np.ones(1), X)
+        B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
         rate = (np.ones(N) if mass is None else mass) / NOISE**2
-        weights = conditionals(at_rows, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
+        weights = conditionals(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
         draws = as_draws(found, weights, found.log_density)
-        looked = passed(draws, at_rows, 0.9, np.random.default_rng(0))
+        looked = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
         logs = weights_of(draws, looked.at.log_ratio, looked.densities.expected).log_weights.reshape(30, -1)
         wanted = []
         for scales, lengths in zip(draws.scales, draws.lengths, strict=True):
-            A = at_rows(scales, lengths, X).A
+            A = term_features(scales, lengths, X).A
             covariance = A.T @ A + np.diag(1 / rate)
             # A row of weight w has the density of noise^2 to the power w, and not that of noise^2 / w.
             power = 0.5 * np.sum(np.log(2 * np.pi / rate)) - 0.5 * np.sum(rate) * NOISE**2 * np.log(
@@ -48,7 +50,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
             exact = stats.multivariate_normal(np.full(N, model.start.constant), covariance, allow_singular=True)
             wanted.append(exact.logpdf(y) + power)
         np.testing.assert_allclose(logs - draws.log_ratio[:, None], np.array(wanted)[:, None] + 0 * logs, atol=1e-5)
-        again = weights_of(draws, *expected_at_all(draws, at_rows, np.random.default_rng(1)))
+        again = weights_of(draws, *expected_at_all(draws, term_features, np.random.default_rng(1)))
         np.testing.assert_allclose(again.log_weights - draws.log_ratio, wanted, atol=1e-5)
 
 
@@ -56,18 +58,18 @@ def test_weights_of_an_exact_belief_are_the_evidence():
 def test_rows_left_out_have_the_density_of_all_others():
     """``y_n`` given all others at known hyper-parameters; with itself among them it would be 0.15 nats higher."""
     model = dataclasses.replace(ngp.gam.model("y ~ linear(x) + re(g)", DATA, ngp.likelihoods.Gaussian(1.2)), jitter=0.0)
-    at_rows, X, left = AtRows(model), model.rows.X, model.rows.y - model.start.constant
-    found = free_draws(model, jax.random.key(0), Free(np.array([0.1, -0.2]), 1e-6 * np.eye(2), False), 4)
-    seen = at_rows(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))), X)
-    B = np.linalg.solve(at_rows.factor(np.asarray(found.scales)[0], np.zeros(0)).T, seen.A).T
-    weights = conditionals(at_rows, found, B.T @ left / 1.44, B.T @ B / 1.44)
+    term_features, X, left = TermFeatures(model), model.rows.X, model.rows.y - model.start.constant
+    found = guide_draws(model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2]), 1e-6 * np.eye(2), False), 4)
+    scaled = term_features(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))), X)
+    B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
+    weights = conditionals(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
     draws = as_draws(found, weights, found.log_density)
-    looked = passed(draws, at_rows, 0.9, np.random.default_rng(0))
-    K = seen.A.T @ seen.A
+    looked = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
+    K = scaled.A.T @ scaled.A
     inverse = np.linalg.inv(K + 1.44 * np.eye(N))
     exact = stats.norm(left - inverse @ left / np.diag(inverse), np.diag(inverse) ** -0.5).logpdf(left).mean()
     inside = stats.norm(K @ inverse @ left, np.sqrt(np.diag(K - K @ inverse @ K) + 1.44)).logpdf(left).mean()
-    facts, notes = facts_of(draws, at_rows, looked, True)
+    facts, notes = facts_of(draws, term_features, looked, True)
     said = float(facts["log density, left out"].split(" ")[0])
     assert abs(said - exact) < 0.03 < 0.3 * abs(inside - exact), (said, exact, inside)
     assert not notes

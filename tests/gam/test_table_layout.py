@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.gam import formula
-from numpyro_gp.gam.layout import incomplete, lay_out
+from numpyro_gp.gam.table_layout import incomplete, lay_out
 
 DATA = {
     "x": np.array([0.0, 1.0, 2.0, np.nan, 4.0]),
@@ -26,7 +26,7 @@ def test_rows_with_missing_values_are_left_out_and_counted():
     np.testing.assert_allclose(rows.X[:, 0], np.array([-1.0, 0.0, 1.0]) * np.sqrt(1.5))
     assert rows.X[:, 1].tolist() == [0.0, 1.0, 0.0]
     np.testing.assert_allclose(rows.X[:, 2], np.log([1.0, 2.0, 3.0]))  # as it is
-    assert [part.columns for part in layout.parts] == [(0,), (1,)]
+    assert [part.columns for part in layout.read_terms] == [(0,), (1,)]
     assert layout.offsets == (2,)
     assert laid("y ~ e")[1].left_out == 0
 
@@ -41,7 +41,7 @@ def test_a_column_is_read_as_what_its_term_says():
     layout, rows = laid("y ~ s(e) + factor(e) + g")
     assert [column.is_category for column in layout.columns] == [False, True, True]
     assert rows.X[:, 1].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert [part.name for part in layout.parts] == ["s(e)", "factor(e)", "factor(g)"]
+    assert [part.name for part in layout.read_terms] == ["s(e)", "factor(e)", "factor(g)"]
 
 
 def test_weights_of_zero_leave_rows_out():
@@ -118,7 +118,7 @@ def test_categories_of_pandas_are_levels_whatever_their_values():
         pandas.Series([None, *k[1:]]).astype("category"),
     ):
         layout, rows = read("y ~ k", {"y": y, "k": given})
-        assert [part.name for part in layout.parts] == ["factor(k)"]
+        assert [part.name for part in layout.read_terms] == ["factor(k)"]
         assert layout.columns[0].levels == (1, 2, 3)
         assert rows.left_out == sum(pandas.isna(given))
     binary = read("y ~ x", pandas.DataFrame({"y": pandas.Categorical([1, 2] * 3), "x": y}))[1]

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from numpyro_gp.gam.curves import Curve, Matrices, Sloped, known
+from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, without_slopes
 from numpyro_gp.gam.hyperparameters import most_lengths, names_of
-from numpyro_gp.gam.layout import Part, is_difference
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
 from numpyro_gp.kernels import Empirical, ZeroMean
 
@@ -56,7 +56,7 @@ class Whitened(NamedTuple):
     factor: np.ndarray
 
 
-def whitened(kernel: Matrices, relative: float, is_sloped: bool = True) -> Whitened:
+def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> Whitened:
     """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``.
 
     Slopes are zero where nobody asks for them.
@@ -79,7 +79,7 @@ def whitened(kernel: Matrices, relative: float, is_sloped: bool = True) -> White
     return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
-class Place(NamedTuple):
+class ComponentRows(NamedTuple):
     """A component at some rows: its kernel, moved by so many lengthscales, and which of its rows each row is."""
 
     kernel: Any
@@ -90,17 +90,17 @@ class Place(NamedTuple):
         return whitened(self.kernel(lengths[: self.moved]), jitter if self.moved else 0.0, is_sloped)
 
 
-class Places:
+class RowFeatures:
     """All components of a model at rows: features at any lengthscales. Those that did not move are kept."""
 
     def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True) -> None:
         self.count, self.is_sloped = len(X), is_sloped
         self.jitter = JITTER if model.jitter is None else model.jitter
-        self.places = [place_of(model, part, X) for part in model.layout.parts]
-        one = known(np.ones((1, 1)), 0)
-        constant = Matrices(one, one, known(np.ones(1), 0))
-        self.places.append(Place(lambda _: constant, 0, np.zeros(self.count, int)))
-        sizes = [len(model.ground.inducing.get(name, [0])) for name in names_of(model)]
+        self.components = [component_rows_of(model, part, X) for part in model.layout.read_terms]
+        one = without_slopes(np.ones((1, 1)), 0)
+        constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
+        self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
+        sizes = [len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)]
         ends, most = np.cumsum(sizes), most_lengths(model)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         M, C, most = ends[-1], len(sizes), most if is_sloped else 0
@@ -112,7 +112,7 @@ class Places:
         """Features and ``L^-1 (M, M)`` at lengthscales ``(C, P)``; arrays that the next call writes to."""
         values, variances, slopes, variance_slopes = self.features
         before = self._lengths
-        for at, (place, own) in enumerate(zip(self.places, self.slices, strict=True)):
+        for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue
             found = place.at(lengths[at], self.jitter, self.is_sloped)
@@ -128,34 +128,34 @@ class Places:
     def factors(self, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` at lengthscales ``(C, P)``, as blocks."""
         found = np.zeros(self.inverse.shape)
-        for at, (place, own) in enumerate(zip(self.places, self.slices, strict=True)):
+        for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             found[own, own] = place.at(lengths[at], self.jitter, False).factor
         return found
 
 
-def chunks_of(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, Places]]:
+def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, RowFeatures]]:
     """Rows in chunks."""
     for low in range(0, len(X), size):
         rows = slice(low, min(low + size, len(X)))
-        yield rows, Places(model, X[rows])
+        yield rows, RowFeatures(model, X[rows])
 
 
-def place_of(model: Model, part: Part, X: np.ndarray) -> Place:
+def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentRows:
     """A term at the different rows of the columns that it reads."""
     own = list(part.columns)
-    Z = np.asarray(model.ground.inducing[part.name], jnp.result_type(float))[:, own].astype(float)
+    Z = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))[:, own].astype(float)
     read = X[:, own].astype(float)
     if len(own) == 1:
         rows, place = np.unique(read[:, 0], return_inverse=True)
         rows = rows[:, None]
     else:
         rows, place = np.unique(read, axis=0, return_inverse=True)
-    return Place(_kernel_of(model, part, Z, rows), count_lengthscales(part), place.reshape(-1))
+    return ComponentRows(_kernel_of(model, part, Z, rows), count_lengthscales(part), place.reshape(-1))
 
 
-def _kernel_of(model: Model, part: Part, Z: np.ndarray, X: np.ndarray) -> Any:
+def _kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any:
     """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
-    term, given = part.term, model.ground.given(part)
+    term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
     if term.kind not in SMOOTH:
         fixed = _fixed(term.kind, given, Z, X)
@@ -168,11 +168,11 @@ def _kernel_of(model: Model, part: Part, Z: np.ndarray, X: np.ndarray) -> Any:
         curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place]))
     levels = None
     if term.by:
-        kind = "factor" if is_difference(part, model.layout.parts) else "re"
+        kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
         levels = _fixed(kind, given[count:], Z[:, count:], X[:, count:], count)
     join = Sloped.__mul__ if term.kind == "ti" else lambda a, b: a + b + a * b
 
-    def kernel(lengths: np.ndarray) -> Matrices:
+    def kernel(lengths: np.ndarray) -> KernelMatrices:
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
         if count > 1:
             found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
@@ -182,7 +182,7 @@ def _kernel_of(model: Model, part: Part, Z: np.ndarray, X: np.ndarray) -> Any:
     return kernel
 
 
-def _fixed(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> Matrices:
+def _fixed(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
     """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
     if kind == "linear":
         z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))
@@ -196,4 +196,4 @@ def _fixed(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count:
         alike = [(Z[:, :1] == one[:, 0]).astype(float) for one in (Z, X)]
         z, x = (one[:, 1] if one.shape[1] > 1 else np.ones(len(one)) for one in (Z, X))
         pairs = (alike[0] * z[:, None] * z, alike[1] * z[:, None] * x, x * x)
-    return Matrices(*(known(one, count) for one in pairs))
+    return KernelMatrices(*(without_slopes(one, count) for one in pairs))
