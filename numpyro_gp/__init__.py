@@ -53,6 +53,7 @@ from numpyro_gp.primitives import (
     thinned,
 )
 from numpyro_gp.programs.scheduler import choose_scheduler
+from numpyro_gp.rows.neighbours import Neighbours, neighbours
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
@@ -70,6 +71,7 @@ __all__ = [
     "HMC",
     "ImportanceWeightedELBO",
     "NUTS",
+    "Neighbours",
     "NonFiniteLoss",
     "Posterior",
     "Prediction",
@@ -96,6 +98,7 @@ __all__ = [
     "likelihoods",
     "means",
     "metrics",
+    "neighbours",
     "noisy_inputs",
     "observe",
     "optim",

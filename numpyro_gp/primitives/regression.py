@@ -2,7 +2,7 @@
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.given_neighbours import LocalProcess, regression_by_neighbours
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
@@ -28,8 +29,24 @@ from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import as_asked, open_site, record, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours
 
 
+@overload
+def gp_regression(
+    name: str,
+    kernel: KernelLike,
+    X: Neighbours | NeighbourRows,
+    noise_variance: ArrayLike | None = None,
+    *,
+    mean: MeanLike = None,
+    obs: ArrayLike | None = None,
+    jitter: float | None = None,
+    noise: ArrayLike | None = None,
+) -> LocalProcess: ...
+
+
+@overload
 def gp_regression(
     name: str,
     kernel: KernelLike,
@@ -41,8 +58,22 @@ def gp_regression(
     obs: ArrayLike | None = None,
     jitter: float | None = None,
     noise: ArrayLike | None = None,
-) -> GaussianProcess:
-    """Fit Gaussian data of noise *variance* ``noise_variance`` exactly: the function is integrated out of the model.
+) -> GaussianProcess: ...
+
+
+def gp_regression(
+    name: str,
+    kernel: KernelLike,
+    X: Functional | Neighbours | NeighbourRows | ArrayLike,
+    noise_variance: ArrayLike | None = None,
+    *,
+    mean: MeanLike = None,
+    inducing: Functional | ArrayLike | None = None,
+    obs: ArrayLike | None = None,
+    jitter: float | None = None,
+    noise: ArrayLike | None = None,
+) -> GaussianProcess | LocalProcess:
+    """Fit Gaussian data of noise *variance* ``noise_variance``: the function is integrated out of the model.
 
     `numpyro_gp.likelihoods.Gaussian` takes a standard deviation instead: its ``scale`` squared is ``noise_variance``.
 
@@ -52,15 +83,20 @@ def gp_regression(
 
     In plates it is one such event for each member, ``y`` being ``(G, N)`` in ``plate("group", G)``.
 
+    Large data take `ngp.neighbours` in place of ``X`` (mathematics.md section 16), and then minibatches: in
+    ``with numpyro.plate("data", near.size, subsample_size=batch) as idx`` the site of ``near[idx]`` has one term for
+    each row, ``log p(y_i | y_N(i))``, ``O(K^3)``. Give it all data, ``obs=y``: neighbours count too. ``near`` itself,
+    outside of the plate, is the same number as one event.
+
     Parameters
     ----------
     name : str
         Name of the observed site.
     kernel : Kernel or callable
         In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`.
-    X : array (N, D) or Functional
+    X : array (N, D), Functional, Neighbours or NeighbourRows
         Inputs of the data, or what was measured in place of values (`ngp.functionals`); in plates also those of each
-        member, ``(G, N, D)``.
+        member, ``(G, N, D)``. Of large data rows with their neighbours: ``near``, or ``near[idx]``.
     noise_variance : array () or (N,)
         Variance of the noise, not its standard deviation; in plates also ``(G,)``, that of each member, or ``(G, N)``.
     mean : callable, number or None
@@ -70,14 +106,16 @@ def gp_regression(
     obs : array (N,), optional
         Data; None draws them from the prior.
     jitter : float, optional
-        Relative jitter of ``k(Z, Z)``. The exact path has none unless it is given: the noise does its work.
+        Relative jitter of ``k(Z, Z)``. The exact path has none unless it is given: the noise does its work. By
+        neighbours it is the least noise of each datum, 1e-8 of the kernel's variance in float64 and 1e-4 in float32.
     noise : array, optional
         The old name of ``noise_variance``. It works in this release and warns.
 
     Returns
     -------
-    GaussianProcess
-        The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``.
+    GaussianProcess or LocalProcess
+        The conditioned process: ``f(X_new)``, ``f.joint(X_new)``, ``f.draw(site, X_new)``. By neighbours it has
+        ``f(X_new)`` alone.
 
     Examples
     --------
@@ -90,10 +128,15 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     given = renamed("gp_regression", noise_variance, noise)
     if given is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    if isinstance(X, (Neighbours, NeighbourRows)):
+        if inducing is not None:
+            cure = "Leave inducing= out: neighbours are in its place."
+            fail("inducing", "None where rows have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
+        return regression_by_neighbours(name, kernel, X, given, mean, obs, jitter)
+    inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)

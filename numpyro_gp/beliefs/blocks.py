@@ -1,0 +1,133 @@
+"""Rows behind their neighbours: one covariance, and what one factor of it says (mathematics.md section 16.2).
+
+A block ``B_i = (N(i), i)`` is a row behind the rows that it is conditioned on, its own place last. With a scale and a
+noise for each place ``S = s s^T k(B_i, B_i) + diag(e)``; a place that is not taken has scale 0 and noise 1, and needs
+no mask anywhere else. All is read off ``x = L^-T e_last``: ``x_last = 1 / sd``, ``x_N = -S_N^-1 c / sd``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Bool, Float, Int
+
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.linalg import add_to_diagonal
+
+# Blocks of more rows leave the cache of a processor: then so many at a time. A minibatch is not computed twice.
+TOGETHER = 128
+AT_ONCE = 256
+# Least noise of a datum by bytes of a number, in units of the kernel's variance there.
+LEAST_NOISE = {8: 1e-8, 4: 1e-4}
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Blocks(NamedTuple):
+    """Rows of the data behind their neighbours.
+
+    Attributes
+    ----------
+    inputs : Array (B, K + 1, D)
+        Neighbours, then the row itself.
+    rows : Array (B, K)
+        Numbers of the neighbours in the data, 0 where there is none.
+    taken : Array (B, K)
+        Whether there is one.
+    """
+
+    inputs: Float[Array, "B L D"]
+    rows: Int[Array, "B K"]
+    taken: Bool[Array, "B K"]
+
+    @classmethod
+    def of(cls, inputs: Array, index: Array, own: Array) -> "Blocks":
+        """Those of rows ``own`` ``(B, D)``, whose neighbours are the rows ``index`` ``(B, K)`` of ``inputs``."""
+        rows = jnp.maximum(index, 0)
+        return cls(jnp.concatenate([inputs[rows], own[:, None]], axis=1), rows, index >= 0)
+
+    def behind(self, neighbours: Array, own: ArrayLike, empty: float = 0.0) -> Array:
+        """Numbers ``(B, K + 1)`` of neighbours, then that of the row itself; ``empty`` in places that are not taken."""
+        kept = jnp.where(self.taken, neighbours, jnp.asarray(empty, neighbours.dtype))
+        last = jnp.broadcast_to(jnp.asarray(own, kept.dtype), kept.shape[:1])
+        return jnp.concatenate([kept, last[:, None]], axis=1)
+
+    def covariance(
+        self, kernel: Kernel, noise: Array, scale: Array | None = None, jitter: ArrayLike = 0.0
+    ) -> Float[Array, "B L L"]:
+        """``s s^T k + diag(e)`` for noises and scales ``(B, K + 1)``, as `behind` makes them; None for scales of one.
+
+        Each place has ``jitter`` times the variance of ``s f`` there as well, as noise.
+        """
+        gram = jax.vmap(kernel.matrix)(self.inputs)
+        own = self.behind(jnp.ones(self.taken.shape, gram.dtype), 1.0) if scale is None else scale
+        gram = gram * own[:, :, None] * own[:, None, :]
+        return add_to_diagonal(gram, noise + jitter * jnp.diagonal(gram, axis1=-2, axis2=-1))
+
+
+def least_noise(dtype: Any) -> float:
+    """Noise of a datum that no data remove, in units of the kernel's variance: 1e-8 in float64, 1e-4 in float32."""
+    return LEAST_NOISE[jnp.dtype(dtype).itemsize]
+
+
+def last_row(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B L L"], Float[Array, "B L"]]:
+    """``L`` of ``S = L L^T``, and ``x = L^-T e_last``."""
+    factor = lax.linalg.cholesky(covariance, symmetrize_input=False)
+    size = covariance.shape[-1]
+    last = jnp.broadcast_to((jnp.arange(size) == size - 1).astype(covariance.dtype), covariance.shape[:-1])
+    return factor, _solve(factor, last, transpose=True)
+
+
+def _solve(factor: Array, right: Array, transpose: bool = False) -> Array:
+    found = lax.linalg.triangular_solve(factor, right[..., None], left_side=True, lower=True, transpose_a=transpose)
+    return found[..., 0]
+
+
+@jax.custom_jvp
+def log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
+    """``log p(r_last | the others)`` of residuals of these covariances, ``(B,)``."""
+    x = last_row(covariance)[1]
+    return jnp.log(x[..., -1]) - 0.5 * jnp.square(jnp.sum(x * residual, axis=-1)) - HALF_LOG_2PI
+
+
+@log_density.defjvp
+def _log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """No inverse, and no derivative of a factorisation: that in ``S`` has rank two.
+
+    With ``z = x . r`` and ``a = (S_N^-1 r_N, 0) = S^-1 r - z x`` it is ``((z^2 - 1) x x^T + z (x a^T + a x^T)) / 2``.
+    """
+    (covariance, residual), (change, moved) = primals, tangents
+    factor, x = last_row(covariance)
+    z = jnp.sum(x * residual, axis=-1, keepdims=True)
+    others = _solve(factor, _solve(factor, residual), transpose=True) - z * x
+    slope = x[..., :, None] * (0.5 * (jnp.square(z) - 1) * x + z * others)[..., None, :]
+    value = jnp.log(x[..., -1]) - 0.5 * jnp.square(z[..., 0]) - HALF_LOG_2PI
+    return value, jnp.sum(change * slope, axis=(-2, -1)) - jnp.sum(z * x * moved, axis=-1)
+
+
+def conditional(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
+    """Weights ``a`` of the others, with which the mean of the last is ``a . r_N``, and its variance: a pivot."""
+    x = last_row(covariance)[1]
+    return -x[..., :-1] / x[..., -1:], x[..., -1] ** -2
+
+
+def by_parts(function: Callable[..., Any], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Any:
+    """``function`` of arrays with B rows each, some rows at a time and again for derivatives; results have B rows.
+
+    Memory then does not grow with B, but by what goes in and what comes out.
+    """
+    size = rows[0].shape[0]
+    if size <= at_once:
+        return function(*rows)
+    count = -(-size // together)
+    missing = count * together - size
+
+    def cut(array: Array) -> Array:
+        more = jnp.concatenate([array, jnp.repeat(array[-1:], missing, axis=0)]) if missing else array
+        return more.reshape(count, together, *array.shape[1:])
+
+    found = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))
+    return jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)

@@ -1,0 +1,288 @@
+"""Gaussian data given their nearest earlier neighbours: the site, one term a row, and the process given the data.
+
+mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what is predicted.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import lax
+from numpyro import handlers
+from numpyro.distributions import constraints
+
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
+from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, least_noise, log_density
+from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_points, check_positive, fail, is_known
+from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.opening import check_name, record, record_call
+from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
+
+# Neighbours of a new row where nobody says how many.
+NEIGHBOURS = 256
+# Numbers in the blocks of new rows that are looked at together.
+NUMBERS = 2**21
+# Distances that are held at a time where a program itself looks for neighbours.
+HELD = 2**22
+
+
+@value_type()
+class LocalData:
+    """Gaussian data and what they are of: kernel, rows with neighbours, noise variance, mean function.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    near : Neighbours
+    y : Array (N,)
+    noise : Array () or (N,)
+    level : Mean
+    jitter : Array ()
+        Noise of each datum in units of the kernel's variance there, beside its own.
+    """
+
+    kernel: Kernel
+    near: Neighbours
+    y: Array
+    noise: Array
+    level: Mean
+    jitter: ArrayLike
+
+    def blocks(self, index: Array, own: Array) -> Blocks:
+        """Rows ``own`` ``(B, D)`` behind rows of the data."""
+        return Blocks.of(jnp.asarray(self.near.inputs), index, own)
+
+    def covariance(self, at: Blocks, own_noise: ArrayLike) -> Array:
+        """The covariance of blocks, noise included."""
+        noise = jnp.broadcast_to(self.noise, at.rows.shape) if self.noise.ndim == 0 else self.noise[at.rows]
+        return at.covariance(self.kernel, at.behind(noise.astype(at.inputs.dtype), own_noise, 1.0), jitter=self.jitter)
+
+    def levels(self, at: Blocks) -> Array:
+        """The mean function at all places of blocks, ``(B, K + 1)``."""
+        return mean_at(self.level, at.inputs, at.inputs.shape[:-1], None, at.inputs.dtype)
+
+    def noise_of(self, rows: Array) -> Array:
+        """Noise variances of rows of the data, ``(B,)``."""
+        return jnp.broadcast_to(self.noise, rows.shape) if self.noise.ndim == 0 else self.noise[rows]
+
+    def terms(self, rows: Array, index: Array, own: Array) -> Array:
+        """``log p(y_i | y_N(i))`` of rows ``(B,)`` with neighbours ``(B, K)``, whose data are ``own`` ``(B,)``."""
+
+        def some(rows: Array, index: Array, own: Array) -> Array:
+            at = self.blocks(index, jnp.asarray(self.near.inputs)[rows])
+            data = at.behind(self.y[at.rows], own)
+            residual = jnp.where(at.behind(at.taken, True, False), data - self.levels(at), 0)
+            return log_density(self.covariance(at, self.noise_of(rows)), residual)
+
+        found: Array = by_parts(some, rows, index, own)
+        return found
+
+    @one_program
+    def at(self, X: NewRows) -> tuple[Array, Array]:
+        """Mean and variance ``(B,)`` of the function at new rows, given the data that are nearest to each."""
+
+        def some(own: Array, index: Array) -> tuple[Array, Array]:
+            at = self.blocks(index, own)
+            weights, variance = conditional(self.covariance(at, 0.0))
+            levels = self.levels(at)
+            residual = jnp.where(at.taken, self.y[at.rows] - levels[:, :-1], 0)
+            return levels[:, -1] + jnp.sum(weights * residual, axis=-1), variance
+
+        some_rows = max(1, NUMBERS // X.index.shape[1] ** 2)
+        found: tuple[Array, Array] = by_parts(some, X.inputs, X.index, at_once=some_rows, together=some_rows)
+        return found
+
+    @one_program
+    def drawn(self, white: Array) -> Array:
+        """All data from standard normal noise ``(..., N)``, each given those drawn before it, in their order."""
+        inputs = jnp.asarray(self.near.inputs)
+
+        def some(own: Array, index: Array, rows: Array) -> tuple[Array, Array, Array]:
+            at = self.blocks(index, own)
+            weights, variance = conditional(self.covariance(at, self.noise_of(rows)))
+            return jnp.where(at.taken, weights, 0), jnp.sqrt(variance), self.levels(at)[:, -1]
+
+        index = jnp.asarray(self.near.index)
+        weights, scale, level = by_parts(some, inputs, index, jnp.arange(self.near.size))
+        flat = white.reshape(-1, self.near.size).T  # rows first
+
+        def step(values: Array, i: Array) -> tuple[Array, None]:
+            mean = jnp.sum(weights[i][:, None] * values[jnp.maximum(index[i], 0)], axis=0)
+            return values.at[i].set(mean + scale[i] * flat[i]), None
+
+        values, _ = lax.scan(step, jnp.zeros_like(flat), jnp.asarray(self.near.order))
+        found: Array = (values + level[:, None]).T.reshape(white.shape)
+        return found
+
+
+class GivenNeighbours(dist.Distribution):
+    """``p(y_i | y_N(i))`` of rows of data, batch shape ``(B,)``: their product over all rows is a proper density."""
+
+    support = constraints.real
+    pytree_data_fields = ("data", "rows", "index")
+
+    def __init__(self, data: LocalData, rows: Array, index: Array, *, validate_args: bool | None = None) -> None:
+        self.data, self.rows, self.index = data, rows, index
+        super().__init__(rows.shape, (), validate_args=validate_args)
+
+    def log_prob(self, value: Array) -> Array:
+        """The terms of the rows; of several sets of data on the left, one after the other."""
+        if value.ndim == 1:
+            return self.data.terms(self.rows, self.index, value)
+        several: Array = lax.map(self.log_prob, value)
+        return several
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """All data together."""
+        white = jax.random.normal(key, (*sample_shape, *self.batch_shape), self.data.near.inputs.dtype)
+        return self.data.drawn(white)[..., self.rows]
+
+
+@value_type(static=("name", "columns"))
+class LocalProcess:
+    """A process given Gaussian data by neighbours, as `gp_regression` of `ngp.neighbours` returns it: call it at rows.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data site.
+    data : LocalData
+    columns : int
+        Number D of input columns.
+    """
+
+    name: str
+    data: LocalData
+    columns: int
+
+    @property
+    def noise(self) -> Array:
+        """Noise variance of the data."""
+        return self.data.noise
+
+    @property
+    def plates(self) -> Plates:
+        """None: it is one process."""
+        return Plates()
+
+    def __call__(self, X: NewRows | ArrayLike) -> dist.Distribution:
+        """Marginals of the function at new rows, each given the data nearest to it: a Normal of batch shape ``(N,)``.
+
+        Pass ``near.find(X, K)``, or an array for the nearest 256 of the data. Where that is traced, as in a layer of a
+        compiled model, the program itself compares it with all rows of the data.
+        """
+        rows = self.rows_of(X)
+        record_call(self, jnp.asarray(rows.inputs))
+        mean, variance = self.data.at(rows)
+        normal = dist.Normal(mean, jnp.sqrt(variance))
+        normal.members_of, normal.given_data_of = self.plates, self.name
+        return normal
+
+    def rows_of(self, X: NewRows | ArrayLike) -> NewRows:
+        """New rows with their neighbours."""
+        near = self.data.near
+        if isinstance(X, NewRows):
+            check_points("X", X.inputs, self.columns)
+            return X
+        if isinstance(X, (Neighbours, NeighbourRows, Functional)):
+            got = f"a {type(X).__name__}"
+            cure = "Pass near.find(X, 256), or rows of inputs."
+            fail("X", "new rows", got, cure, TypeError)
+        points = check_points("X", X, self.columns)
+        if all(map(is_known, jax.tree.leaves((near, points)))):
+            return near.find(points, NEIGHBOURS)
+        return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
+
+
+def _nearest(near: Neighbours, points: Array, count: int) -> Array:
+    """Numbers of the nearest rows, found inside a program: ``O(N)`` for each row."""
+    scale = jnp.asarray(near.lengthscale)[None]
+    rows = lax.stop_gradient(jnp.asarray(near.inputs) / scale)
+
+    def one(point: Array) -> Array:
+        return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
+
+    found: Array = lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))
+    return found
+
+
+def regression_by_neighbours(
+    name: str,
+    kernel: KernelLike,
+    near: Neighbours | NeighbourRows,
+    noise_variance: ArrayLike,
+    mean: MeanLike,
+    obs: ArrayLike | None,
+    jitter: float | None,
+) -> LocalProcess:
+    """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each."""
+    own = as_kernel(kernel)
+    if lead := batch_shape(own):
+        cure = "Open a site for each member, with neighbours of its own rows."
+        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
+    whole = near.near if isinstance(near, NeighbourRows) else near
+    noise = check_positive("noise_variance", noise_variance)
+    if noise.shape not in ((), (whole.size,)):
+        cure = "Pass one variance, or one for each row of all the data: of neighbours too the noise counts."
+        fail("noise_variance", f"a number or of shape {(whole.size,)}", f"shape {noise.shape}", cure)
+    relative = least_noise(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
+    y = jnp.zeros(whole.size, whole.inputs.dtype) if obs is None else _check_data(name, obs, whole.size)
+    data = LocalData(own, whole, y, noise, as_mean(mean), relative)
+    rows = jnp.arange(whole.size) if isinstance(near, Neighbours) else near.rows
+    fn = GivenNeighbours(data, rows, jnp.asarray(near.index))
+    if whole.rows is not None and (isinstance(near, Neighbours) or obs is None):
+        cure = "Search for all of them, ngp.neighbours(X, K), or take minibatches: near[idx] in a plate of near.size."
+        got = f"those of {whole.rows.shape[0]} of {whole.size} rows"
+        fail("near", "neighbours of all rows where these stand whole, or are drawn", got, cure)
+    if obs is None and len(rows) != whole.size:
+        cure = "Pass None for the argument that sets the minibatch, as batch=None."
+        fail(f"the rows of site {name!r}", "all of them where there are no data", f"{len(rows)} of {whole.size}", cure)
+    _check_handlers(name, near)
+    with handlers.trace() as trace:
+        event = fn.to_event(1) if isinstance(near, Neighbours) else fn
+        value = numpyro.sample(check_name("name", name), event, obs=None if obs is None else y[rows])
+    (site,) = trace.values()
+    if obs is None:
+        ordered = value if isinstance(near, Neighbours) else jnp.zeros_like(value).at[rows].set(value)
+        data = LocalData(own, whole, ordered, noise, data.level, relative)
+    found = record(LocalProcess(site["name"], data, int(whole.inputs.shape[-1])))
+    record_call(found, jnp.asarray(near.inputs))
+    return found
+
+
+def _check_data(name: str, obs: ArrayLike, size: int) -> Array:
+    """All data, one for each row that has neighbours."""
+    data = check_array(f"obs of site {name!r}", obs)
+    if data.shape != (size,):
+        cure = "Pass all data, y and not y[idx]: near[idx] says which rows they are, and neighbours count too."
+        fail(f"obs of site {name!r}", f"of shape {(size,)}, one for each row of near", f"shape {data.shape}", cure)
+    check_finite(f"obs of site {name!r}", data)
+    return data
+
+
+def _check_handlers(name: str, near: Neighbours | NeighbourRows) -> None:
+    """Rows stand in their own plate and no other, all of them together in none, and none is masked."""
+    for handler in active_handlers():
+        if isinstance(handler, handlers.mask) and jnp.ndim(handler.mask):
+            cure = "Leave rows without data out before neighbours are found: they would still be neighbours of others."
+            got = f"an array of shape {jnp.shape(handler.mask)}"
+            fail(f"the mask over site {name!r}", "one number, where rows have neighbours", got, cure)
+    plates = [one for one in active_handlers() if isinstance(one, numpyro.plate)]
+    got = ", ".join(f"{one.name!r} of {one.size}" for one in plates) or "no plate"
+    if isinstance(near, Neighbours):
+        if plates:
+            cure = "Pass the rows of the plate, near[idx], or call gp_regression outside of plates."
+            fail(f"the plates around site {name!r}", "none, where near stands whole", got, cure)
+        return
+    size, held = near.near.size, [(one.size, one.subsample_size, one.dim) for one in plates]
+    if held != [(size, len(near), -1)]:
+        cure = "Write `with numpyro.plate('data', near.size, subsample_size=batch) as idx:` around it, and near[idx]."
+        required = f"one of the {size} rows of near, {len(near)} of which it holds"
+        fail(f"the plates around site {name!r}", required, got, cure)

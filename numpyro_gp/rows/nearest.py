@@ -1,0 +1,173 @@
+"""The nearest rows, of those before a row in an ordering or of all: NumPy and SciPy, before anything is traced.
+
+A tree of SciPy's answers where columns are few for the number of rows. Else all distances are computed, some rows at a
+time, and of them only the least of each group of 16 is sorted: the K nearest rows lie in the K groups whose nearest are
+nearest. Both are exact, but for ties.
+"""
+
+from typing import Any
+
+import numpy as np
+
+# Rows whose distances are held at a time: at most so many, and so many distances.
+BLOCK = 256
+HELD = 2**25
+GROUP = 16  # rows of a group
+TREE_COLUMNS = 6  # columns in which a tree is quicker whatever the number of rows
+ROWS_PER_LEAF = 100  # in more of them it asks for so many rows in each corner of the space
+
+Found = tuple[np.ndarray, np.ndarray]
+
+
+def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> Any:
+    """Numbers ``(R, K)`` of the K nearest rows that come before each of the rows ``asked``, -1 where there are fewer.
+
+    Parameters
+    ----------
+    scaled : array (N, D)
+        Rows in units of lengthscales.
+    order : array (N,)
+        Numbers of the rows, first to last.
+    count : int
+        K.
+    twins : array (N,), optional
+        A number that equal rows share: rows do not count for their equals. None lets them.
+    asked : array (R,)
+        Rows to search for.
+    """
+    size = len(scaled)
+    place = np.empty(size, np.int64)
+    place[order] = np.arange(size)
+    rows, kinds = scaled[order], None if twins is None else twins[order]
+    own = np.sort(place[asked])  # in the order of the ordering: the first need to look at few rows
+    found, start = np.full((len(own), count), -1, np.int32), 0
+    while start < len(own):
+        stop = _stop(own, start, size, scaled.shape[1])
+        at = own[start:stop]
+        last = at[-1] + 1
+        places = _before(rows[:last], at, count, None if kinds is None else kinds[:last])
+        found[start:stop] = np.where(places >= 0, order[places], -1)
+        start = stop
+    back = np.empty(len(own), np.int64)
+    back[np.argsort(place[asked], kind="stable")] = np.arange(len(own))
+    return found[back]
+
+
+def _stop(own: np.ndarray, start: int, size: int, columns: int) -> int:
+    """Where a part of the rows ends that share one look at those before them: it is at most twice as long for trees."""
+    if _has_tree(size, columns):
+        return int(np.searchsorted(own, max(2 * own[start], own[start] + BLOCK), side="right"))
+    return min(len(own), start + _together(size))
+
+
+def _has_tree(size: int, columns: int) -> bool:
+    return columns <= TREE_COLUMNS or ROWS_PER_LEAF * 2.0**columns <= size
+
+
+def _together(size: int) -> int:
+    return int(max(1, min(BLOCK, HELD // size)))
+
+
+def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | None) -> np.ndarray:
+    """Places of the nearest of the rows before each of ``own``, nearest first."""
+    if not _has_tree(len(rows), rows.shape[1]):
+        parts = range(0, len(own), _together(len(rows)))
+        ends = [own[at : at + _together(len(rows))] for at in parts]
+        return np.concatenate([_by_distances(rows[one], rows, count, one, kinds)[0] for one in ends])
+    tree, found = _tree(rows), np.full((len(own), count), -1)
+    left, wanted = np.arange(len(own)), 2 * count + 8
+    while len(left):
+        wanted = min(wanted, len(rows))
+        at = own[left]
+        places = tree.query(rows[at], wanted)[1].reshape(len(left), -1)
+        counts = places < at[:, None]
+        if kinds is not None:
+            counts &= kinds[places] != kinds[at][:, None]
+        turn = np.argsort(~counts, axis=1, kind="stable")[:, :count]
+        kept = np.where(np.take_along_axis(counts, turn, 1), np.take_along_axis(places, turn, 1), -1)
+        found[left, : kept.shape[1]] = kept
+        is_short = counts.sum(axis=1) < np.minimum(count, at)
+        left = left[is_short] if wanted < len(rows) else left[:0]
+        wanted *= 3
+    return found
+
+
+def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray | None = None) -> np.ndarray:
+    """Numbers ``(B, K)`` of the K nearest of the rows ``(N, D)`` for each new row, nearest first.
+
+    ``without``: the number of a row ``(B,)`` that does not count, as that of the row itself.
+    """
+    wanted, tree = count + (without is not None), None
+    if _has_tree(len(scaled), scaled.shape[1]):
+        tree = _tree(scaled)
+    step, parts = BLOCK * GROUP if tree is not None else _together(len(scaled)), []
+    for at in range(0, len(new), step):
+        rows = new[at : at + step]
+        if tree is None:
+            places = _by_distances(rows, scaled, wanted)[0]
+        else:
+            places = tree.query(rows, wanted)[1].reshape(len(rows), wanted)
+        if without is not None:
+            is_own = places == without[at : at + step, None]
+            turn = np.argsort(is_own, axis=1, kind="stable")[:, :count]
+            places = np.take_along_axis(places, turn, 1)
+        parts.append(places.astype(np.int32))
+    return np.concatenate(parts)
+
+
+def _tree(rows: np.ndarray) -> Any:
+    from scipy.spatial import cKDTree  # takes longer to import than all of this library
+
+    return cKDTree(rows)
+
+
+def _by_distances(
+    wanted: np.ndarray, rows: np.ndarray, count: int, before: np.ndarray | None = None, kinds: np.ndarray | None = None
+) -> Found:
+    """Places and squared distances of the nearest rows, ``(B, K)``; -1 and infinity where there are fewer.
+
+    ``before``: only rows below these places count, of other ``kinds`` than those there. Distances are found in
+    float32, and those of the candidates again in full.
+    """
+    size = -(-len(rows) // GROUP)
+    squares = _distances(wanted, rows, GROUP * size)
+    if before is not None:
+        first = int(np.min(before))
+        squares[:, first:][np.arange(first, squares.shape[1])[None] >= before[:, None]] = np.inf
+    if before is not None and kinds is not None:
+        squares[:, : len(rows)][kinds[None] == kinds[before][:, None]] = np.inf
+    groups = squares.reshape(len(wanted), GROUP, size).min(axis=1)
+    here = np.arange(len(wanted))[:, None]
+    # One group more than there are rows to be found, for distances that float32 cannot tell apart.
+    some = min(count + 1, size)
+    best = np.argpartition(groups, some - 1, axis=1)[:, :some] if some < size else np.arange(size)[None] + 0 * here
+    places = (best[:, :, None] + size * np.arange(GROUP)).reshape(len(wanted), -1)
+    found = squares[here, places]
+    if count + GROUP < places.shape[1]:
+        turn = np.argpartition(found, count + GROUP - 1, axis=1)[:, : count + GROUP]
+        places, found = places[here, turn], found[here, turn]
+    apart = wanted[:, None] - rows[np.minimum(places, len(rows) - 1)]
+    exact = np.where(np.isfinite(found), np.einsum("bkd,bkd->bk", apart, apart), np.inf)
+    turn = np.argsort(exact, axis=1, kind="stable")[:, :count]
+    places, exact = places[here, turn], exact[here, turn]
+    missing = ((0, 0), (0, count - places.shape[1]))
+    places = np.pad(np.where(np.isfinite(exact), places, -1), missing, constant_values=-1)
+    return places, np.pad(exact, missing, constant_values=np.inf)
+
+
+def _distances(wanted: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
+    """``|b|^2 - 2 a.b`` in float32, ``(B, size)``: squared distances less ``|a|^2``, which changes no order."""
+    centre = rows.mean(axis=0)
+    right = np.zeros((size, rows.shape[1] + 1), np.float32)
+    right[: len(rows), :-1], right[len(rows) :, -1] = rows - centre, np.inf
+    right[: len(rows), -1] = (right[: len(rows), :-1] ** 2).sum(axis=1)
+    left = np.concatenate([-2 * (wanted - centre), np.ones((len(wanted), 1))], axis=1).astype(np.float32)
+    return np.asarray(left @ right.T)
+
+
+def twins_of(rows: np.ndarray) -> np.ndarray | None:
+    """A number for each row that equal rows share; None where all are different."""
+    # A sum along each row is the same for equal rows, and by itself for others.
+    weights = np.random.default_rng(0).uniform(1, 2, rows.shape[1])
+    _, kinds = np.unique((rows * weights).sum(axis=1), return_inverse=True)
+    return None if kinds.max(initial=-1) + 1 == len(rows) else np.asarray(kinds)

@@ -1,0 +1,87 @@
+"""The factor of a row: densities, the derivative of rank two and conditionals, beside NumPy and finite differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, least_noise, log_density
+from tests.precision import x64
+
+RNG = np.random.default_rng(2)
+ROOT = RNG.normal(size=(3, 5, 5))
+S = ROOT @ np.swapaxes(ROOT, 1, 2) + np.eye(5)
+R = RNG.normal(size=(3, 5))
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_density_and_conditional_are_those_of_the_normal_distribution(is_double):
+    with x64(is_double):
+        tolerance = 1e-11 if is_double else 2e-5
+        found = log_density(jnp.asarray(S), jnp.asarray(R))
+        normal = [
+            multivariate_normal(cov=s).logpdf(r) - multivariate_normal(cov=s[:4, :4]).logpdf(r[:4])
+            for s, r in zip(S, R)
+        ]
+        np.testing.assert_allclose(found, normal, rtol=tolerance)
+        weights, variance = conditional(jnp.asarray(S))
+        solved = np.linalg.solve(S[:, :4, :4], S[:, :4, 4:])[..., 0]
+        np.testing.assert_allclose(weights, solved, rtol=10 * tolerance, atol=10 * tolerance)
+        np.testing.assert_allclose(variance, S[:, 4, 4] - (solved * S[:, :4, 4]).sum(axis=1), rtol=10 * tolerance)
+
+
+def test_derivatives_are_those_of_the_normal_distribution():
+    """First ones by the written rule, second ones by its derivative: beside those of slogdet and solve."""
+
+    def plainly(s, r):
+        def one(s, r):
+            return -0.5 * (jnp.linalg.slogdet(s)[1] + r @ jnp.linalg.solve(s, r))
+
+        return one(s, r) - one(s[:4, :4], r[:4]) - 0.5 * np.log(2 * np.pi)
+
+    change = RNG.normal(size=(5, 5))
+    change = jnp.asarray(change + change.T)
+
+    def along(function):
+        line = lambda t: function(jnp.asarray(S[0]) + t * change, jnp.asarray(R[0]) + t * jnp.arange(5.0))  # noqa: E731
+        return jax.jit(lambda t: (line(t), jax.grad(line)(t), jax.jvp(jax.grad(line), (t,), (1.0,))[1]))(0.0)
+
+    np.testing.assert_allclose(along(lambda s, r: log_density(s[None], r[None])[0]), along(plainly), rtol=1e-9)
+
+
+def test_a_place_that_is_not_taken_says_nothing():
+    X, kernel = jnp.asarray(RNG.normal(size=(6, 2))), ngp.kernels.Matern52(1.3, 0.8)
+    index = jnp.array([[1, 2, -1, -1], [3, 1, 2, 4]])
+    at = Blocks.of(X, index, X[jnp.array([0, 5])])
+    noise = at.behind(jnp.full((2, 4), 0.1), 0.2, 1.0)
+    assert np.array_equal(noise[0], [0.1, 0.1, 1.0, 1.0, 0.2])
+    covariance = jax.jit(lambda at, noise: at.covariance(kernel, noise, jitter=1e-3))(at, noise)
+    few = kernel.matrix(X[jnp.array([1, 2, 0])]) + jnp.diag(jnp.array([0.1, 0.1, 0.2]) + 1.3e-3)
+    y = jnp.asarray(RNG.normal(size=6))
+    data = at.behind(y[at.rows], y[jnp.array([0, 5])])
+    alone = log_density(few[None], jnp.asarray([[y[1], y[2], y[0]]]))
+    np.testing.assert_allclose(log_density(covariance, data)[0], alone[0], rtol=1e-12)
+    # Pseudo-data of precision w: their covariance is scaled, and their noise one (mathematics.md section 16.2).
+    w = jnp.array([2.0, 0.5, 1.0, 1.5, 3.0])
+    root = jnp.broadcast_to(jnp.sqrt(w), (2, 5))
+    scaled = jax.jit(lambda at: at.covariance(kernel, jnp.ones((2, 5)), root))(at)
+    block = kernel.matrix(at.inputs[1])
+    np.testing.assert_allclose(scaled[1], jnp.sqrt(w[:, None] * w[None]) * block + jnp.eye(5), rtol=1e-12)
+    assert (least_noise(jnp.float64), least_noise(np.float32)) == (1e-8, 1e-4)
+
+
+def test_parts_are_the_whole_and_so_are_their_derivatives():
+    values = jnp.asarray(RNG.normal(size=(23, 2)))
+
+    def total(values, **sizes):
+        doubled, rows = by_parts(lambda v, n: (jnp.sin(v) * n[:, None], n), values, jnp.arange(23), **sizes)
+        assert np.shape(rows) == (23,)
+        return jnp.sum(doubled), rows
+
+    whole, parts = (
+        jax.value_and_grad(lambda v, s=s: total(v, **s)[0])(values) for s in ({}, dict(at_once=8, together=5))
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), whole, parts)
+    assert np.array_equal(total(values, at_once=8, together=5)[1], np.arange(23))

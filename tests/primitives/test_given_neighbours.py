@@ -1,0 +1,179 @@
+"""Gaussian data given their neighbours: with all earlier rows the exact process, and for few a proper density."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import handlers
+from numpyro.infer.util import log_density
+from scipy.stats import multivariate_normal
+
+import numpyro_gp as ngp
+from tests.precision import x64
+
+RNG = np.random.default_rng(3)
+X, NEW = RNG.uniform(size=(30, 2)), RNG.uniform(size=(4, 2))
+Y = np.sin(6 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=30)
+POINT = {"variance": 1.3, "noise": 0.3, "first": 0.4, "second": 0.7}
+
+
+def model(near, y, batch=None, is_whole=False, noise=None, p=None):
+    p = {name: numpyro.param(name, value) for name, value in POINT.items()} if p is None else p
+    kernel = ngp.kernels.Matern52(p["variance"], jnp.stack([jnp.asarray(p["first"]), jnp.asarray(p["second"])]))
+    variance = p["noise"] ** 2 if noise is None else noise
+    if is_whole:
+        return ngp.gp_regression("y", kernel, near, variance, obs=y, mean=0.5, jitter=0.0)
+    with numpyro.plate("data", near.size, subsample_size=batch) as idx:
+        return ngp.gp_regression("y", kernel, near[idx], variance, obs=y, mean=0.5, jitter=0.0)
+
+
+def gram(p, rows=X, more=X):
+    r = np.sqrt(5 * (((rows[:, None] - more[None]) / [p["first"], p["second"]]) ** 2).sum(axis=-1))
+    return p["variance"] * (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def exact(p, noise=None):
+    covariance = gram(p) + np.eye(30) * (p["noise"] ** 2 if noise is None else noise)
+    return multivariate_normal(np.full(30, 0.5), covariance).logpdf(Y)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_with_all_earlier_rows_it_is_the_exact_process(is_double):
+    """Density and gradient in three orders, whole and in a plate, and predictions; by NumPy."""
+    with x64(is_double):
+        y, near = jnp.asarray(Y), ngp.neighbours(jnp.asarray(X), 29, order="given")
+        tolerance = 1e-8 if is_double else 2e-3
+        step = 1e-5
+        slopes = {
+            n: (exact({**POINT, n: v + step}) - exact({**POINT, n: v - step})) / 2 / step for n, v in POINT.items()
+        }
+
+        @jax.jit
+        def run(p, near):
+            whole, slope = jax.value_and_grad(lambda p: log_density(model, (near, y), {"is_whole": True}, p)[0])(p)
+            return whole, slope, log_density(model, (near, y), {}, p)[0]
+
+        p = {name: jnp.asarray(value) for name, value in POINT.items()}
+        orders = (
+            near,
+            ngp.neighbours(jnp.asarray(X), 29),
+            ngp.neighbours(jnp.asarray(X), 29, order=np.argsort(X[:, 0])),
+        )
+        for own in orders:
+            whole, slope, plated = run(p, own)
+            np.testing.assert_allclose([whole, plated], exact(POINT), rtol=tolerance)
+            np.testing.assert_allclose([slope[n] for n in POINT], [slopes[n] for n in POINT], rtol=max(tolerance, 1e-6))
+
+        f = jax.jit(lambda p, near: model(near, y, is_whole=True, p=p))(p, near)
+        covariance, cross = gram(POINT) + 0.09 * np.eye(30), gram(POINT, X, NEW)
+        mean = 0.5 + cross.T @ np.linalg.solve(covariance, Y - 0.5)
+        variance = 1.3 - (cross * np.linalg.solve(covariance, cross)).sum(axis=0)
+        inside = jax.jit(lambda f, new: f(new))(f, jnp.asarray(NEW))  # the program itself looks for neighbours
+        for found in (f(NEW), f(near.find(NEW, 30)), inside):
+            np.testing.assert_allclose(found.mean, mean, rtol=tolerance)
+            np.testing.assert_allclose(found.variance, variance, rtol=10 * tolerance)
+        assert float(f.noise) == pytest.approx(0.09)
+
+
+def test_minibatches_average_to_the_whole_and_noise_may_be_of_each_row():
+    near, noise = ngp.neighbours(X, 6), RNG.uniform(0.05, 0.2, size=30)
+    p = {name: jnp.asarray(value) for name, value in POINT.items()}
+
+    def density(rows, batch):
+        own = handlers.substitute(lambda: model(near, Y, batch, noise=noise, p=p), data={"data": rows})
+        return log_density(own, (), {}, {})[0]
+
+    whole = jax.jit(lambda rows: density(rows, None))(jnp.arange(30))
+    some = jax.jit(jax.vmap(lambda rows: density(rows, 5)))(jnp.asarray(RNG.permutation(30).reshape(6, 5)))
+    np.testing.assert_allclose(some.mean(), whole, rtol=1e-12)
+    parts = [np.append(np.asarray(near.index)[i][np.asarray(near.index)[i] >= 0], i) for i in range(30)]
+    covariance = gram(POINT) + np.diag(noise)
+
+    def normal(at):
+        return multivariate_normal(np.full(len(at), 0.5), covariance[np.ix_(at, at)]).logpdf(Y[at]) if len(at) else 0.0
+
+    np.testing.assert_allclose(whole, sum(normal(at) - normal(at[:-1]) for at in parts), rtol=1e-10)
+
+
+def test_without_data_they_are_drawn_in_their_order():
+    """Draws are linear in their noise: their covariance by the columns of that map, not by Monte Carlo."""
+    near, p = ngp.neighbours(X, 29), {name: jnp.asarray(value) for name, value in POINT.items()}
+    fn = handlers.trace(handlers.seed(lambda: model(near, None, is_whole=True, p=p), 0)).get_trace()["y"]["fn"]
+    root = fn.base_dist.data.drawn(jnp.eye(30)) - 0.5
+    np.testing.assert_allclose(root.T @ root, gram(POINT) + 0.09 * np.eye(30), atol=1e-10)
+    few = ngp.neighbours(X, 3)
+    plated = handlers.trace(handlers.seed(lambda: model(few, None, p=p), 0)).get_trace()["y"]
+    again = handlers.trace(handlers.seed(lambda: model(few, None, is_whole=True, p=p), 0)).get_trace()["y"]
+    np.testing.assert_allclose(plated["value"], again["value"])
+    assert plated["fn"].batch_shape == (30,)
+    assert again["fn"].event_shape == (30,)
+    assert plated["fn"].sample(jax.random.key(0), (2,)).shape == (2, 30)
+
+
+def test_the_process_is_a_value():
+    near = ngp.neighbours(X, 8)
+    f = handlers.seed(lambda: model(near, Y, is_whole=True), 0)()
+    again = pickle.loads(pickle.dumps(f))
+    np.testing.assert_array_equal(f(NEW).mean, again(NEW).mean)
+    slope, step = jax.grad(lambda new: f(new).mean.sum())(jnp.asarray(NEW)), np.zeros((4, 2))
+    step[2, 1] = 1e-5
+    rows = near.find(NEW, 30).index
+    up, down = (f(ngp.neighbours(X, 8).find(NEW + s * step, 30)).mean.sum() for s in (1, -1))
+    np.testing.assert_allclose(slope[2, 1], (up - down) / 2e-5, rtol=1e-6)
+    assert rows.shape == (4, 30)
+
+
+NEAR, RBF = ngp.neighbours(X, 4), ngp.kernels.RBF(1.0, 0.5)
+
+
+def in_plate(size=30, batch=None, obs=Y, rows=None, **options):
+    with numpyro.plate("data", size, subsample_size=batch) as idx:
+        ngp.gp_regression("y", RBF, NEAR[idx if rows is None else rows], 0.1, obs=obs, **options)
+
+
+def masked():
+    with handlers.mask(mask=jnp.ones(30, bool)):
+        ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y)
+
+
+def twice():
+    with numpyro.plate("group", 2, dim=-2):
+        in_plate()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\), one"),
+        (lambda: in_plate(batch=5, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\)"),
+        (
+            lambda: in_plate(size=31),
+            "the plates around site 'y' must be one of the 30 rows of near, 31 of which",
+        ),
+        (
+            lambda: in_plate(batch=5, rows=jnp.arange(6)),
+            "the plates around site 'y' must be one of the 30 rows of near",
+        ),
+        (lambda: ngp.gp_regression("y", RBF, NEAR[jnp.arange(3)], 0.1, obs=Y), "the plates .* but got no plate"),
+        (twice, "the plates around site 'y' must be one of the 30 rows of near"),
+        (lambda: in_plate(batch=5, obs=None), "the rows of site 'y' must be all of them where there are no data"),
+        (masked, "the mask over site 'y' must be one number, where rows have neighbours"),
+        (lambda: in_plate(inducing=X), "inducing must be None where rows have neighbours"),
+        (lambda: ngp.gp_regression("y", RBF, NEAR, np.ones(4), obs=Y), r"noise_variance must be a number or of shape"),
+        (
+            lambda: ngp.gp_regression("y", RBF, ngp.neighbours(X, 4, rows=[1, 2]), 0.1, obs=Y),
+            "near must be neighbours of all rows where these stand whole, or are drawn",
+        ),
+        (
+            lambda: ngp.gp_regression("y", jax.vmap(ngp.kernels.RBF)(jnp.ones(2), jnp.ones(2)), NEAR, 0.1, obs=Y),
+            "the kernel of site 'y' must be one kernel, where rows have neighbours",
+        ),
+        (lambda: ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y)(NEAR), "X must be new rows, but got a Neighbours"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        handlers.seed(call, 0)()

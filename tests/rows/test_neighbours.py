@@ -1,0 +1,99 @@
+"""Rows with their neighbours as a value."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from tests.compiling import counted
+
+X = np.random.default_rng(1).normal(size=(40, 2))
+
+
+def test_each_row_has_the_nearest_of_those_before_it():
+    near = ngp.neighbours(X, 5, order="given")
+    assert (near.size, len(near), near.count, near.index.dtype, near.index.shape) == (40, 40, 5, jnp.int32, (40, 5))
+    assert near.index[:2].tolist() == [[-1] * 5, [0] + [-1] * 4]
+    distance = ((X[:30] - X[30]) ** 2).sum(axis=1)
+    assert near.index[30].tolist() == np.argsort(distance)[:5].tolist()
+    shuffled = ngp.neighbours(X, 5, order=np.asarray(ngp.neighbours(X, 5).order))
+    assert jax.tree.all(jax.tree.map(np.array_equal, shuffled, ngp.neighbours(X, 5)))
+    assert sorted(shuffled.order.tolist()) == list(range(40)) != shuffled.order.tolist()
+    around = ngp.neighbours(X, 5).around(3)
+    distance = ((X - X[7]) ** 2).sum(axis=1)
+    assert around.index[7].tolist() == np.argsort(distance)[1:4].tolist()
+
+
+def test_units_are_lengthscales_and_shapes_stay():
+    near = ngp.neighbours(X, 5, order="given")
+    wide = near.rescaled([1.0, 1e6])
+    assert wide.index[30].tolist() == np.argsort(np.abs(X[:30, 0] - X[30, 0]))[:5].tolist()
+    assert [np.shape(leaf) for leaf in jax.tree.leaves(wide)] == [np.shape(leaf) for leaf in jax.tree.leaves(near)]
+    assert np.array_equal(wide.order, near.order)
+    assert wide.find(X[:1], 3).index[0].tolist() == np.argsort(np.abs(X[:, 0] - X[0, 0]))[:3].tolist()
+    run = jax.jit(lambda near, idx: near[idx].inputs.sum() + near[idx].index.sum())
+    run(near, jnp.arange(4))
+    with counted() as programs:
+        assert float(run(near.rescaled(3.0), jnp.arange(4))) != 0
+        run(wide, jnp.arange(4, 8))
+    assert programs.count <= 2  # what `rescaled` itself sends to the device; not `run`
+
+
+def test_rows_of_a_plate_and_new_rows():
+    near = ngp.neighbours(X, 5)
+    some = near[jnp.array([3, 30])]
+    assert np.array_equal(some.inputs, X[[3, 30]])
+    assert np.array_equal(some.index, np.asarray(near.index)[[3, 30]])
+    found = near.find(X[:3], 1000)  # at most all of them
+    assert (found.size, found.index.shape) == (3, (3, 40))
+    assert found.index[:, 0].tolist() == [0, 1, 2]
+    assert np.array_equal(found[jnp.array([1])].index, found.index[1:2])
+
+
+def test_some_rows_stand_for_all():
+    some = np.array([30, 3, 17])
+    near, whole = ngp.neighbours(X, 5, rows=some), ngp.neighbours(X, 5)
+    assert near.index.shape == (3, 5)
+    drawn = near[jnp.arange(40)]
+    assert drawn.rows.tolist() == (some.tolist() * 14)[:40]
+    assert np.array_equal(drawn.index, np.asarray(whole.index)[drawn.rows])
+
+
+def test_equal_rows_count_where_they_are_asked_for():
+    twice = np.concatenate([X, X])
+    assert 0 not in ngp.neighbours(twice, 3, order="given").index[40]
+    assert ngp.neighbours(twice, 3, order="given", replicates=True).index[40, 0] == 0
+    near = ngp.neighbours(twice, 3, replicates=True, order="given").rescaled(2.0)
+    assert near.index[41, 0] == 1
+
+
+def test_it_pickles_and_prints_its_sizes():
+    near = ngp.neighbours(X.astype(np.float32), 5)
+    again = pickle.loads(pickle.dumps(near))
+    assert jax.tree.all(jax.tree.map(np.array_equal, near, again))
+    assert repr(again) == "Neighbours(40 rows, 2 columns, 5 neighbours)"
+    assert again.inputs.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ngp.neighbours(X, 40), "num_neighbours must be less than the number of rows, 40, but got 40. Pass 39"),
+        (lambda: ngp.neighbours(X, 3, order="maxmin"), "order must be 'random', 'given' or the numbers of the rows"),
+        (lambda: ngp.neighbours(X, 3, order=np.arange(5)), "order must be the numbers from 0 to 39"),
+        (lambda: ngp.neighbours(X, 3, lengthscale=[1.0] * 3), r"lengthscale must be a number or of shape \(2,\)"),
+        (lambda: ngp.neighbours(X, 3, rows=[0, 0]), "rows must be different whole numbers from 0 to 39"),
+        (lambda: ngp.neighbours(X, 3, replicates="no"), "replicates must be True or False"),
+        (lambda: ngp.neighbours(X, 3).find(X[:, :1]), "X_new must be an array with 2 columns"),
+        (lambda: ngp.neighbours(X, 3)[0.5], "idx must be whole numbers of rows"),
+        (lambda: jax.jit(lambda X: ngp.neighbours(X, 3).index)(X), "X must be known, but got a traced array"),
+        (lambda: jax.jit(lambda n: n.rescaled(2.0).index)(ngp.neighbours(X, 3)), "near of near.rescaled must be known"),
+        (lambda: jax.jit(lambda n: n.find(X).index)(ngp.neighbours(X, 3)), "near of near.find must be known"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
