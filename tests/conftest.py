@@ -1,11 +1,15 @@
 """Settings of every test: float64, no implicit rank promotion, quick compilation; warnings are errors (pyproject.toml)."""
 
+import functools
 import gc
 import os
+import re
 import subprocess
 import sys
+import threading
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 # Tests compile thousands of small programs that run for microseconds: optimise them as little as possible, by the older
@@ -23,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir
 
 from tests.shapes import install
 
@@ -38,40 +43,85 @@ if "benchmark" not in sys.argv:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# JAX makes a context of MLIR for each program and loads all dialects into it: a quarter of what one operation costs.
+CONTEXTS, PROGRAMS_OF_ONE = threading.local(), 50
+new_context = getattr(mlir, "make_ir_context", None)
+
+
+def shared_context() -> Any:
+    """One context for the next programs of a thread; not for all, for it keeps whatever it has seen."""
+    left, context = getattr(CONTEXTS, "own", (0, None))
+    CONTEXTS.own = (left - 1, context) if left else (PROGRAMS_OF_ONE, new_context())
+    return CONTEXTS.own[1]
+
+
+if new_context is not None and "benchmark" not in sys.argv:
+    mlir.make_ir_context = shared_context
 # JAX keeps millions of objects alive: looking through them for garbage is a tenth of the suite's time.
 gc.freeze()
-gc.set_threshold(100_000, 50, 1000)
+gc.set_threshold(500_000, 50, 1000)
 
 
 # Which part of the tests of the second stage is run, "2/8" for instance; all where it is not set.
 PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 
-# Tests of the machinery of experiments see nothing of the package: they run where one of the last commits changed it.
-# CI keeps no record of the last green commit; twenty are more than one landing has, and most of them touch no program.
-EXPERIMENTS = ("examples/*.py", "examples/data", "tests/benchmarks", "tests/test_examples.py")
+# Tests of the machinery of experiments see nothing of the package: each runs where one of the last commits changed a
+# file that it reads. CI keeps no record of the last green commit; twenty are more than one landing has.
+EXPERIMENTS = ("examples/*.py", "examples/data", "tests/benchmarks", "tests/test_*.py")
 COMMITS = 20
+# What programs save and keep count with; it has tests of its own, and illustrations use it at every commit.
+TOOLS = {"examples/tables.py", "examples/run_queue.py"}
+ROOT = Path(__file__).parent.parent
+IMPORTED = re.compile(
+    r"^\s*(?:from|import) ((?:examples|tests\.benchmarks)[\w.]*)(?: import \(?((?<=\()[\w,\s]*|[\w, ]*))?", re.M
+)
 
 
-def experiments_run() -> bool:
-    """Whether ``NUMPYRO_GP_TEST_EXPERIMENTS`` says so (0 or 1), or programs of experiments changed, or nobody knows."""
+@functools.cache
+def changed() -> set[str] | None:
+    """Files of experiments that the last commits, or nobody yet, has committed; None where nobody knows."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words, "--", *EXPERIMENTS], cwd=ROOT, capture_output=True, text=True)
+        except OSError:
+            return None  # no git here
+        return None if done.returncode else done.stdout  # too short a history, or none
+
+    found = git("diff", "--name-only", f"HEAD~{COMMITS}"), git("ls-files", "--others", "--exclude-standard")
+    return None if None in found else set("\n".join(map(str, found)).split())
+
+
+def imported_by(file: str) -> set[str]:
+    """A file, and the files of experiments that it imports, and those that they do."""
+    found, left = set[str](), {file}
+    while left:
+        name = left.pop()
+        found.add(name)
+        for module, names in IMPORTED.findall((ROOT / name).read_text()):
+            parts = [module, *(f"{module}.{part.strip()}" for part in names.split(",") if part.strip())]
+            paths = {f"{part.replace('.', '/')}.py" for part in parts}
+            left |= {path for path in paths - found if (ROOT / path).exists()}
+    return found
+
+
+def is_due(item: pytest.Item) -> bool:
+    """Whether a test of experiments runs: ``NUMPYRO_GP_TEST_EXPERIMENTS`` says so (0 or 1), or a file it reads changed."""
     if told := os.environ.get("NUMPYRO_GP_TEST_EXPERIMENTS"):
         return told != "0"
-    root = Path(__file__).parent.parent
-
-    def git(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["git", *words, "--", *EXPERIMENTS], cwd=root, capture_output=True, text=True)
-
-    try:
-        changed = git("diff", "--quiet", f"HEAD~{COMMITS}").returncode != 0  # above 1: too short a history, or none
-        return changed or bool(git("ls-files", "--others", "--exclude-standard").stdout.strip())
-    except OSError:
-        return True  # no git here
+    seen, file = changed(), str(item.path.relative_to(ROOT))
+    if seen is None or any(name.startswith("examples/data") for name in seen):
+        return True
+    if item.name.startswith("test_smoke["):
+        program = f"examples/{item.name.removeprefix('test_smoke[').removesuffix(']')}.py"
+        return bool((imported_by(program) - TOOLS) & seen)
+    return bool(imported_by(file) & seen)
 
 
 def pytest_report_header() -> str:
-    """Which part of the second stage it is, and whether tests of experiments run."""
-    return f"second stage: part {PART}; tests of experiments: {'run' if experiments_run() else 'left out, no change'}"
+    """Which part of the second stage it is."""
+    return f"second stage: part {PART}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,8 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number, parts = map(int, PART.split("/"))
     others = [item for item in items if is_of_second_stage(item) and crc32(item.nodeid.encode()) % parts != number - 1]
     named = any("::" in word or word.endswith(".py") for word in config.args)  # who names a file means it
-    if not named and not experiments_run():
-        others += [item for item in items if item.get_closest_marker("experiments") and item not in others]
+    if not named:
+        others += [item for item in items if item.get_closest_marker("experiments") and not is_due(item)]
     if others:
         config.hook.pytest_deselected(items=others)
         left_out = set(others)
