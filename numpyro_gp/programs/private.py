@@ -17,13 +17,14 @@ from jax import random
 from jax._src import xla_bridge
 from numpyro.distributions import TransformedDistribution
 from numpyro.handlers import block, seed, substitute, trace
-from numpyro.infer import RenyiELBO
+from numpyro.infer import RenyiELBO, elbo
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.optim import _NumPyroOptim
 from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.programs.alone import turn
 
 # Positional arguments of a call, and those by keyword.
 Args: TypeAlias = tuple[object, ...]
@@ -113,6 +114,32 @@ def list_in_order(names: Iterable[str]) -> None:
             for name in ordered:
                 if name in handler.trace:
                     handler.trace.move_to_end(name)
+
+
+class _Ordered(set[Any]):
+    """A set whose members come in the order of their names."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=str))
+
+    def union(self, *others: Iterable[Any]) -> "_Ordered":
+        return _Ordered(super().union(*others))
+
+
+@contextmanager
+def sites_in_order() -> Iterator[None]:
+    """NumPyro's bounds add the densities of sites in the order of a set of names, another one in every process.
+
+    So two processes would sum to other last bits, and compile programs that are not the same text: JAX's cache on
+    disk would never find the loop of a fit. In here the sets of that module are gone through in order.
+    """
+    with turn:
+        before = vars(elbo).get("set", set)
+        elbo.set = _Ordered
+        try:
+            yield
+        finally:
+            elbo.set = before
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:

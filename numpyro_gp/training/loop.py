@@ -15,6 +15,7 @@ from jax import lax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.keep import kept
+from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.trace import as_function, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
@@ -30,7 +31,7 @@ def loop_of(engine: Any, feed: Feed, state: Any, size: int, watch: bool) -> Call
     """
 
     def step(state: Any, arrays: list[Array]) -> tuple[Any, Array, Array]:
-        with feed.opened(arrays) as (args, kwargs):
+        with sites_in_order(), feed.opened(arrays) as (args, kwargs):
             state, loss = engine.update(state, *args, **kwargs)
         if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
             fail("the loss of update", "one real number", f"{loss!r:.80}", "Sum it over sites and data.", TypeError)

@@ -1,5 +1,9 @@
 """One program for chunks of any length, the re-run after a failure too, and what a step must return."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -33,3 +37,34 @@ def test_a_loss_that_is_no_number_is_refused():
 
     with pytest.raises(TypeError, match="the loss of update must be one real number"):
         fit(KEY, Vector(), 3, DATA, progress=False)
+
+
+STEP_OF_A_PROCESS = """
+import jax, numpy as np, numpyro, numpyro.distributions as dist, optax
+import numpyro_gp as ngp
+from numpyro_gp.training import loop
+
+def keep(program, *others, kept=loop.kept):
+    print(program)
+    return kept(program, *others)
+
+def model(y):
+    places = [numpyro.sample(name, dist.Normal(0, 1)) for name in "abcdef"]
+    numpyro.sample("y", dist.Normal(sum(places), 1).expand([3]).to_event(1), obs=y)
+
+loop.kept = keep
+svi = numpyro.infer.SVI(model, ngp.AutoGP(model), optax.adam(0.1), numpyro.infer.Trace_ELBO())
+ngp.fit(jax.random.key(0), svi, 1, np.ones(3), progress=False)
+"""
+
+
+@pytest.mark.long
+def test_processes_compile_the_same_step_whatever_their_hash_seeds():
+    """JAX's cache on disk finds a program by its text, and NumPyro's bounds add sites in the order of a set of names."""
+    texts = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", STEP_OF_A_PROCESS]
+        texts.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(texts) == 1
+    assert "add" in texts.pop()
