@@ -60,11 +60,11 @@ def moved_lower(left: Float[Array, "*#batch M M"], change: Float[Array, "*#batch
 
 
 def lower_congruence(lower: Float[Array, "M M"], inner: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """``L (X + X^T)/2 L^T`` in a derivative; the transpose is ``L^T G L``."""
+    """``L X L^T`` in a derivative, for the change of a covariance, which is symmetric; the transpose is ``L^T G L``."""
     half = half_of(lower.shape[-1])
     if not half:
         return congruence(lower, inner)
-    first, second = _cut(0.5 * (inner + inner.T), half, -1)
+    first, second = _cut(inner, half, -1)
     right = matmul(first, flipped(lower[:, :half])) + _behind(half, matmul(second, flipped(lower[half:, half:])), -1)
     return lower_moved(lower, right)
 

@@ -4,7 +4,7 @@ With ``A = W k(Z, X)``, ``W = L^-1``, both are ``A^T m`` and ``k_nn + A_n^T (S -
 two products of ``M x M`` by ``M x N``. It is what the others are tested against, and what a basis without
 `AbstractBasis.cross` gets. `whitened_marginals` chooses by shape:
 
-* few rows, ``N < M / 2``: the plain form;
+* few rows, ``N < M / 8``: the plain form;
 * a derivative is asked for: four products over the rows in place of six (`_marginals_jvp`);
 * no derivative, ``N >= 4 M``: half of one product or one, with a root of ``I - S`` that is found once (`many_rows`).
 """
@@ -19,7 +19,7 @@ from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.halves import lower_moved, lower_outer_square, lower_times, moved_lower
 from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
-from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square
+from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
@@ -71,7 +71,7 @@ def whitened_marginals(
         ``S = C C^T`` where it is at hand: derivatives then reach it without passing through its factor.
     """
     prior, size, left = basis.diagonal(X), basis.size, basis.left_by_jitter()
-    cross = basis.cross(X) if 2 * X.shape[0] >= size else None
+    cross = basis.cross(X) if 8 * X.shape[0] >= size else None
     if cross is None:
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
     else:
@@ -149,5 +149,6 @@ def _marginals_jvp(
     variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
     # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
     rest = open_variance(features, prior, left)
-    values = matmul(mean, features), jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape) + variance
-    return values, (mean_change, jnp.broadcast_to(prior_dot, variance.shape) + variance_change)
+    prior = jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape)
+    variance_change = jnp.broadcast_to(prior_dot, variance.shape) + variance_change
+    return (row_times(mean, features), prior + variance), (mean_change, variance_change)
