@@ -53,6 +53,9 @@ def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | 
     check_all_rows(found.sites, data.plates)
     check_rows(found, call)
     batch = unwrap(found.sites[name]["fn"]).batch_shape
+    if not batch:
+        cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
+        fail(f"the data of site {name!r}", "of rows, in a plate", "one number", cure)
     axis, _, places = row_axes(call.arrays, named, batch)
     place = (axis, min(named), places[min(named)]) if len(batch) > 1 and min(named) in places else None
     return Plan(found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)

@@ -118,6 +118,13 @@ class Observation(dist.Distribution):
         dist.Distribution.__init__(found, (count, *self.batch_shape), self.event_shape)
         return found
 
+    def expand(self, batch_shape: Shape) -> dist.Distribution:
+        """In the plate of its rows a function of one number is that number for each; further axes are replicates."""
+        if self.batch_shape or not batch_shape:
+            return super().expand(batch_shape)
+        each = self.repeated(batch_shape[-1])
+        return each if len(batch_shape) == 1 else each.expand(batch_shape)
+
     def sum_outputs(self, values: Array) -> Array:
         """The sum over the outputs of each datum that no mask hides, where outputs are its event."""
         if not self.event_dim:

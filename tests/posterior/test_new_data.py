@@ -1,11 +1,15 @@
 """Posteriors at new data: whose data they are, NumPy's arrays, and how many programs a prediction compiles."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
+from scipy.special import logsumexp
 
 import numpyro_gp as ngp
 from tests.compiling import counted
@@ -181,3 +185,23 @@ def test_functions_that_are_no_number_are_refused():
     ):
         posterior.function_draws(jax.random.key(0), X)
     assert posterior.function_draws(jax.random.key(0), jnp.array([[0.3], [0.6]])).shape == (3, 2)
+
+
+def test_a_number_for_all_data_is_one_for_each():
+    """A model of a level alone, with or without replicates: `predict` ended in an `IndexError`."""
+    levels, y, key = np.array([0.1, -0.2, 0.5]), np.linspace(-1.0, 1.0, 7), jax.random.key(0)
+
+    def model(X, y=None, *, replicates=1, plate=True):
+        level = dist.Delta(numpyro.sample("level", dist.Normal(0.0, 1.0)))
+        rows = numpyro.plate("data", len(X)) if plate else nullcontext()
+        with numpyro.plate("replicates", replicates, dim=-2) if replicates > 1 else nullcontext(), rows:
+            ngp.observe("y", level, ngp.likelihoods.Gaussian(0.5), obs=y)
+
+    posterior, X = ngp.Posterior.from_mcmc(model, {"level": jnp.asarray(levels)}), jnp.zeros((7, 1))
+    expected = logsumexp(stats.norm.logpdf(y, levels[:, None], 0.5), axis=0) - np.log(3)
+    for options in ({}, {"replicates": 2}, {"chunk_size": 4}):
+        found = posterior.predict(key, X, **options)
+        np.testing.assert_allclose(found.mean, np.full(7, levels.mean()), rtol=1e-6)
+        np.testing.assert_allclose(found.log_density(y), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"the data of site 'y' must be of rows, in a plate, but got one number"):
+        posterior.predict(key, X, plate=False)
