@@ -194,7 +194,8 @@ def orthogonal(
           curvature of the batches, over about one over the natural step of them. Safe up to a step of 1 for log-concave
           likelihoods, in minibatches too; ``O(M_gamma^3 + N M_gamma^2)`` in each step.
         - ``"adaptive"``: parameter ``b`` with ``a = b / (diag(H) + eps)`` for the ordinary optimiser, such as Adam.
-          ``diag(H)`` is that of the kernel of the moment; ``O(M_gamma M^2)`` in each step.
+          ``diag(H)`` is that of the kernel of the moment, and a constant to derivatives: gradients in hyper-parameters
+          are those at fixed ``a``, which vanish where the true ones do. ``O(M_gamma M^2)`` in each step.
         - ``"diagonal"``, ``"exact"``: natural steps ``a + rho Q^-1 grad`` with ``Q = diag(H) + eps`` or ``Q = H``
           (eq. 16a and 17), ``O(M_gamma M (M + N))`` and ``O(M_gamma^3)`` in each step, for comparison. They would
           diverge where ``rho > 2 / max eig(Q^-1 (H + F Lambda F^T))``, which is of order ``1/N``: where this
