@@ -1,7 +1,7 @@
 """Expected log densities of all rows with their slopes, which pseudo-data are made of.
 
-Those of some families are a few lines of NumPy, with the rules of their likelihood: closed forms, and 20 Gauss-Hermite
-nodes. All others are compiled.
+Those of some families are a few lines of NumPy: closed forms, and 20 Gauss-Hermite nodes, for wide functions a mixture
+of normals. All others are compiled.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.rules import gauss_hermite
+from numpyro_gp.likelihoods.softplus import WIDE, wide_softplus
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
@@ -35,31 +36,37 @@ def _nodes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return mean + np.sqrt(variance) * nodes[:, None], weights
 
 
-def _softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``log(1 + e^t)`` and its slope."""
+def _softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``E log(1 + e^t)`` and its first two derivatives in the mean."""
+    is_wide = variance > WIDE
+    if is_wide.all():
+        return wide_softplus(mean, variance)
+    t, weights = _nodes(mean, np.where(is_wide, WIDE, variance))
     tail = np.exp(-np.abs(t))
-    return np.maximum(t, 0) + np.log1p(tail), np.where(t > 0, 1.0, tail) / (1 + tail)
+    p = np.where(t > 0, 1.0, tail) / (1 + tail)
+    found = weights @ (np.maximum(t, 0) + np.log1p(tail)), weights @ p, weights @ (p * (1 - p))
+    if is_wide.any():
+        for narrow, wide in zip(found, wide_softplus(mean[is_wide], variance[is_wide]), strict=True):
+            narrow[is_wide] = wide
+    return found
 
 
 def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
     """``-E softplus(f)`` for ``y = 0``, that of ``-f`` for one."""
-    f, weights = _nodes(mean, variance)
     sign = 1 - 2 * y
-    value, p = _softplus(sign * f)
-    return ExpectedDensities(-(weights @ value), -sign * (weights @ p), -0.5 * (weights @ (p * (1 - p))))
+    value, p, curvature = _softplus(sign * mean, variance)
+    return ExpectedDensities(-value, -sign * p, -0.5 * curvature)
 
 
 def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> ExpectedDensities:
     """``y (f - log r) - (y + r) softplus(f - log r)``, and what does not depend on f."""
     from scipy.special import digamma, gammaln  # not at import: only newer versions of NumPyro bring it
 
-    f, weights = _nodes(mean - np.log(r), variance)
-    value, p = _softplus(f)
-    whole, part = weights @ value, weights @ p
+    whole, part, curvature = _softplus(mean - np.log(r), variance)
     constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
     of_r = digamma(y + r) - digamma(r) - y / r - whole + (y + r) * part / r
     found = constant + y * (mean - np.log(r)) - (y + r) * whole
-    return ExpectedDensities(found, y - (y + r) * part, -0.5 * (y + r) * (weights @ (p * (1 - p))), of_r)
+    return ExpectedDensities(found, y - (y + r) * part, -0.5 * (y + r) * curvature, of_r)
 
 
 def poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:

@@ -11,6 +11,7 @@ from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, tog
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from numpyro_gp.likelihoods.points import Latent
+from numpyro_gp.likelihoods.softplus import WIDE, expected_softplus
 
 
 class _Counts(Likelihood):
@@ -134,6 +135,13 @@ def negative_binomial_log_prob(f: Array, y: Array, r: Array) -> Array:
     return negative_binomial_deviance(f, y, r) + _largest(y, r)
 
 
+def wide_negative_binomial(mean: Array, variance: Array, y: Array, r: Array) -> Array:
+    """``E`` of `negative_binomial_deviance` for ``f ~ N(mean, variance)``, of variances from `WIDE` on."""
+    odds, seen = mean - jnp.log(r), jnp.where(y > 0, y, 1.0)
+    of_count = y * (expected_softplus(-odds, variance) - jnp.log1p(r / seen))
+    return -of_count - r * (expected_softplus(odds, variance) - jnp.log1p(y / r))
+
+
 def _largest(y: Array, r: Array) -> Array:
     """``log p(y | f)`` at ``f = log y``, the largest there is."""
     return stirling(y + r) - stirling(r) - stirling(y) - jnp.log1p(y / r)
@@ -143,9 +151,9 @@ def _largest(y: Array, r: Array) -> Array:
 class NegativeBinomial(_Counts):
     """Over-dispersed counts: mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r`` given ``f``.
 
-    ``E log p`` by 20-node Gauss-Hermite, whose only curved term is ``softplus(f - log r)``, times ``y + r``: right to
-    1e-5 of its value up to a latent variance of 1; at variance 9 a count of 20000 is off by 0.8 nat, by tens of nats
-    at 36. The predictive mass by the composite rule.
+    The only curved term of ``log p`` is ``softplus(f - log r)``, times ``y + r``. Its expectation is by 20-node
+    Gauss-Hermite up to a latent variance of 1, beyond by a mixture of twelve normals, whose error is 2e-10 of
+    ``y + r``. The predictive mass by the composite rule.
 
     Parameters
     ----------
@@ -176,7 +184,9 @@ class NegativeBinomial(_Counts):
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
-        return expect(negative_binomial_deviance, latent.mean, latent.variance, y, r) + _largest(y, r)
+        narrow = expect(negative_binomial_deviance, latent.mean, jnp.minimum(latent.variance, WIDE), y, r)
+        wide = wide_negative_binomial(latent.mean, jnp.maximum(latent.variance, WIDE), y, r)
+        return jnp.where(latent.variance > WIDE, wide, narrow) + _largest(y, r)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)

@@ -1,0 +1,65 @@
+"""Expectations of ``log(1 + e^f)`` under wide normals, against sums over a grid."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.special import gammaln
+
+from numpyro_gp.likelihoods import NegativeBinomial
+from numpyro_gp.likelihoods.softplus import SHARES, SPREADS, expected_softplus, wide_softplus
+from tests.precision import x64
+
+MEAN, VARIANCE = (part.ravel() for part in np.meshgrid([-30.0, -9.0, -2.0, 0.0, 0.7, 6.0, 25.0], [1.0, 3.0, 36.0]))
+
+
+NODES = np.linspace(-12, 12, 20001)
+MASS = stats.norm.pdf(NODES) * (NODES[1] - NODES[0])
+
+
+def expected(fun, mean, variance):
+    """``E fun(f)`` by the trapezoidal rule, which is exact to rounding for a function that does not end."""
+    return MASS @ fun(mean + np.sqrt(variance) * NODES)
+
+
+def test_the_expectation_and_its_slopes():
+    """In JAX and NumPy: the slope in the mean is ``E sigmoid``, that in the variance half of its slope."""
+    wanted = [
+        [expected(fun, *row) for row in zip(MEAN, VARIANCE, strict=True)]
+        for fun in (lambda f: np.logaddexp(0, f), stats.logistic.cdf, stats.logistic.pdf)
+    ]
+    for found, exact in zip(wide_softplus(MEAN, VARIANCE), wanted, strict=True):
+        assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
+    value, (of_mean, of_variance) = jax.vmap(jax.value_and_grad(expected_softplus, (0, 1)))(MEAN, VARIANCE)
+    for found, exact in zip((value, of_mean, 2 * of_variance), wanted, strict=True):
+        assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
+
+
+def test_the_mixture_is_the_logistic_distribution():
+    """Of its moments the even ones say it: ``E (2 k)^2 = pi^2 / 3``, and a third of the fourth moment, ``7 pi^4 / 15``."""
+    shares, spreads = np.array(SHARES), np.array(SPREADS)
+    assert_allclose(shares.sum(), 1, rtol=1e-14)
+    assert_allclose(shares @ spreads**2, np.pi**2 / 3, rtol=1e-9)
+    assert_allclose(3 * shares @ spreads**4, 7 * np.pi**4 / 15, rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_counts_under_wide_functions(is_double):
+    """20 nodes are off by 0.8 nat for a count of 20000 at variance 9, and by tens of nats at 36."""
+    rows = [(20000.0, 4.0, 9.0, 8.0), (20000.0, 4.0, 36.0, 8.0), (0.0, 2.0, 16.0, 1.0), (30.0, 1e6, 4.0, 3.0)]
+    y, r, variance, mean = np.array(rows).T
+
+    def log_prob(f, y, r):
+        constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
+        return constant + y * (f - np.log(r)) - (y + r) * np.logaddexp(0, f - np.log(r))
+
+    exact = [
+        expected(lambda f, y=y, r=r: log_prob(f, y, r), *moments) for y, r, *moments in np.array(rows)[:, [0, 1, 3, 2]]
+    ]
+    with x64(is_double):
+        found = jax.jit(lambda r, *given: NegativeBinomial(r).expected_log_prob(*given))(
+            *(jnp.asarray(part, jnp.result_type(float)) for part in (r, y, mean, variance))
+        )
+    assert_allclose(found, exact, rtol=1e-7 if is_double else 2e-5)
