@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import add_to_diagonal
+from numpyro_gp.programs.trace import ANY_POINT
 
 # Blocks of more rows leave the cache of a processor: then so many at a time. A minibatch is not computed twice.
 TOGETHER = 128
@@ -126,7 +127,8 @@ def by_parts(function: Callable[..., Any], *rows: Array, at_once: int = AT_ONCE,
     missing = count * together - size
 
     def cut(array: Array) -> Array:
-        more = jnp.concatenate([array, jnp.repeat(array[-1:], missing, axis=0)]) if missing else array
+        with jax.named_scope(ANY_POINT):  # copies of the last row, whose results are dropped
+            more = jnp.concatenate([array, jnp.repeat(array[-1:], missing, axis=0)]) if missing else array
         return more.reshape(count, together, *array.shape[1:])
 
     found = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))

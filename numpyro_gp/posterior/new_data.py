@@ -14,10 +14,12 @@ from numpyro_gp.checks import check_count, check_key, check_points, check_positi
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
+from numpyro_gp.posterior.near import FEW_DRAWS, neighbours_of, refuse_old_rows, with_neighbours
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
+from numpyro_gp.rows.neighbours import NewRows
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
@@ -46,6 +48,7 @@ class Plan(NamedTuple):
 
 def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
+    refuse_old_rows(call)
     named = call.numbers(rows)  # refused before the model runs
     found = tracing.look_again(posterior, call, new)
     name = tracing.data_site(found.sites, site)
@@ -145,32 +148,38 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
 def predict_conditioned(
     posterior: Any,
     key: Array,
-    X: Functional | ArrayLike,
+    X: Functional | NewRows | ArrayLike,
     call: Call,
     gp: str | None,
     noise_variance: ArrayLike | None,
     num_samples: int | None,
     chunk_size: int,
+    neighbours: int | None = None,
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
     key, size = check_key("key", key), check_count("chunk_size", chunk_size)
-    # Rows of functionals are cut as those of inputs are.
-    (inputs,), whole = split_arrays(X if isinstance(X, Functional) else check_points("X", X, leading=True))
-    rows = {"X": inputs}
+    X = X if isinstance(X, (Functional, NewRows)) else check_points("X", X, leading=True)
+    plates, is_random = tracing.plates_at(posterior, call)
+    few = FEW_DRAWS if is_random and num_samples is None and neighbours_of(call) else num_samples
+    index = posterior.spread(few, is_random)
+    X = with_neighbours(posterior, key, X, call, plates, gp, index, neighbours)
+    # Rows of functionals are cut as those of inputs are, and so are the neighbours of rows.
+    arrays, whole = split_arrays(X)
+    rows = {f"X{number}": array for number, array in enumerate(arrays)}
+    places = tuple(rows)
     if noise_variance is not None:
         variance = check_positive("noise_variance", noise_variance)
-        rows["noise_variance"] = jnp.broadcast_to(variance, rows["X"].shape[:-1])
-    plates, is_random = tracing.plates_at(posterior, call)
-    index = posterior.spread(num_samples, is_random)
+        rows["noise_variance"] = jnp.broadcast_to(variance, arrays[0].shape[:-1])
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
-        return tracing.conditioned_observation(process, **{**part[0], "X": whole([part[0]["X"]])})
+        own = whole([part[0][place] for place in places])
+        return tracing.conditioned_observation(process, own, part[0].get("noise_variance"))
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
     axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
-    place = rows["X"].ndim - 2
-    axes, total = dict.fromkeys(rows, place), rows["X"].shape[place]
+    place = arrays[0].ndim - 2
+    axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
     chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes)
     return Prediction(chunks, chunks.sizes, key, axis)
 

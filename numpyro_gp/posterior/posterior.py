@@ -43,6 +43,7 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
 from numpyro_gp.rows.look import look
+from numpyro_gp.rows.neighbours import NewRows
 
 DEFAULT_DRAWS = 100
 KINDS = ("svi", "mcmc", "stein")
@@ -263,40 +264,45 @@ class Posterior:
     def predict_at(
         self,
         key: Array,
-        X: Functional | ArrayLike,
+        X: Functional | NewRows | ArrayLike,
         /,
         *args: object,
         gp: str | None = None,
         noise_variance: ArrayLike | None = None,
         num_samples: int | None = None,
         chunk_size: int = 8192,
+        neighbours: int | None = None,
         noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction:
         """Predict new data of a `gp_regression` model at new inputs ``X``.
 
         Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
-        included: ``posterior.predict_at(key, X_new, X, y)``.
+        included: ``posterior.predict_at(key, X_new, X, y)``. Of a model given its data by neighbours they are
+        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it.
 
         Parameters
         ----------
         key : PRNG key
-        X : array (N, D) or Functional
-            New inputs of the process.
+        X : array (N, D), Functional or NewRows
+            New inputs of the process. With neighbours also what ``near.find(X_new, K)`` found.
         gp : str, optional
             Name of the data site, where the model has several.
         noise_variance : array () or (N,), optional
             Noise variance of the new data, not its standard deviation; by default that of the model, where it is one
             number.
         num_samples, chunk_size : int
-            As for `predict`.
+            As for `predict`; by neighbours 16 draws by default, as each factorises a block for every row.
+        neighbours : int, optional
+            Rows of the data that a new row is predicted from: the nearest 256 in the lengthscales of the posterior, or
+            all where there are fewer. It is not tied to the number of the fit, and more are often much better.
         noise : array, optional
             The old name of ``noise_variance``. It works in this release and warns.
         """
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
-        self._check_taken("predict_at", args, **own, noise=noise)
+        self._check_taken("predict_at", args, **own, neighbours=neighbours, noise=noise)
         variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
-        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size)
+        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size, neighbours)
 
     def holds_data(self, *args: object, **kwargs: object) -> bool:
         """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""

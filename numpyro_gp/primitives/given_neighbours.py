@@ -3,6 +3,8 @@
 mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what is predicted.
 """
 
+from typing import NoReturn
+
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -184,6 +186,27 @@ class LocalProcess:
         normal = dist.Normal(mean, jnp.sqrt(variance))
         normal.members_of, normal.given_data_of = self.plates, self.name
         return normal
+
+    @property
+    def basis(self) -> NoReturn:
+        """Refused: there are no inducing inputs that all rows depend on."""
+        self._refuse()
+
+    def joint(self, X: object) -> NoReturn:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        self._refuse()
+
+    def draw(self, site: str, X: object) -> NoReturn:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        self._refuse()
+
+    def function(self, site: str, num_features: int = 256) -> NoReturn:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        cure = "Ask for single rows: f(X) in a model, and posterior.predict_at(key, X_new, near, y) after the fit."
+        fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
 
     def rows_of(self, X: NewRows | ArrayLike) -> NewRows:
         """New rows with their neighbours."""

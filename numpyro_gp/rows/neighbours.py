@@ -140,12 +140,16 @@ class Neighbours:
         self._check_known("rescaled")
         return _found(self.inputs, self.count, lengthscale, self.replicates, self.order, self.rows)
 
-    def find(self, X_new: ArrayLike, num_neighbours: int = 256) -> NewRows:
-        """New rows with the nearest of all rows of the data, for predictions: at most N of them for each."""
+    def find(self, X_new: ArrayLike, num_neighbours: int = 256, *, lengthscale: ArrayLike | None = None) -> NewRows:
+        """New rows with the nearest of all rows of the data, for predictions: at most N of them for each.
+
+        ``lengthscale``: other units of the distance than those of the neighbours themselves.
+        """
         self._check_known("find")
         points = check_points("X_new", X_new, self.inputs.shape[-1])
         count = min(check_count("num_neighbours", num_neighbours), self.size)
-        scale = np.asarray(self.lengthscale, float)
+        own = self.lengthscale if lengthscale is None else _check_scale(lengthscale, self.inputs)
+        scale = np.asarray(own, float)
         new = np.asarray(_known("X_new", points), float) / scale
         return NewRows(points, jnp.asarray(nearest(np.asarray(self.inputs, float) / scale, new, count)))
 
@@ -224,16 +228,21 @@ def _found(
     inputs: Array, count: int, lengthscale: ArrayLike, replicates: bool, order: Array, rows: Array | None
 ) -> Neighbours:
     """The value, once it is known what to look for."""
-    columns, given = inputs.shape[-1], check_positive("lengthscale", lengthscale)
-    if given.shape not in ((), (1,), (columns,)):
-        cure = "Pass one lengthscale for each column of X, or a number."
-        fail("lengthscale", f"a number or of shape ({columns},)", f"shape {given.shape}", cure)
-    scale = jnp.broadcast_to(_known("lengthscale", given), (columns,)).astype(inputs.dtype)
+    scale = _check_scale(lengthscale, inputs)
     raw = np.asarray(inputs, float)
     asked = np.arange(len(raw)) if rows is None else np.asarray(rows)
     twins = None if replicates else twins_of(raw)
     index = earlier(raw / np.asarray(scale, float), np.asarray(order), count, twins, asked)
     return Neighbours(inputs, jnp.asarray(index), order, scale, rows, replicates)
+
+
+def _check_scale(lengthscale: ArrayLike, inputs: Array) -> Array:
+    """Lengthscales ``(D,)``."""
+    columns, given = inputs.shape[-1], _known("lengthscale", check_positive("lengthscale", lengthscale))
+    if given.shape not in ((), (1,), (columns,)):
+        cure = "Pass one lengthscale for each column of X, or a number."
+        fail("lengthscale", f"a number or of shape ({columns},)", f"shape {given.shape}", cure)
+    return jnp.broadcast_to(given, (columns,)).astype(inputs.dtype)
 
 
 def _known(argument: str, value: Array) -> Array:

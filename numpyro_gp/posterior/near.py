@@ -1,0 +1,105 @@
+"""New rows of a process that is given its data by neighbours: found before anything is traced."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, fail, is_known
+from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.units import lengthscales
+from numpyro_gp.posterior import tracing
+from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalProcess
+from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.neighbours import Neighbours, NewRows
+
+# Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
+# a block for every row.
+FEW_DRAWS = 16
+
+
+def neighbours_of(call: Call) -> list[Neighbours]:
+    """Rows with their neighbours among the arguments of a model."""
+    leaves = jax.tree.leaves(list(call.arguments.values()), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
+    return [leaf for leaf in leaves if isinstance(leaf, Neighbours)]
+
+
+def refuse_old_rows(call: Call) -> None:
+    """Refuse the neighbours of a fit where new rows stand: what is new is near to other rows."""
+    for name, value in call.arguments.items():
+        if isinstance(value, Neighbours):
+            cure = f"Pass {name}.find(X_new, 256). Of a gp_regression call posterior.predict_at(key, X_new, {name}, y)."
+            fail(name, "new rows where they are predicted", "the neighbours of a fit", cure, TypeError)
+
+
+def with_neighbours(
+    posterior: Any,
+    key: Array,
+    X: Any,
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+    index: np.ndarray,
+    count: int | None,
+) -> Any:
+    """New rows with the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
+
+    Rows of a process that has no neighbours, and rows that are traced, stay as they are.
+    """
+    given = neighbours_of(call)
+    if count is not None:
+        check_count("neighbours", count)
+    if not given or isinstance(X, (NewRows, Functional)):
+        if count is not None:
+            got = f"{count}, with {type(X).__name__ if given else 'none in the arguments of the model'}"
+            cure = "Leave it out, or pass the rows of new data themselves and the neighbours of the fit."
+            fail("neighbours", "left out unless new rows are to be searched for", got, cure)
+        return X
+    if not all(map(is_known, (X, *jax.tree.leaves(given)))):
+        return X
+    seen: list[Any] = []
+
+    def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
+        process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+        seen.append(process)
+        if not isinstance(process, LocalProcess):
+            return None
+        found = lengthscales(process.data.kernel, process.columns)
+        return process.data.near.lengthscale if found is None else found
+
+    draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
+    scales = tracing.at_each_draw(units, posterior, draws, call.arrays)
+    if scales is None:
+        return X
+    near = given[0] if len(given) == 1 else _that_of(given, seen[-1], posterior, draws, call, plates, gp)
+    return near.find(X, NEIGHBOURS if count is None else count, lengthscale=jnp.median(scales, axis=0))
+
+
+def _that_of(
+    given: list[Neighbours],
+    process: LocalProcess,
+    posterior: Any,
+    draws: tracing.Draw,
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+) -> Neighbours:
+    """The one of several that a process stands on: its rows are compared."""
+
+    def inputs(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
+        found = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+        return found.data.near.inputs, found.data.near.order
+
+    first = jax.tree.map(lambda array: array[:1], draws)
+    rows, order = tracing.at_each_draw(inputs, posterior, first, call.arrays)
+    assert process.data.near.size == rows.shape[1]
+    same = [
+        one
+        for one in given
+        if one.inputs.shape == rows.shape[1:]
+        and np.array_equal(one.inputs, rows[0])
+        and np.array_equal(one.order, order[0])
+    ]
+    return same[0]

@@ -1,0 +1,95 @@
+"""Predictions from the nearest data: found before anything is traced, in the lengthscales of the posterior."""
+
+import warnings
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from tests.compiling import counted
+
+RNG = np.random.default_rng(4)
+X, NEW = RNG.uniform(size=(60, 2)), RNG.uniform(size=(23, 2))
+Y = np.sin(6 * X[:, 0]) + 0.1 * RNG.normal(size=60)
+SCALE = np.array([0.4, 5.0])
+KEY = jax.random.key(0)
+
+
+def model(near, y=None, other=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([2]).to_event(1))
+    noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    kernel = ngp.kernels.RBF(1.0, lengthscale)
+    if other is not None:
+        ngp.gp_regression("other", kernel, other, noise**2, obs=jnp.zeros(other.size))
+    ngp.gp_regression("y", kernel, near, noise**2, obs=y, jitter=0.0)
+
+
+def posterior(count=1, own=model):
+    draws = {"lengthscale": jnp.asarray(np.repeat(SCALE[None], count, 0)), "noise": jnp.full(count, 0.3)}
+    return ngp.Posterior.from_mcmc(own, draws)
+
+
+def by_numpy(new, count):
+    """Mean and variance of new data from the nearest in these lengthscales."""
+    k = lambda a, b: np.exp(-0.5 * (((a[:, None] - b[None]) / SCALE) ** 2).sum(axis=-1))  # noqa: E731
+    found = []
+    for row in new:
+        some = np.argsort((((X - row) / SCALE) ** 2).sum(axis=1))[:count]
+        covariance, cross = k(X[some], X[some]) + 0.09 * np.eye(count), k(X[some], row[None])[:, 0]
+        weights = np.linalg.solve(covariance, cross)
+        found.append((weights @ Y[some], 1 - weights @ cross + 0.09))
+    return np.array(found).T
+
+
+def test_rows_are_predicted_from_the_nearest_in_the_lengthscales_of_the_posterior():
+    near, own = ngp.neighbours(X, 5), posterior()
+    predict = partial(own.predict_at, KEY, NEW)
+    for count, found in ((12, predict(near, Y, neighbours=12)), (60, predict(near, Y))):
+        mean, variance = by_numpy(NEW, count)
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(found.variance, variance, rtol=1e-8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # rows may come in chunks
+        chunks = predict(near, Y, neighbours=12, chunk_size=10)
+    np.testing.assert_allclose(chunks.mean, by_numpy(NEW, 12)[0], rtol=1e-8, atol=1e-9)
+    given = own.predict_at(KEY, near.find(NEW, 12, lengthscale=SCALE), near, Y)
+    np.testing.assert_allclose(given.mean, chunks.mean, rtol=1e-12)
+    with counted() as programs:
+        own.predict_at(KEY, near.find(NEW, 12, lengthscale=SCALE), near.rescaled(2.0), Y)
+    assert programs.count <= 2  # neighbours found anew are other numbers, and no other program
+    noisy = predict(near, Y, neighbours=12, noise_variance=0.5)
+    np.testing.assert_allclose(noisy.variance, by_numpy(NEW, 12)[1] + 0.41, rtol=1e-8)
+    assert own.holds_data(near, Y)
+
+
+def test_a_process_finds_its_own_of_several_neighbours():
+    near, other = ngp.neighbours(X, 5), ngp.neighbours(X[::-1] + 1.0, 5)
+    found = posterior().predict_at(KEY, NEW, near, Y, other, gp="y", neighbours=12)
+    np.testing.assert_allclose(found.mean, by_numpy(NEW, 12)[0], rtol=1e-8, atol=1e-9)
+
+
+def test_many_draws_are_some_draws_unless_more_are_asked_for():
+    near, own = ngp.neighbours(X, 5), posterior(40)
+    assert own.predict_at(KEY, NEW, near, Y).num_draws == 16
+    assert own.predict_at(KEY, NEW, near, Y, num_samples=30).num_draws == 30
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda own, near: own.predict_at(KEY, near.find(NEW), near, Y, neighbours=4), "neighbours must be left out"),
+        (lambda own, near: own.predict_at(KEY, NEW, X, Y, neighbours=4), "neighbours must be left out"),
+        (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours=0), "neighbours must be at least 1"),
+        (lambda own, near: own.predict(KEY, near), "near must be new rows where they are predicted"),
+        (lambda own, near: own.functions(KEY, 2, near, Y), "the process 'y' must be one with a basis"),
+        (lambda own, near: own.function_draws(KEY, NEW, near, Y), "the process 'y' must be one with a basis"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(posterior(), ngp.neighbours(X, 5))
