@@ -23,7 +23,7 @@ from numpyro_gp.gam.row_densities import (
     weights_of,
 )
 from numpyro_gp.gam.summary import deviance_explained
-from numpyro_gp.gam.term_features import InDouble, TermFeatures
+from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import CURVE
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
@@ -130,9 +130,7 @@ def checked(
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
     inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
-    about = AdviceContext(
-        term_features.model, found.at.open.mean(axis=0), steps, not isinstance(term_features, InDouble), inside
-    )
+    about = AdviceContext(term_features.model, found.at.open.mean(axis=0), steps, term_features.is_of_programs, inside)
     case = Case(evidence, own, weights=None if weights is None or is_even(weights) else weights)
     return words, advice(findings(case), about)
 

@@ -17,8 +17,9 @@ from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weight
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.predictions import predicted
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.row_features import jitter_of_search
 from numpyro_gp.gam.summary import Summary
-from numpyro_gp.gam.term_features import InDouble, TermFeatures
+from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.training import FitResult
@@ -100,15 +101,15 @@ class Fit:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("term_features", "_drawn")}
+        return {name: value for name, value in vars(self).items() if name not in ("_term_features", "_drawn")}
 
     def __repr__(self) -> str:
         return f"Fit({self.model.terms}, family={self.model.family.name}, engine={self.engine}, steps={self.steps})"
 
     @functools.cached_property
-    def term_features(self) -> TermFeatures:
+    def _term_features(self) -> TermFeatures:
         """The features of all terms, as the engine saw them."""
-        return TermFeatures(self.model) if self._in_double is None else InDouble(self.model)
+        return TermFeatures(self.model, None if self._in_double is None else jitter_of_search(self.model))
 
     @property
     def _in_double(self) -> dict[str, np.ndarray] | None:
@@ -116,7 +117,7 @@ class Fit:
         found: EngineResult | None = vars(self).get("_engine_result")
         return None if found is None or self.engine != "svi" else found.in_double
 
-    def draws(self, num_draws: int | None = None) -> Draws:
+    def _draws(self, num_draws: int | None = None) -> Draws:
         """Draws of the posterior as numbers: hyper-parameters, and the normal distribution of the terms beside each.
 
         All that are stored; of a variational fit 100.
@@ -127,7 +128,7 @@ class Fit:
             if params is None and self.result is not None and self.engine == "svi":
                 params = self.result.params
             cached[num_draws] = sample_posterior(
-                self.model, self.term_features, params, lambda: self.posterior, self.key, num_draws
+                self.model, self._term_features, params, lambda: self.posterior, self.key, num_draws
             )
         found: Draws = cached[num_draws]
         return found
@@ -135,14 +136,14 @@ class Fit:
     def _some(self, num_draws: int | None) -> Draws:
         """Draws for what is averaged over them: fewer by themselves where terms are many."""
         is_few = num_draws is None and self.model.size > JOINT and self.engine == "svi"
-        return self.draws(FEW if is_few else num_draws)
+        return self._draws(FEW if is_few else num_draws)
 
     def _rng(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
     def predict(self, data: Any, *, num_samples: int | None = None) -> Prediction:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers."""
-        return predicted(self.draws(num_samples), self.term_features, self.model.layout.encode(data), self.key)
+        return predicted(self._draws(num_samples), self._term_features, self.model.layout.encode(data), self.key)
 
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
@@ -150,13 +151,13 @@ class Fit:
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
         """
         X = self.model.rows.X if data is None else self.model.layout.encode(data)
-        found = moments_at(self._some(num_draws), self.term_features, X)
+        found = moments_at(self._some(num_draws), self._term_features, X)
         found.mean[:, -1] += self.model.start.constant
         return found
 
     def _intercept(self, draws: Draws) -> str:
         """The constant on the scale of the link, and its deviation."""
-        found = moments_at(draws, self.term_features, self.model.rows.X[:1])
+        found = moments_at(draws, self._term_features, self.model.rows.X[:1])
         return f"{found.mean[0, -1] + self.model.start.constant:.4g} ± {found.scale[0, -1]:.2g}"
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +176,7 @@ class Fit:
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
-        return effects_of(self._some(num_draws), self.term_features, check_count("grid", grid, 2), self._rng(0))[0]
+        return effects_of(self._some(num_draws), self._term_features, check_count("grid", grid, 2), self._rng(0))[0]
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -197,13 +198,13 @@ class Fit:
         """
         own, rng = self.model, self._rng(1)
         draws = self._some(num_draws)
-        found = report_on_rows(draws, self.term_features, check_level(level), rng)
-        facts, notes = facts_of(draws, self.term_features, found, density)
+        found = report_on_rows(draws, self._term_features, check_level(level), rng)
+        facts, notes = facts_of(draws, self._term_features, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
-            words, said = checked(draws, self.term_features, found, posterior, bool(check), rng, self.steps)
+            words, said = checked(draws, self._term_features, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
         facts["intercept"] = self._intercept(draws)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
@@ -241,7 +242,7 @@ class Fit:
             cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
-        effects, constant = effects_of(draws, self.term_features, check_count("grid", grid, 2), self._rng(0))
+        effects, constant = effects_of(draws, self._term_features, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
         measure = MEASURE_WORDS[self.model.measure]
@@ -267,7 +268,7 @@ class Fit:
         X = own.rows.X[some]
         left = None
         if residuals:
-            found = moments_at(self._some(num_draws), self.term_features, X)
+            found = moments_at(self._some(num_draws), self._term_features, X)
             f = found.mean.sum(axis=1) + own.offset_at(X) + self._log_ratio(num_draws)[some]
             left = found.mean[:, :-1] + residuals_at(own.family.link, f, own.rows.y[some])[:, None]
         result = {}

@@ -6,7 +6,7 @@ columns of a term are computed once, and so are terms without a lengthscale.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
 from numpyro_gp.kernels import Empirical, ZeroMean
+from numpyro_gp.kernels.jitter import least_jitter_of
 
 # Relative jitter of a Gram matrix that moves with a lengthscale. All here is in double precision, whatever that of JAX
 # is; matrices of the other kinds, the constant's, lines, levels, are far from singular and get none.
@@ -79,6 +80,22 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
     return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
+# Of a Gram matrix ``(M, M)`` and whether a lengthscale moves it: a jitter relative to its mean diagonal.
+Jitter = Callable[[np.ndarray, bool], float]
+
+
+def jitter_of_search(model: Model) -> Jitter:
+    """That of `collapsed`: constant, so that the bound has no steps; none of matrices that are far from singular."""
+    amount = JITTER if model.jitter is None else model.jitter
+    return lambda _, is_moved: amount if is_moved else 0.0
+
+
+def jitter_of_programs(model: Model) -> Jitter:
+    """That of a model in JAX, in the precision that programs have: the least one of each matrix."""
+    amount, dtype = model.jitter, np.dtype(jnp.result_type(float))
+    return lambda gram, _: least_jitter_of(gram, dtype) if amount is None else amount
+
+
 class ComponentRows(NamedTuple):
     """A component at some rows: its kernel, moved by so many lengthscales, and which of its rows each row is."""
 
@@ -86,16 +103,17 @@ class ComponentRows(NamedTuple):
     moved: int
     rows: np.ndarray
 
-    def at(self, lengths: np.ndarray, jitter: float, is_sloped: bool = True) -> Whitened:
-        return whitened(self.kernel(lengths[: self.moved]), jitter if self.moved else 0.0, is_sloped)
+    def at(self, lengths: np.ndarray, jitter: Jitter, is_sloped: bool = True) -> Whitened:
+        kernel = self.kernel(lengths[: self.moved])
+        return whitened(kernel, jitter(kernel.gram.value, self.moved > 0), is_sloped)
 
 
 class RowFeatures:
     """All components of a model at rows: features at any lengthscales. Those that did not move are kept."""
 
-    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True) -> None:
+    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, jitter: Jitter | None = None) -> None:
         self.count, self.is_sloped = len(X), is_sloped
-        self.jitter = JITTER if model.jitter is None else model.jitter
+        self.jitter = jitter_of_search(model) if jitter is None else jitter
         self.components = [component_rows_of(model, part, X) for part in model.layout.read_terms]
         one = without_slopes(np.ones((1, 1)), 0)
         constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))

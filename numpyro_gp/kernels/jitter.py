@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float
+from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
@@ -114,6 +115,21 @@ def least_factor(
         (jnp.zeros((), int), relative, factor),
     )
     return found[1], found[2]
+
+
+def least_jitter_of(matrix: np.ndarray, dtype: np.dtype) -> float:
+    """What `least_factor` finds of one matrix ``(M, M)`` where programs compute in ``dtype``, in NumPy."""
+    if np.array_equal(matrix, np.diag(np.diagonal(matrix))):
+        return 0.0
+    least, unit, rounded = least_jitter(dtype, len(matrix)), np.mean(np.diagonal(matrix)), matrix.astype(dtype)
+    (potrf,) = get_lapack_funcs(("potrf",), (rounded,))
+    relative = least
+    for _ in range(TRIES):
+        factor, info = potrf(rounded + np.asarray(relative * unit * np.eye(len(matrix)), dtype), lower=1)
+        if info == 0 and (np.diagonal(factor) ** 2 >= 0.5 * relative * unit).all():
+            break
+        relative = max(least, GROWTH * relative)
+    return relative
 
 
 def scales(variances: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:

@@ -244,7 +244,7 @@ def fitted(case: Case) -> Seen:
     used = ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
     prediction = there.predict(without(case.data, used), num_samples=1)
     mean, variance = np.asarray(prediction.function_mean, float), np.asarray(prediction.function_variance, float)
-    return Seen(mean, np.sqrt(variance), there.draws(1), there, used)
+    return Seen(mean, np.sqrt(variance), there._draws(1), there, used)
 
 
 def stepped(case: Case, seen: Seen) -> tuple[np.ndarray, np.ndarray]:

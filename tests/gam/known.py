@@ -27,5 +27,5 @@ def fit_of(model, likelihood, size=2):
     """A fit with these draws and no posterior."""
     fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
     draws, term_features = draws_of(model, likelihood, size)
-    vars(fit).update(_drawn={None: draws}, term_features=term_features)
+    vars(fit).update(_drawn={None: draws}, _term_features=term_features)
     return fit

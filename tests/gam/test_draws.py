@@ -63,5 +63,5 @@ def test_draws_of_a_chain_have_the_numbers_of_all_rows():
     scale = jnp.linspace(0.5, 2.0, 30)
     model = ngp.gam.model("y ~ linear(x)", DATA, ngp.likelihoods.Gaussian(scale))
     posterior = ngp.Posterior.from_mcmc(model, {"f_scale": jnp.ones((3, 1)), "f": jnp.zeros((3, 2))})
-    draws = ngp.gam.Fit(model, posterior, None, None, "nuts", 3, (), jax.random.key(0)).draws()
+    draws = ngp.gam.Fit(model, posterior, None, None, "nuts", 3, (), jax.random.key(0))._draws()
     np.testing.assert_allclose(draws.likelihood.scale, np.tile(scale, (3, 1)))

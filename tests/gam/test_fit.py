@@ -78,7 +78,7 @@ def test_what_is_known_well_is_said_to_be(is_double):
         fit = ngp.gam("y ~ linear(x) + factor(g)", {"x": x, "g": g, "y": y})
         found = fit.predict({"x": x[:4], "g": g[:4]})
         loose = ngp.gam("y ~ 1", {"y": 5 + left / 0.02}).predict({"y": [0.0]})  # the constant alone
-        assert fit.draws().values["noise"].mean() == pytest.approx(noise, rel=0.01)
+        assert fit._draws().values["noise"].mean() == pytest.approx(noise, rel=0.01)
         np.testing.assert_allclose(np.sqrt(found.function_variance), wanted, rtol=0.02)
         assert float(np.sqrt(loose.function_variance[0])) == pytest.approx(
             np.std(left / 0.02) / np.sqrt(rows), rel=0.01
@@ -101,7 +101,7 @@ def test_a_large_level_is_taken_off_before_anything_is_rounded():
     x, e = rng.uniform(-1, 1, 300), 0.1 * rng.normal(size=300)
     with x64(False):
         near, far = (ngp.gam("y ~ linear(x)", {"x": x, "y": level + x + e}) for level in (0.0, 1e8))
-        assert far.draws().values["noise"].mean() == pytest.approx(near.draws().values["noise"].mean(), rel=1e-3)
+        assert far._draws().values["noise"].mean() == pytest.approx(near._draws().values["noise"].mean(), rel=1e-3)
         first, second = (one.summary().facts for one in (near, far))
         assert first["log density, left out"] == second["log density, left out"]
         assert second["deviance explained"] == pytest.approx(first["deviance explained"], abs=1e-4)

@@ -78,7 +78,7 @@ def test_predictions_of_blocks_of_low_rank_are_those_of_the_posterior():
     posterior = ngp.Posterior.from_svi(model, guide, result.params)
     fit = ngp.gam.Fit(model, posterior, guide, result, "svi", 3, (), jax.random.key(3))
     agree(fit, NEW, RNG.normal(size=7))
-    draws = fit.draws()
+    draws = fit._draws()
     assert draws.size == 100
     assert np.isfinite(draws.log_ratio).all()
 

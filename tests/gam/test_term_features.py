@@ -8,25 +8,32 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.term_features import MANY, ROWS, InDouble, TermFeatures
+from numpyro_gp.beliefs import AdditiveBasis
+from numpyro_gp.gam.row_features import jitter_of_search
+from numpyro_gp.gam.term_features import MANY, ROWS, TermFeatures
+from numpyro_gp.programs.keep import run_quickly
+from tests.compiling import counted
+from tests.precision import x64
 
 RNG = np.random.default_rng(0)
 N = 30
 DATA = {name: RNG.normal(size=N) for name in "xzy"} | {"g": RNG.integers(3, size=N), "h": np.arange(N) % 24}
+TEXT = "y ~ s(x) + s(z) + s(h, cyclic=True) + te(x, z) + s(x, by=g) + re(g, by=z) + factor(g) + linear(z)"
 
 
 @pytest.mark.long
 def test_features_and_factors_are_those_of_the_kernels():
-    """``A_c^T A_c = K_XZ K_ZZ^-1 K_ZX`` and ``L_c L_c^T = K_ZZ`` with the jitter, at more rows than one call takes."""
-    text = "y ~ s(x) + s(z) + s(h, cyclic=True) + te(x, z) + s(x, by=g) + re(g, by=z) + factor(g) + linear(z)"
-    model = dataclasses.replace(ngp.gam.model(text, DATA), jitter=1e-9)
-    term_features, parts, double = TermFeatures(model), model.layout.read_terms, InDouble(model)
+    """``A_c^T A_c = K_XZ K_ZZ^-1 K_ZX`` and ``L_c L_c^T = K_ZZ`` with the jitter, and nothing is compiled."""
+    model = dataclasses.replace(ngp.gam.model(TEXT, DATA), jitter=1e-9)
+    parts = model.layout.read_terms
     scales, lengths = np.linspace(0.5, 2.0, len(parts) + 1), np.linspace(0.7, 1.5, 6)
-    X = np.tile(model.rows.X, (ROWS // N + 2, 1))[: ROWS + 7]
-    seen, factor = term_features(scales, lengths, X), term_features.factor(scales, lengths)
-    assert [at.stop - at.start for at in term_features.cuts(len(X))] == [ROWS, 7]
-    assert [at.stop - at.start for at in double.cuts(MANY + 7)] == [MANY, 7]
-    # The same in NumPy, but for the jitter: terms without a lengthscale have none there.
+    X = model.rows.X
+    with counted() as programs:
+        term_features, double = TermFeatures(model), TermFeatures(model, jitter_of_search(model))
+        seen, factor = term_features(scales, lengths, X), term_features.factor(scales, lengths)
+    assert programs.count == 0
+    assert [at.stop - at.start for at in term_features.cuts(MANY + 7)] == [MANY, 7]
+    # The same but for the jitter: terms without a lengthscale have none in the search.
     np.testing.assert_allclose(double.factor(scales, lengths), factor, atol=1e-7)
     for one, other in zip(double(scales, lengths, X), seen, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -49,3 +56,30 @@ def test_features_and_factors_are_those_of_the_kernels():
         np.testing.assert_allclose(seen.A[rows], wanted, atol=1e-7, err_msg=part.name)
         np.testing.assert_allclose(seen.prior[at], prior, atol=1e-12, err_msg=part.name)
     np.testing.assert_allclose(seen.A[-1], scales[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("is_double", "atol"), [(True, 1e-9), (False, 3e-3)])
+def test_features_are_those_that_a_model_in_jax_has(is_double, atol):
+    """With the jitter that JAX looks for: whitened values of chains and of stochastic steps belong to its factors.
+
+    The tolerance in single precision is what rounding of a Gram matrix leaves of features where its jitter is least.
+    """
+    text = "y ~ s(x, num_inducing=6) + s(z, num_inducing=6) + factor(g) + linear(z)"
+    dtype, lengths = np.float64 if is_double else np.float32, np.array([0.9, 6.0])
+
+    def basis(lengths, X):
+        kernels = model.kernel_data.kernels(jnp.ones(4, dtype), lengths)
+        own = AdditiveBasis.build({name: kernels[name] for name in kernels.names}, model.inducing(dtype), None)
+        return own.features(X)
+
+    with x64(is_double):
+        model = ngp.gam.model(text, DATA)
+        wanted = run_quickly(basis, jnp.asarray(lengths, dtype), jnp.asarray(model.rows.X, dtype))
+        found = TermFeatures(model)(np.ones(5), lengths, model.rows.X)
+    np.testing.assert_allclose(found.A[:-1], wanted, atol=atol)
+
+
+def test_rows_that_are_held_at_once_are_fewer_where_terms_are_many():
+    model = ngp.gam.model("y ~ linear(x)", DATA)
+    assert TermFeatures(model).step == MANY
+    assert ROWS < MANY
