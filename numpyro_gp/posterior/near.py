@@ -9,7 +9,6 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.kernels.units import lengthscales
 from numpyro_gp.posterior import tracing
 from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalProcess
 from numpyro_gp.rows.call import Call
@@ -66,8 +65,8 @@ def with_neighbours(
         seen.append(process)
         if not isinstance(process, LocalProcess):
             return None
-        found = lengthscales(process.data.kernel, process.columns)
-        return process.data.near.lengthscale if found is None else found
+        near, found = process.units()
+        return near.lengthscale if found is None else found
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
     scales = tracing.at_each_draw(units, posterior, draws, call.arrays)

@@ -19,6 +19,7 @@ from numpyro_gp.checks import check_array, check_finite, check_nonnegative, chec
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.units import lengthscales
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.opening import check_name, record, record_call
@@ -186,6 +187,10 @@ class LocalProcess:
         normal = dist.Normal(mean, jnp.sqrt(variance))
         normal.members_of, normal.given_data_of = self.plates, self.name
         return normal
+
+    def units(self) -> tuple[Neighbours, Array | None]:
+        """The neighbours it stands on, and the lengthscales of its kernel ``(D,)``, None where it has none."""
+        return self.data.near, lengthscales(self.data.kernel, self.columns)
 
     @property
     def basis(self) -> NoReturn:

@@ -21,7 +21,7 @@ from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
-from numpyro_gp.rows.held import BatchPlate, permuted_rows, refuse_own_parameters
+from numpyro_gp.rows.held import BatchPlate, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.look import (
     Look,
     check_behind,
@@ -32,6 +32,7 @@ from numpyro_gp.rows.look import (
     minibatch,
     plate_of,
 )
+from numpyro_gp.rows.neighbours import Neighbours
 from numpyro_gp.sites import Trace, in_plate, is_latent
 
 END = object()
@@ -81,9 +82,14 @@ class Feed:
     def opened(self, arrays: Sequence[Array]) -> Iterator[Arguments]:
         """Arguments of the model; inside the block its plate of data stands for all of them."""
         count = len(self.call.arrays)
-        with turn, nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count]):
+        given = self.call.at(arrays[:count])
+        leaves = jax.tree.leaves(tuple(given), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
+        # NumPyro's plate would deal out all numbers of large data at every step.
+        keyed = any(isinstance(leaf, Neighbours) for leaf in leaves)
+        batch = nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count])
+        with turn, keyed_rows() if keyed else nullcontext(), batch:
             try:
-                yield self.call.at(arrays[:count])
+                yield given
             except Exception as error:
                 name_what_is_no_array(error, self.call)
                 raise

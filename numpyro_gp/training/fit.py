@@ -25,6 +25,7 @@ from numpyro_gp.training.engines import check_engine, check_objective, family
 from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
 from numpyro_gp.training.first_state import REMEDY, initial_state, look_at_start
 from numpyro_gp.training.loop import loop_of
+from numpyro_gp.training.renewal import Renewal
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
@@ -109,6 +110,9 @@ def fit(
 ) -> FitResult:
     """Fit a model: run SVI or SVGD for ``num_steps`` steps on ``model(*args, **kwargs)``, with a bar and checkpoints.
 
+    Neighbours among the arguments (`ngp.neighbours`) are found anew after 15 % and 50 % of the steps, in the
+    lengthscales of the fit, and their plate draws minibatches at a cost that does not grow with the data.
+
     Arrays among the arguments stay arguments of the compiled program (they are not copied into it
     as constants); everything else in them (ints such as ``batch=1024``, strings, functions) is
     fixed. A model that needs the *value* of an array in Python takes it by ``functools.partial``.
@@ -133,7 +137,8 @@ def fit(
     resume
         True continues from ``checkpoint``, or starts anew where that file is not there yet (the
         same script can be started again and again); a path continues from that file; a
-        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run.
+        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run, but for neighbours, which
+        are found anew where it goes on.
     init_params
         Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``, which has those of model
         and guide, and mutable state: other names are refused).
@@ -221,7 +226,9 @@ def fit(
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     size = 1 if feed.changes else size
     advance = loop_of(svi_or_stein, feed, position.state, size, watch)
-    job = Job(svi_or_stein, feed, advance, path, num_steps, begun)
+    job = Job(
+        svi_or_stein, feed, advance, path, num_steps, begun, Renewal(svi_or_stein, feed, num_steps, position.steps)
+    )
     # Processes must do the same steps in a chunk, and their clocks differ.
     adapts = chunk_size is None and len(job.processes) == 1
     pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
@@ -253,6 +260,7 @@ class Job(NamedTuple):
     path: Path | None
     num_steps: int
     begun: Fit
+    renewal: Renewal
 
     @property
     def processes(self) -> list[int]:
@@ -290,7 +298,9 @@ def run_chunks(
     length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
     try:
         while position.steps < job.num_steps:
-            started, wanted = time.monotonic(), min(length, job.num_steps - position.steps)
+            job.renewal.at(position.steps, position.state)
+            started = time.monotonic()
+            wanted = job.renewal.steps_before(position.steps, min(length, job.num_steps - position.steps))
             arrays = job.feed.arrays()
             count, state, losses, healthy = job.advance(position.state, wanted, arrays)
             if position.steps + wanted < job.num_steps:
