@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.table_layout import is_difference
 
@@ -29,6 +30,8 @@ RELATIONS = ("order", "unit", "names", "copies")
 NUMBERS, LEVELS = ("x", "z", "n", "day", "held"), ("g", "kind", "flag", "code")
 # What two fits may differ by, in standard deviations of f: both stop where the bound is flat to a hundredth.
 SAME, FIXED = 0.15, 0.05
+# Slopes of the bound at a mode, and by how many nats a mode is below another.
+MODE, LOWER = 0.4, 0.5
 
 
 class Case(NamedTuple):
@@ -307,6 +310,20 @@ def related(case: Case, relation: str, rng: np.random.Generator) -> tuple[Case, 
     return case._replace(data=data), np.arange(size)
 
 
+def are_two_modes(one: Seen, other: Seen) -> bool:
+    """Whether two fits ended at modes of one bound, at different heights: rounding decides which of them is found."""
+    heights = []
+    for seen in (one, other):
+        free = vars(seen.fit)["_engine_result"].in_double["auto_loc"]
+        bound = Bound(BoundParts.of(one.fit.model), Data.of(one.fit.model))
+        bound.fit_pseudo_data(free)
+        loss, slopes = bound.with_settled_pseudo_data(free)
+        if not np.abs(slopes).max(initial=0) < MODE:
+            return False
+        heights.append(loss)
+    return abs(heights[0] - heights[1]) > LOWER
+
+
 def checked(seed: int) -> str:
     """What is wrong with the fits of a seed; nothing if all is right."""
     case, rng = case_of(seed), np.random.default_rng([seed, 1])
@@ -326,7 +343,7 @@ def checked(seed: int) -> str:
         again = fitted(other)
         at = (np.cumsum(again.used) - 1)[rows][seen.used]
         far = distance(seen.mean, seen.sd, again.mean[at], again.sd[at])
-        if not far < SAME:
+        if not far < SAME and not are_two_modes(seen, again):
             return f"{said}: {far:.3g} between two forms of one table, by {relation}"
     except Exception:
         return f"{said}: {traceback.format_exc(limit=-2)}"
