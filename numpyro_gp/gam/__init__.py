@@ -32,7 +32,7 @@ from numpyro_gp.gam.model import Model, model
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.screening import Screening, screen
 from numpyro_gp.gam.summary import Summary
-from numpyro_gp.gam.terms import Term, Terms, factor, linear, offset, re, s, te, ti
+from numpyro_gp.gam.terms import Term, Terms, cycle, factor, linear, offset, re, s, season, te, ti, trend
 
 __all__ = [
     "Column",
@@ -43,6 +43,7 @@ __all__ = [
     "Summary",
     "Term",
     "Terms",
+    "cycle",
     "factor",
     "fit",
     "formula",
@@ -52,8 +53,10 @@ __all__ = [
     "re",
     "s",
     "screen",
+    "season",
     "te",
     "ti",
+    "trend",
 ]
 
 

@@ -348,6 +348,11 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
             free, is_flat = bound.find_mode(free, most_steps, root)
         losses = losses + bound.losses
+    return at_mode(bound, free, root, losses, is_flat)
+
+
+def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
+    """What belongs to hyper-parameters: the pseudo-data of all rows there."""
     bound(free)
     found, inverse = bound.found, bound.inverse
     precision = inverse.T @ found.precision @ inverse

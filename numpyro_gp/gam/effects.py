@@ -12,6 +12,8 @@ from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Blocks, Normal
 
+# How much finer the grid of a cycle is, which may turn as often as the series has rows.
+WAVES_TO_SEE = 4
 # Draws of each function over which a band is simultaneous, in all.
 FUNCTIONS = 1000
 
@@ -81,8 +83,12 @@ def grid_of(model: Model, part: ReadTerm, size: int) -> tuple[tuple[np.ndarray, 
         elif is_surface and place == 2:
             axes.append(np.full(1, middle[at]))
         else:
-            count = max(2, round(size / 2.5)) if is_surface else size
-            axes.append(np.linspace(X[:, at].min(), X[:, at].max(), count))
+            low, high = X[:, at].min(), X[:, at].max()
+            if term.kind == "season":  # as it is at the end
+                start, end = model.kernel_data.periods[part.name]
+                low = high - (end - start)
+            count = max(2, round(size / 2.5)) if is_surface else WAVES_TO_SEE * size if term.kind == "cycle" else size
+            axes.append(np.linspace(low, high, count))
     mesh = np.meshgrid(*axes, indexing="ij")
     rows = np.zeros((mesh[0].size, X.shape[1]))
     rows[:, part.columns] = np.stack([axis.ravel() for axis in mesh], axis=1)

@@ -17,6 +17,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.collapsed import MANY_ROWS, collapsed, has_tables
+from numpyro_gp.gam.evidence import has_evidence, of_series
 from numpyro_gp.gam.model import Model
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -31,6 +32,7 @@ from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = 600, 20
+JOINT_OF_SERIES = 1000
 # Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
@@ -76,6 +78,11 @@ class EngineResult:
         return self.make_key()
 
 
+def most_joint(model: Model) -> int:
+    """Inducing inputs up to which one belief holds all covariances: more of a series, which has one for each row."""
+    return JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT
+
+
 def ready(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
     """A posterior and a guide that there are already."""
     return functools.partial(lambda *both: both, posterior, guide)
@@ -83,7 +90,7 @@ def ready(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posteri
 
 def guide_of(model: Model) -> AutoGP:
     """A belief that follows the hyper-parameters, joint over all terms, or of low rank where they are many."""
-    is_joint = model.size <= JOINT
+    is_joint = model.size <= most_joint(model)
     recipe = conditional() if is_joint else block_low_rank(RANK, natural=True)
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
@@ -93,14 +100,14 @@ def variational(
 ) -> EngineResult:
     """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
     is_held = model.size * len(model.rows.y) <= MOST_FEATURES
-    if batch is None and model.size <= JOINT and (is_held or (tables and has_tables(model))):
+    if batch is None and model.size <= most_joint(model) and (is_held or (tables and has_tables(model))):
         return by_quasi_newton(model, most_steps, tables)
     return by_stochastic_steps(key(), model, most_steps, batch, progress)
 
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    found = collapsed(model, most_steps, tables)
+    found = of_series(model, most_steps) if has_evidence(model) else collapsed(model, most_steps, tables)
     if not np.isfinite(found.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
@@ -163,7 +170,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
     whole = some is None or some >= rows
-    is_joint = model.size <= JOINT
+    is_joint = model.size <= most_joint(model)
     first, last = (0.3, 0.03) if whole and is_joint else (0.1, 0.01)
     adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
@@ -180,7 +187,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Any = model
-    if model.size <= JOINT and first.result is not None:
+    if model.size <= most_joint(model) and first.result is not None:
         target = conditioned(model, first.guide, first.result.params, *model.arguments)
     mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))

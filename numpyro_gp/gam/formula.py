@@ -14,7 +14,8 @@ from numpyro_gp.checks import fail
 from numpyro_gp.gam import terms
 from numpyro_gp.gam.terms import Term, Terms
 
-FUNCTIONS = {name: getattr(terms, name) for name in ("s", "te", "ti", "re", "linear", "factor", "offset")}
+NAMES = ("s", "te", "ti", "re", "linear", "factor", "offset", "trend", "season", "cycle")
+FUNCTIONS = {name: getattr(terms, name) for name in NAMES}
 EXAMPLE = "y ~ s(age) + s(hour, cyclic=True) + te(lon, lat) + re(site) + offset(log(exposure))"
 
 
@@ -24,9 +25,9 @@ def formula(text: str) -> Terms:
     Parameters
     ----------
     text : str
-        ``response ~ term + term``, with the terms `s`, `te`, `ti`, `re`, `linear`, `factor` and `offset`. The name of a
-        column alone is a straight line, or a factor where it is a category. The constant is always there; ``y ~ 1``
-        has nothing else.
+        ``response ~ term + term``, with the terms `s`, `te`, `ti`, `re`, `linear`, `factor` and `offset`, and of a
+        series over time `trend`, `season` and `cycle`. The name of a column alone is a straight line, or a factor where
+        it is a category. The constant is always there; ``y ~ 1`` has nothing else.
 
     Returns
     -------

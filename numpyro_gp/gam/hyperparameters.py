@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.family import PARAMETERS
-from numpyro_gp.gam.model import CONSTANT, SPREAD, WIDTH, Model
+from numpyro_gp.gam.model import CONSTANT, WIDTH, Model
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
 from numpyro_gp.programs.alone import alone
@@ -89,8 +89,10 @@ def has_default_priors(model: Model) -> bool:
 
 def _default_layout(model: Model, dtype: np.dtype) -> VectorLayout:
     parts = model.layout.read_terms
-    of_terms = {"f_lengthscale": sum(map(count_lengthscales, parts)), "f_scale": len(parts)}
+    of_time = model.kernel_data.time_priors
+    of_terms = {"f_lengthscale": sum(map(count_lengthscales, parts)), "f_scale": len(parts) - len(of_time)}
     shapes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in of_terms.items() if size}
+    shapes |= {f"f_scale {name}": () for name in of_time}
     shapes |= {name: () for name in PARAMETERS[model.family.spec](model.start)}
     return VectorLayout({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.spec == "gaussian")
 
@@ -152,8 +154,7 @@ def names_of(model: Model) -> list[str]:
 
 def most_lengths(model: Model) -> int:
     """Most lengthscales of one term."""
-    smooth = (part.term for part in model.layout.read_terms if part.term.kind in ("s", "te", "ti"))
-    return max((len(term.columns) for term in smooth), default=0)
+    return max(map(count_lengthscales, model.layout.read_terms), default=0)
 
 
 def _padded(values: list[Array], size: int, dtype: np.dtype) -> Array:
@@ -190,22 +191,29 @@ class ClosedFormPriors:
         smooth = [part for part in parts if count_lengthscales(part)]
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
-        if parts:
+        of_time = model.kernel_data.time_priors
+        if "f_scale" in places:
             self.half[places["f_scale"]] = True
             self.middle[places["f_scale"]] = np.log(WIDTH * float(model.start.size))
+        for name, own in of_time.items():
+            at = places[f"f_scale {name}"]
+            self.middle[at], self.spread[at] = np.log(own.scale.median), own.scale.spread
         if smooth:
             at = places["f_lengthscale"]
-            self.middle[at], self.spread[at] = np.log(model.medians(smooth)), SPREAD
+            self.middle[at] = np.log(model.medians(smooth))
+            self.spread[at] = model.spreads(smooth)
         for name, prior in PARAMETERS[model.family.spec](model.start).items():
             self.middle[places[name]], self.spread[places[name]] = np.log(prior.median), prior.spread
-        self.scales = places.get("f_scale", np.zeros(0, int))
+        plain = iter(places.get("f_scale", ()))
+        each = [places[f"f_scale {p.name}"][0] if p.name in of_time else next(plain) for p in parts]
+        self.scales = np.array(each, int)
         self.noise = places["noise"] if vector_layout.is_exact else np.zeros(0, int)
         self.lengths = np.full((len(parts) + 1, most_lengths(model)), size)  # those that are missing: of a one
         mine = iter(places.get("f_lengthscale", ()))
         for row, part in zip(self.lengths, parts, strict=False):
             row[: count_lengthscales(part)] = [next(mine) for _ in range(count_lengthscales(part))]
         of_half = np.exp(self.middle) * np.sqrt(2 / np.pi)  # the mean of a half-normal prior, by its size
-        self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * self.spread**2)
+        self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * np.minimum(self.spread, 1.0) ** 2)
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
         values, size = np.append(np.exp(free), 1.0), len(free)

@@ -21,8 +21,9 @@ from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, q
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.per_row import at_rows_of, check_any_rows
 from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout, lay_out
-from numpyro_gp.gam.term_kernels import MEASURES, SMOOTH, KernelData, count_lengthscales, kernel_data_of
-from numpyro_gp.gam.terms import Terms, as_terms
+from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
+from numpyro_gp.gam.terms import TIME, Terms, as_terms
+from numpyro_gp.gam.time_kernels import TimePrior, noise_of, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
@@ -56,8 +57,8 @@ class Model:
     rows : Rows
         The rows of the fit: ``model.arguments`` are those of the model.
     measure : str
-    start_values : array (3,)
-        The start as an array.
+    start_values : array (3 or more,)
+        The start as an array; beside terms of time it has the medians of their priors behind.
     jitter : float, optional
         As of `additive_gp`.
 
@@ -151,6 +152,7 @@ class Model:
         """Standard deviations ``(C,)`` of the terms."""
         size, parts = WIDTH * self._numbers(dtype).size, self.layout.read_terms
         priors = {part.name: part.term.scale for part in parts if part.term.scale is not None}
+        priors |= {name: self._of_time(name, 0, dtype) for name in self.kernel_data.time_priors}
         plain = [part.name for part in parts if part.name not in priors]
         own = [jnp.reshape(numpyro.sample(f"f_scale {name}", prior), (1,)) for name, prior in priors.items()]
         if plain:
@@ -159,28 +161,57 @@ class Model:
 
     def medians(self, parts: Sequence[ReadTerm]) -> list[float]:
         """Prior medians of the lengthscales of curves and surfaces, one for each of their columns."""
-        of_part = [
-            ROUND if part.name in self.kernel_data.periods else LENGTH * math.sqrt(len(part.term.columns))
-            for part in parts
-        ]
-        return [one for one, part in zip(of_part, parts, strict=True) for _ in part.term.columns]
+        found: list[float] = []
+        for part in parts:
+            if part.name in self.kernel_data.time_priors:
+                found += [float(one.median) for one in self.kernel_data.time_priors[part.name].lengths]
+                continue
+            is_round = part.name in self.kernel_data.periods
+            count = len(part.term.columns)
+            found += [ROUND if is_round else LENGTH * math.sqrt(count)] * count
+        return found
+
+    def spreads(self, parts: Sequence[ReadTerm]) -> list[float]:
+        """Spreads of the logarithms of the lengthscales, in the order of `medians`."""
+        of_time = self.kernel_data.time_priors
+        own = [[one.spread for one in of_time[p.name].lengths] if p.name in of_time else [] for p in parts]
+        return [one for each, p in zip(own, parts, strict=True) for one in each or [SPREAD] * len(p.term.columns)]
+
+    def _of_time(self, name: str, place: int, dtype: np.dtype) -> dist.Distribution:
+        """The prior of a number of a term of time; its median is an entry of an array, as those of the start are."""
+        own = self.kernel_data.time_priors
+        first = len(Start._fields) + 3 * list(own).index(name)
+        spread = (own[name].scale, *own[name].lengths)[place].spread
+        return dist.LogNormal(jnp.log(jnp.asarray(self.start_values, dtype)[first + place]), jnp.asarray(spread, dtype))
 
     def _lengthscales(self, dtype: np.dtype) -> Array:
-        """Of the columns of each curve and surface ``(L,)``; none of the other terms."""
-        smooth = [part for part in self.layout.read_terms if part.term.kind in SMOOTH]
+        """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
+        smooth = [part for part in self.layout.read_terms if count_lengthscales(part)]
         plain = [part for part in smooth if part.term.lengthscale is None]
         others = [part for part in smooth if part.term.lengthscale is not None]
         own = []
         if plain:
-            prior = dist.LogNormal(
-                jnp.asarray(np.log(self.medians(plain)), dtype), jnp.asarray(SPREAD, dtype)
-            ).to_event(1)
-            own.append(numpyro.sample("f_lengthscale", prior))
+            own.append(numpyro.sample("f_lengthscale", self._prior_of_lengths(plain, dtype)))
         for part in others:
             prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
             own.append(numpyro.sample(f"f_lengthscale {part.name}", prior))
-        drawn, wanted = ([(p.name, d) for p in some for d in p.term.columns] for some in (plain + others, smooth))
+        both = plain + others, smooth
+        drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
         return _in_order(own, drawn, wanted, dtype)
+
+    def _prior_of_lengths(self, parts: Sequence[ReadTerm], dtype: np.dtype) -> dist.Distribution:
+        of_time = self.kernel_data.time_priors
+        if not of_time:
+            middles = jnp.asarray(np.log(self.medians(parts)), dtype)
+            return dist.LogNormal(middles, jnp.asarray(SPREAD, dtype)).to_event(1)
+        each = [
+            self._of_time(p.name, at + 1, dtype).base_dist.loc
+            if p.name in of_time
+            else jnp.asarray(math.log(median), dtype)
+            for p in parts
+            for at, median in enumerate(self.medians([p]))
+        ]
+        return dist.LogNormal(jnp.stack(each), jnp.asarray(self.spreads(parts), dtype)).to_event(1)
 
 
 def _in_order(values: list[Array], names: list[Any], wanted: list[Any], dtype: np.dtype) -> Array:
@@ -245,6 +276,8 @@ def model(
     mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
     start = quick_glm(likelihood, lines, rows.y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
+    kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
+    own = [one.median for prior in kernel_data.time_priors.values() for one in (prior.scale, *prior.lengths)]
     return Model(
         wanted,
         layout,
@@ -253,8 +286,26 @@ def model(
         start,
         rows,
         measure,
-        jnp.asarray(np.asarray(start, jnp.result_type(float))),
+        jnp.asarray(np.asarray([*start, *own], jnp.result_type(float))),
     )
+
+
+def _with_series(
+    kernel_data: KernelData, family: Family, start: Start, rows: Rows, offset: np.ndarray
+) -> tuple[KernelData, Start]:
+    """Priors of the terms of time, column by column, and the noise that is beside them."""
+    layout = kernel_data.layout
+    found: dict[str, TimePrior] = {}
+    parts = [part for part in layout.read_terms if part.term.kind in TIME]
+    for at in dict.fromkeys(part.columns[0] for part in parts):
+        own = {part.name: part.term for part in parts if part.columns[0] == at}
+        periods = tuple(term.period for term in own.values() if term.period is not None)
+        t = layout.columns[at].decode(rows.X[:, at])
+        scales = series_scales(t, rows.y, periods, family, start, offset)
+        found |= time_priors(own, layout.columns[at], scales)
+        if family.link == "identity":
+            start = start._replace(noise=min(noise_of(scales), float(start.noise)))
+    return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
 
 
 def explained(terms: Any, response: str | None) -> tuple[Terms, str]:

@@ -39,8 +39,8 @@ FEW = 25
 
 def _centre(effect: Effect, measure: str) -> str:
     """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
-    if effect.kind == "re":
-        return "prior mean 0"
+    if effect.kind in ("re", "season"):
+        return "prior mean 0" if effect.kind == "re" else "its last period"
     return f"mean 0 {measure}" if len(effect.columns) == 1 else "mean 0 over each column"
 
 
@@ -274,9 +274,13 @@ class Fit:
         result = {}
         for at, part in enumerate(own.layout.read_terms):
             columns = [own.layout.columns[one] for one in part.columns]
+            read = X[:, list(part.columns)]
+            if part.term.kind == "season":  # in the last period, where its curve is drawn
+                start, end = own.kernel_data.periods[part.name]
+                last = own.rows.X[:, part.columns[0]].max() - (end - start)
+                read = last + (read - last) % (end - start)
             values = tuple(
-                X[:, one] if column.is_category else column.decode(X[:, one])
-                for one, column in zip(part.columns, columns, strict=True)
+                one if column.is_category else column.decode(one) for one, column in zip(read.T, columns, strict=True)
             )
             result[part.name] = Points(values, None if left is None else left[:, at])
         return result

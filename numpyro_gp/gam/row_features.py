@@ -18,12 +18,16 @@ from numpyro_gp.gam.hyperparameters import most_lengths, names_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
+from numpyro_gp.gam.terms import TIME
+from numpyro_gp.gam.time_kernels import time_matrices
 from numpyro_gp.kernels import Empirical, ZeroMean
 from numpyro_gp.kernels.jitter import least_jitter_of
 
 # Relative jitter of a Gram matrix that moves with a lengthscale. All here is in double precision, whatever that of JAX
 # is; matrices of the other kinds, the constant's, lines, levels, are far from singular and get none.
 JITTER = 1e-6
+# Of terms of time: of a trend the line has almost all of the variance, and what wanders must not drown in the jitter.
+JITTER_OF_TIME = 1e-9
 # Rows whose features are held at once, where rows are only summed over.
 CHUNK = 8192
 
@@ -80,14 +84,14 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
     return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
-# Of a Gram matrix ``(M, M)`` and whether a lengthscale moves it: a jitter relative to its mean diagonal.
-Jitter = Callable[[np.ndarray, bool], float]
+# Of a Gram matrix ``(M, M)`` and the jitter that its term has in the search: one relative to its mean diagonal.
+Jitter = Callable[[np.ndarray, float], float]
 
 
 def jitter_of_search(model: Model) -> Jitter:
     """That of `collapsed`: constant, so that the bound has no steps; none of matrices that are far from singular."""
-    amount = JITTER if model.jitter is None else model.jitter
-    return lambda _, is_moved: amount if is_moved else 0.0
+    amount = model.jitter
+    return lambda _, usual: usual if amount is None or usual == 0 else amount
 
 
 def jitter_of_programs(model: Model) -> Jitter:
@@ -97,15 +101,16 @@ def jitter_of_programs(model: Model) -> Jitter:
 
 
 class ComponentRows(NamedTuple):
-    """A component at some rows: its kernel, moved by so many lengthscales, and which of its rows each row is."""
+    """A component at rows: its kernel, moved by so many lengthscales, which of its rows each row is, its jitter."""
 
     kernel: Any
     moved: int
     rows: np.ndarray
+    usual_jitter: float = 0.0
 
     def at(self, lengths: np.ndarray, jitter: Jitter, is_sloped: bool = True) -> Whitened:
         kernel = self.kernel(lengths[: self.moved])
-        return whitened(kernel, jitter(kernel.gram.value, self.moved > 0), is_sloped)
+        return whitened(kernel, jitter(kernel.gram.value, self.usual_jitter), is_sloped)
 
 
 class RowFeatures:
@@ -168,13 +173,17 @@ def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentR
         rows = rows[:, None]
     else:
         rows, place = np.unique(read, axis=0, return_inverse=True)
-    return ComponentRows(_kernel_of(model, part, Z, rows), count_lengthscales(part), place.reshape(-1))
+    count = count_lengthscales(part)
+    usual = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
+    return ComponentRows(kernel_of(model, part, Z, rows), count, place.reshape(-1), usual)
 
 
-def _kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any:
+def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any:
     """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
     term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
+    if term.kind in TIME:
+        return time_matrices(term.kind, given[0], Z[:, 0], X[:, 0])
     if term.kind not in SMOOTH:
         fixed = _fixed(term.kind, given, Z, X)
         return lambda _: fixed

@@ -16,7 +16,8 @@ from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
-from numpyro_gp.gam.terms import Term
+from numpyro_gp.gam.terms import TIME, Term
+from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
 from numpyro_gp.kernels import (
     CategoryDelta,
     Empirical,
@@ -60,12 +61,15 @@ class KernelData:
     periods : dict
         By part: the two ends of a cyclic term, encoded.
     inducing : dict of array (M_c, D)
+    time_priors : dict
+        By part: priors of the terms of a series.
     """
 
     layout: TableLayout
     measures: tuple[Any, ...]
     periods: dict[str, tuple[float, float]]
     inducing: dict[str, np.ndarray]
+    time_priors: dict[str, TimePrior] = dataclasses.field(default_factory=dict)
 
     def kernels(self, variances: Array, lengthscales: Array) -> KernelBatches:
         """The kernels of all terms, those that are alike as one batch.
@@ -108,6 +112,8 @@ class KernelData:
         elif term.kind == "re":
             base = CategoryDelta(one).on(own[0])
             base = base * Linear(one).on(own[1]) if term.by else base
+        elif term.kind in TIME:
+            base = time_kernel(term.kind, one, lengthscales, given[0]).on(own[0])
         else:
             curves: list[Kernel] = [
                 _curve(term, one, lengthscales[place], given[place]).on(own[place])
@@ -124,8 +130,10 @@ class KernelData:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
         found = [self.measures[at] for at in part.columns]
         if part.name not in self.periods:
-            return found
+            return [points_of(found[0])] if part.term.kind in TIME else found
         low, high = self.periods[part.name]
+        if part.term.kind == "season":
+            return [(circle_of(low, high - low), high - low)]
         if not isinstance(found[0], Empirical):
             found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
         return [(found[0], high - low), *found[1:]]
@@ -145,7 +153,9 @@ def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
 
 
 def count_lengthscales(part: ReadTerm) -> int:
-    """How many lengthscales a term has: one for each column of a curve or surface."""
+    """How many lengthscales a term has: one for each column of a curve or surface; two numbers of a term of time."""
+    if part.term.kind in TIME:
+        return 2
     return len(part.term.columns) if part.term.kind in SMOOTH else 0
 
 
@@ -157,7 +167,7 @@ def together(first: Kernel, second: Kernel) -> Kernel:
 def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:
     """Measures, periods and inducing inputs from the encoded rows of the fit."""
     measures = _of_one_size([_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)])
-    periods = {part.name: _period(part, layout, X) for part in layout.read_terms if part.term.cyclic}
+    periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
     bare = KernelData(layout, measures, periods, {})
     mass = np.ones(len(X)) if weights is None else weights
     inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms}
@@ -198,6 +208,9 @@ def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, 
     """Where the ends of a cyclic term lie, encoded."""
     at = part.columns[0]
     column, given = layout.columns[at], part.term.cyclic
+    if part.term.period is not None:
+        start = float(X[:, at].min())
+        return start, start + part.term.period / column.scale
     low, high = (column.low, column.high) if isinstance(given, bool) else given
     if isinstance(given, bool):
         raw = column.decode(X[:, at])
@@ -225,6 +238,9 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
         rows = _but_one(codes[0], X[:, own[0]], mass)[:, None]
     elif term.kind == "re":
         rows = np.stack([codes[0], np.ones(len(codes[0]))], axis=1)[:, : len(own)]
+    elif term.kind in TIME:
+        ends = kernel_data.periods.get(part.name)
+        rows = time_inducing(term, X[:, own[0]], None if ends is None else ends[1] - ends[0])[:, None]
     elif term.kind == "s":
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
         size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(kernel_data.layout))

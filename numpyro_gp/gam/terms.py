@@ -13,12 +13,14 @@ import numpyro.distributions as dist
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
 
+# Terms of a series over time, which have a scale and two parameters.
+TIME = ("trend", "season", "cycle")
 KERNELS = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One component of an additive model: what `s`, `te`, `ti`, `re`, `linear`, `factor` and `offset` make.
+    """One component of an additive model: what `s`, `te`, `trend`, `re`, `linear` and their like make.
 
     Attributes
     ----------
@@ -35,6 +37,8 @@ class Term:
     scale, lengthscale : distribution, optional
         Priors of the standard deviation of the term, on the scale of the link, and of the lengthscale in standard
         deviations of the column.
+    period : float, optional
+        Of a season, in the units of its column.
 
     Examples
     --------
@@ -51,6 +55,7 @@ class Term:
     num_inducing: int | None = None
     scale: Any = None
     lengthscale: Any = None
+    period: float | None = None
 
     @property
     def name(self) -> str:
@@ -58,6 +63,7 @@ class Term:
         if self.kind == "column":
             return self.columns[0]
         inside = ", ".join(self.columns) + (f", by={self.by}" if self.by else "")
+        inside += f", period={self.period:g}" if self.period else ""  # of two seasons it says which is which
         return f"{self.kind}({inside})"
 
     def __str__(self) -> str:
@@ -342,3 +348,85 @@ def offset(column: str) -> Term:
     'offset(log(exposure))'
     """
     return Term("offset", _columns("column", (column,), (1,)))
+
+
+def trend(column: str, *, num_inducing: int | None = None) -> Term:
+    """The trend of a series over time, which goes on in a forecast: a level and a slope, both of which may wander.
+
+    A straight line, a random walk and an integrated one, around their average. Forecasts go on from the end of the
+    rows, along the last slope, ever less certain; `s` would return to its mean there. How much level and slope wander
+    is found from the rows, and may be nothing.
+
+    Parameters
+    ----------
+    column : str
+        Time, as numbers or dates.
+    num_inducing : int, optional
+        Inducing inputs; one for each different time, up to 500. With fewer the walk is taken for noise.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> str(ngp.gam.trend("month") + ngp.gam.season("month", period=12))
+    'trend(month) + season(month, period=12)'
+    """
+    return Term("trend", _columns("column", (column,), (1,)), **_options(dict(num_inducing=num_inducing)))
+
+
+def season(column: str, *, period: float, num_inducing: int | None = None) -> Term:
+    """A season of a series over time: it averages to zero over each period, and changes slowly from one to the next.
+
+    Parameters
+    ----------
+    column : str
+        Time, as numbers or dates.
+    period : float
+        In the units of the column, of dates in days: 365.25 for a year.
+    num_inducing : int, optional
+        Inducing inputs; up to 24 phases at some times, 150 at most.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.season("day", period=7).name
+    'season(day, period=7)'
+    """
+    is_number = isinstance(period, (int, float)) and not isinstance(period, bool)
+    if not is_number or not 0 < period < float("inf"):
+        cure = "Pass its length in the units of the column: period=12 for months, 7 for days."
+        fail("period", "a positive number", f"{period!r:.60}", cure, ValueError if is_number else TypeError)
+    own = _options(dict(num_inducing=num_inducing))
+    return Term("season", _columns("column", (column,), (1,)), period=float(period), **own)
+
+
+def cycle(column: str, *, num_inducing: int | None = None) -> Term:
+    """Ups and downs of a series over time that have no fixed length: a wave that is forgotten, or just a memory.
+
+    Beside `trend` it is what returns to a mean. Its period and how long it is remembered are found from the rows.
+
+    Parameters
+    ----------
+    column : str
+        Time, as numbers or dates.
+    num_inducing : int, optional
+        Inducing inputs; one for each different time, up to 150.
+
+    Returns
+    -------
+    Term
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> ngp.gam.cycle("year").name
+    'cycle(year)'
+    """
+    return Term("cycle", _columns("column", (column,), (1,)), **_options(dict(num_inducing=num_inducing)))

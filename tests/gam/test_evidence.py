@@ -1,0 +1,97 @@
+"""The search for the mode of a series: evidence by SciPy, its gradient, weighted draws, and exact predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import evidence as own
+from numpyro_gp.gam.collapsed import BoundParts, Data
+from tests.compiling import counted
+
+RNG = np.random.default_rng(5)
+T = np.delete(np.arange(48.0), [7, 8, 21])  # some months are missing
+Y = 10 + 0.1 * T + np.cumsum(0.2 * RNG.normal(size=45)) + 2 * np.cos(np.pi * T / 6) + 0.3 * RNG.normal(size=45)
+FORMULA = "y ~ trend(t) + season(t, period=12) + cycle(t)"
+DATA = {"t": T, "y": Y, "g": np.array(list("abc"))[np.arange(45) % 3], "w": RNG.uniform(0.5, 2.0, 45)}
+
+
+def covariance(model, scales, lengths, X):
+    """Of rows, the sum of all kernels of the library; lengthscales by term."""
+
+    @jax.jit
+    def whole(scales, lengths, X):
+        parts = zip(model.layout.read_terms, scales, lengths, strict=False)
+        return (
+            sum(model.kernel_data.kernel(part, s**2, list(own)).matrix(X) for part, s, own in parts) + scales[-1] ** 2
+        )
+
+    return np.asarray(whole(list(map(jnp.asarray, scales)), [list(map(jnp.asarray, own)) for own in lengths], X))
+
+
+def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
+    """With a random effect beside, whose rows repeat, and weights, which divide the noise."""
+    model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
+    parts = BoundParts.of(model)
+    evidence = own.Evidence(parts, Data.of(model))
+    free = evidence.start + 0.3 * RNG.normal(size=len(evidence.start))
+    values = parts.evaluator(free).values
+    C = covariance(model, values.scales, values.lengths, model.rows.X) + np.diag(values.noise**2 / DATA["w"])
+    wanted = stats.multivariate_normal(np.full(45, model.start.constant), C).logpdf(Y)
+    loss, gradient = evidence(free)
+    np.testing.assert_allclose(loss, -wanted - values.log_density, rtol=1e-7)
+    step = 1e-5 * np.eye(len(free))
+    moved = [(evidence(free + one)[0] - evidence(free - one)[0]) / 2e-5 for one in step]
+    np.testing.assert_allclose(gradient, moved, rtol=1e-4, atol=1e-4)
+    assert evidence.value(np.full(len(free), 200.0)) == np.inf
+
+
+@pytest.fixture(scope="module")
+def fit():
+    with counted() as programs:
+        found = ngp.gam(FORMULA, DATA)
+    assert programs.count == 0
+    return found
+
+
+def test_a_forecast_is_that_of_the_rows_themselves(fit):
+    """With an inducing input for each row a draw of the hyper-parameters forecasts as the dense Gaussian process does."""
+    model, new = fit.model, np.array([60.0, 48.0, 7.0])
+    draws, X = fit._draws(2), model.layout.encode({"t": new})
+    noise = float(np.exp(fit.result.params["auto_loc"][-1]))
+    every = np.concatenate([model.rows.X, X])
+    for scales, lengths, posterior in draws.each():
+        C = covariance(model, scales, lengths.reshape(-1, 2), every)
+        solved = np.linalg.solve(C[:45, :45] + noise**2 * np.eye(45), C[:45, 45:])
+        mean = model.start.constant + solved.T @ (Y - model.start.constant)
+        variance = np.diagonal(C[45:, 45:] - C[45:, :45] @ solved)
+        seen = fit._term_features(scales, lengths, X)
+        A = seen.A
+        np.testing.assert_allclose(model.start.constant + posterior.mean @ A, mean, atol=0.02)
+        found = seen.prior.sum(axis=0) - np.sum(A**2, axis=0) + posterior.row_variances(A)
+        np.testing.assert_allclose(found, variance, rtol=0.03)
+
+
+def test_weighted_draws_have_the_moments_of_a_skew_posterior():
+    """A plateau of the prior below, and a cliff above: the curvature at the mode says nothing of the cliff."""
+    evidence = object.__new__(own.Evidence)
+    x = np.linspace(-12, 12, 20001)
+    for loss in (lambda z: 0.5 * (z - 0.3) ** 2 / 0.49, lambda z: z**2 / 8 + np.exp(2 * np.minimum(z, 50.0))):
+        object.__setattr__(evidence, "value", lambda free, loss=loss: float(loss(free[0]) + 0.5 * free[1] ** 2))
+        density = np.exp(-loss(x))
+        density /= density.sum()
+        wanted = density @ x, np.sqrt(density @ x**2 - (density @ x) ** 2)
+        mode = np.array([x[np.argmax(density)], 0.0])
+        mean, root = evidence.weighted(mode, np.diag([1.0, 1.0]), np.random.default_rng(0))
+        np.testing.assert_allclose(mean[0], wanted[0], atol=0.3)
+        np.testing.assert_allclose(root[0, 0], wanted[1], rtol=0.25)
+
+
+def test_where_rows_are_many_or_noise_is_not_gaussian_the_bound_is_taken():
+    assert own.has_evidence(ngp.gam.model(FORMULA, DATA))
+    assert not own.has_evidence(ngp.gam.model("y ~ s(t)", DATA))
+    assert not own.has_evidence(ngp.gam.model(FORMULA, {"t": T, "y": np.round(Y)}, "poisson"))
+    t = np.arange(1001.0)
+    assert not own.has_evidence(ngp.gam.model("y ~ trend(t)", {"t": t, "y": np.sin(t)}))

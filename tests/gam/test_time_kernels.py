@@ -1,0 +1,100 @@
+"""Terms of a series: their matrices against the library's kernels and differences, priors in units, inducing inputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import time_kernels as own
+from numpyro_gp.gam.family import Start, as_family
+from numpyro_gp.kernels import Empirical, Gaussian, Uniform
+
+RNG = np.random.default_rng(3)
+Z, X = np.sort(RNG.uniform(-1.6, 1.6, 5)), np.append(RNG.uniform(-2, 2, 4), 2.5)
+POINTS = Empirical(RNG.uniform(-1.7, 1.7, 7), RNG.dirichlet(np.ones(7)))
+GIVEN = {"trend": POINTS, "cycle": POINTS, "season": (own.circle_of(-1.7, 0.8), 0.8)}
+LENGTHS = np.array([0.7, 1.4])
+
+
+@jax.jit
+def dense(kernel):
+    rows, points = X[:, None], Z[:, None]
+    return kernel.matrix(points), kernel.matrix(points, rows), kernel.diagonal(rows)
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_matrices_are_those_of_the_library_and_slopes_are_differences(kind):
+    matrices, step = own.time_matrices(kind, GIVEN[kind], Z, X), 1e-6
+    found = matrices(LENGTHS)
+    kernel = own.time_kernel(kind, jnp.ones(()), jnp.asarray(LENGTHS), GIVEN[kind])
+    for one, other in zip(found, dense(kernel), strict=True):
+        np.testing.assert_allclose(one.value, other, rtol=1e-9, atol=1e-11)
+    for slot in range(2):
+        more, less = (matrices(LENGTHS + sign * step * np.eye(2)[slot]) for sign in (1, -1))
+        for one, high, low in zip(found, more, less, strict=True):
+            np.testing.assert_allclose(one.slopes[slot], (high.value - low.value) / (2 * step), rtol=1e-5, atol=1e-7)
+
+
+def test_priors_are_those_of_the_starting_kernels_in_units_of_the_column():
+    """Growth over 7 quarters at the medians: that of `ngp.starting.trend`, whose units are those of the data."""
+    t = 1980 + 0.25 * np.arange(80)
+    y = np.cumsum(RNG.normal(size=80)) + 5 * np.cos(2 * np.pi * t)
+    model = ngp.gam.model("y ~ trend(t) + season(t, period=1) + cycle(t)", {"t": t, "y": y})
+    scales = ngp.starting.series.scales_of(t, y, (1.0,))
+    part = model.layout.read_terms[0]
+    prior = model.kernel_data.time_priors[part.name]
+    ends = np.array([1995.0, 1996.75])
+    encoded = jnp.asarray((ends - t.mean()) / t.std())[:, None]
+    medians = jnp.asarray([prior.scale.median, *(one.median for one in prior.lengths)])
+    C = np.asarray(jax.jit(lambda m: model.kernel_data.kernel(part, m[0] ** 2, [m[1], m[2]]).matrix(encoded))(medians))
+    steps = (ends - t.mean()) / 0.25
+    a, b = steps
+    level, slope = 0.1 * scales.step, 0.01 * scales.step
+    growth = (4 * scales.sd / 79 * 7) ** 2 + level**2 * 7
+    growth += slope**2 * (a**3 / 3 + b**3 / 3 - a**2 * (3 * b - a) / 3)
+    np.testing.assert_allclose(C[0, 0] + C[1, 1] - 2 * C[0, 1], growth, rtol=1e-6)
+    season, cycle = (model.kernel_data.time_priors[one.name] for one in model.layout.read_terms[1:])
+    np.testing.assert_allclose([one.median for one in season.lengths], [1.0, 30 / t.std()])
+    np.testing.assert_allclose([one.median * t.std() for one in cycle.lengths], [19.75 / 5, 19.75 / 15])
+    np.testing.assert_allclose([season.scale.median, cycle.scale.median], [0.7 * scales.rest, 0.5 * scales.rest])
+    np.testing.assert_allclose(model.start.noise, 0.4 * scales.step)
+    np.testing.assert_allclose(model.start_values[3:6], [prior.scale.median, *(one.median for one in prior.lengths)])
+
+
+def test_scales_are_on_the_scale_of_the_link():
+    t, counts = np.arange(50.0), RNG.poisson(np.exp(2 + 0.02 * np.arange(50.0)))
+    zero = np.zeros(50)
+    found = own.series_scales(t, counts.astype(float), (), as_family("poisson"), Start(2.0, 0.5, 1.0), zero)
+    np.testing.assert_allclose(found.sd, np.log(np.maximum(counts, 0.5)).std(), rtol=1e-9)
+    labels = own.series_scales(t, t % 2, (), as_family("bernoulli"), Start(0.0, 1.5, 1.0), zero)
+    assert (labels.gap, labels.count, labels.sd, labels.step) == (1.0, 49.0, 1.5, 0.75)
+    # Several rows of one time have one step: that of their means.
+    both = np.repeat(t, 2)
+    noisy = np.repeat(t**1.5, 2) + np.tile([-9.0, 9.0], 50)
+    alike = own.series_scales(both, noisy, (), as_family("gaussian"), Start(), np.zeros(100))
+    np.testing.assert_allclose(alike.step, np.diff(t**1.5).std(), rtol=1e-5)
+
+
+def test_inducing_inputs_are_rows_of_a_trend_and_phases_of_a_season():
+    x = np.sort(RNG.uniform(-1.7, 1.7, 700))
+    trend, season, cycle = ngp.gam.trend("t"), ngp.gam.season("t", period=12), ngp.gam.cycle("t")
+    np.testing.assert_array_equal(own.time_inducing(trend, np.repeat(x[:90], 2), None), x[:90])
+    some = own.time_inducing(trend, x, None)
+    assert len(some) == 500
+    assert {x[0], x[-1]} <= set(some) <= set(x)
+    assert len(own.time_inducing(cycle, x, None)) == 150
+    months = np.linspace(-1.7, 1.7, 480)
+    points = own.time_inducing(season, months, 12 * (months[1] - months[0]))
+    assert len(points) == 12 * 5
+    assert np.all((points >= months[0]) & (points <= months[-1] + 1e-9))
+    yearly = own.time_inducing(season, months, 300 * (months[1] - months[0]))
+    assert len(yearly) <= 150
+    np.testing.assert_array_equal(own.time_inducing(season, months[:30], 12 * (months[1] - months[0])), months[:30])
+
+
+def test_points_stand_for_a_measure():
+    assert own.points_of(POINTS) is POINTS
+    np.testing.assert_allclose(np.asarray(own.points_of(Uniform(1.0, 3.0)).points).mean(), 2.0)
+    normal = np.asarray(own.points_of(Gaussian(1.0, 2.0)).points)
+    np.testing.assert_allclose([normal.mean(), np.median(normal)], 1.0, atol=1e-9)
