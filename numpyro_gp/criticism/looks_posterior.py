@@ -7,6 +7,7 @@ import numpy as np
 
 from numpyro_gp.beliefs import Conditional
 from numpyro_gp.criticism.finding import Case, Finding, entries
+from numpyro_gp.criticism.looks import OPEN
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 
@@ -29,8 +30,18 @@ def fits_differ(case: Case) -> Iterator[Finding]:
     """Two fits whose predictions are apart."""
     if case.other is not None and (apart := _function_apart(case)) > SAME_FUNCTION:
         text = f"The two fits predict means that are {apart:.2f} standard deviations of the data apart"
-        cure = "train longer with more inducing inputs, and look whether a chain has found another mode"
-        yield Finding("fits differ", text, apart, SAME_FUNCTION, cure)
+        yield Finding("fits differ", text, apart, SAME_FUNCTION, _of_two_fits(case))
+
+
+def _of_two_fits(case: Case) -> str:
+    """What to try where two fits differ: more inducing inputs only where those of one of them leave a part."""
+    assert case.other is not None
+    facts = [*case.evidence.processes.values(), *case.other.processes.values()]
+    if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
+        return "take more inducing inputs in both, as many as ngp.inducing.enough(kernel, X) says"
+    again = "start again from other values, for there may be two modes"
+    has_steps = case.posterior is None or case.posterior.kind == "svi"
+    return f"train longer, or {again}" if has_steps else f"run longer chains, or {again}"
 
 
 def _weights_of(case: Case) -> Weights | None:
