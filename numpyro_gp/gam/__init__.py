@@ -26,7 +26,7 @@ from typing import Any
 
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.effects import Effect
-from numpyro_gp.gam.fit import fit
+from numpyro_gp.gam.fit import fit, load
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.model import Model, model
 from numpyro_gp.gam.result import Fit
@@ -48,6 +48,7 @@ __all__ = [
     "fit",
     "formula",
     "linear",
+    "load",
     "model",
     "offset",
     "re",

@@ -114,11 +114,18 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Engin
     natural = {"shift": found.shift, "precision": found.precision}
     values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
-    params = {name: _rounded(value) for name, value in values.items()}
-    result = FitResult(params, _rounded(found.losses), None)
     steps = len(found.losses)
-    notes = still_rose(steps, found.is_flat)
-    return EngineResult(functools.partial(_at, model, params), result, steps, notes, in_double=values)
+    return of_values(model, values, found.losses, steps, still_rose(steps, found.is_flat), True)
+
+
+def of_values(
+    model: Model, values: Mapping[str, Any], losses: Any, steps: int, notes: tuple[str, ...], is_double: bool
+) -> EngineResult:
+    """The result that parameters of the guide are, found a moment ago or read from a file."""
+    params = {name: _rounded(value) for name, value in values.items()}
+    result = FitResult(params, _rounded(losses), None)
+    kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
+    return EngineResult(functools.partial(_at, model, params), result, steps, notes, in_double=kept)
 
 
 def _rounded(value: np.ndarray) -> Array:

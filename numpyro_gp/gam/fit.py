@@ -2,15 +2,19 @@
 
 import dataclasses
 import functools
+import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, fail
-from numpyro_gp.gam.engines import run
+from numpyro_gp.gam.engines import EngineResult, of_values, ready, run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.saved import read
+from numpyro_gp.training import FitResult
 
 ENGINES = ("svi", "nuts", "svgd")
 
@@ -79,6 +83,41 @@ def fit(
     found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
     found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))
     return Fit._later(found, built, engine)
+
+
+def load(path: str | os.PathLike[str], family: Any = None) -> Fit:
+    """Read a fit that `Fit.save` wrote: predictions, terms, summary and figure as before, and nothing is fitted.
+
+    Parameters
+    ----------
+    path : path
+    family : likelihood or function, optional
+        That of the fit, where it was none of the names: a file holds no function.
+
+    Returns
+    -------
+    Fit
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, numpyro_gp as ngp
+    >>> data = {"dose": np.linspace(0.0, 1.0, 20), "y": np.linspace(0.0, 1.0, 20)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ngp.gam("y ~ linear(dose)", data).save(os.path.join(folder, "fit.npz"))
+    ...     again = ngp.gam.load(os.path.join(folder, "fit.npz"))
+    >>> again.predict({"dose": [0.5]}).mean.round(2).tolist()
+    [0.5]
+    """
+    saved = read(path, family)
+    key = saved.key
+    if saved.engine == "svi":
+        assert saved.params is not None
+        found = of_values(saved.model, saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
+    else:
+        assert saved.posterior is not None
+        result = None if saved.params is None else FitResult(saved.params, jnp.asarray(saved.losses), None)
+        found = EngineResult(ready(saved.posterior), result, saved.steps, saved.notes)
+    return Fit._later(dataclasses.replace(found, make_key=lambda: key), saved.model, saved.engine)
 
 
 def key_of(key: Array | None, number: int) -> Array:

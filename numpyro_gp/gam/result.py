@@ -3,12 +3,13 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
@@ -18,6 +19,7 @@ from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.predictions import predicted
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.row_features import jitter_of_search
+from numpyro_gp.gam.saved import Saved, write
 from numpyro_gp.gam.summary import Summary
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.plots.terms import Points, draw_terms
@@ -145,6 +147,15 @@ class Fit:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers."""
         return predicted(self._draws(num_samples), self._term_features, self.model.layout.encode(data), self.key)
 
+    def quantiles(
+        self, data: Any, levels: ArrayLike | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
+    ) -> Array:
+        """Quantiles of the response for the rows of a table, ``(levels, N)``: by themselves the median and 90 %.
+
+        Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`.
+        """
+        return self.predict(data, num_samples=num_samples).quantiles(levels)
+
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
@@ -154,6 +165,31 @@ class Fit:
         found = moments_at(self._some(num_draws), self._term_features, X)
         found.mean[:, -1] += self.model.start.constant
         return found
+
+    @property
+    def intercept(self) -> float:
+        """The mean of the constant on the scale of the link: with the means of all terms and offsets it is that of f.
+
+        ``fit.predict(data).function_mean`` is that sum.
+        """
+        found = moments_at(self._some(None), self._term_features, self.model.rows.X[:1])
+        return float(found.mean[0, -1] + self.model.start.constant)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file (NumPy's format, no pickle), which `ngp.gam.load` reads.
+
+        It holds the rows of the fit, too: summary and figure are of them. A likelihood that is no name is left out, and
+        is passed to `load` again.
+        """
+        is_svi, result = self.engine == "svi", self.result
+        if is_svi and result is None:
+            cure = "Save the posterior: fit.posterior.save(path)."
+            fail("a fit to save", "one that ngp.gam made", "one of a guide of your own", cure)
+        inside = self._in_double
+        params = inside if inside is not None else None if result is None else dict(result.params)
+        losses, posterior = None if result is None else np.asarray(result.losses), None if is_svi else self.posterior
+        own = (self.model, self.engine, self.steps, self.notes, self.key, params, inside is not None)
+        write(path, Saved(*own, losses, posterior))
 
     def _intercept(self, draws: Draws) -> str:
         """The constant on the scale of the link, and its deviation."""

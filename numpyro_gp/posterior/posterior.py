@@ -467,12 +467,17 @@ class Posterior:
         So it writes what ``pickle`` refuses: fits of models that are a ``lambda``, stand inside a function, or hold a
         kernel or a likelihood that does. `load` gets the model and the guide from the program that defines them.
         """
-        groups = {"samples": self.samples or {}, "params": self.params, "extra_fields": dict(self.extra_fields)}
+        kind, groups, notes = self.parts()
+        write_arrays(path, kind, groups, notes)
+
+    def parts(self) -> tuple[str, dict[str, Mapping[str, Any]], dict[str, Any]]:
+        """Everything but the model and the guide: the engine, arrays by group, and numbers."""
+        groups: dict[str, Mapping[str, Any]] = {"samples": self.samples or {}, "params": self.params}
         groups["inducing"] = self.inducing
-        groups["extra_fields"] = {name: x for name, x in groups["extra_fields"].items() if is_data(x)}
+        groups["extra_fields"] = {name: x for name, x in self.extra_fields.items() if is_data(x)}
         if isinstance(self.model, Conditioned):
             groups["past"] = self.model.arrays
-        write_arrays(path, self.kind, groups, {"num_chains": self.num_chains})
+        return self.kind, groups, {"num_chains": self.num_chains}
 
     @property
     def fitted_model(self) -> Callable[..., object]:
@@ -489,10 +494,23 @@ class Posterior:
         the fit. Only sizes are read of them, those that parameters have: of the training data one made-up row does,
         unless inducing inputs or latent sites are as many as the rows.
         """
-        kind, groups, notes = read_arrays(path)
-        if kind not in KINDS:
+        parts = read_arrays(path)
+        if parts[0] not in KINDS:
             cure = "Read pseudo-data with ngp.PseudoData.load."
-            fail("path", "a file that Posterior.save wrote", f"{str(path)!r}, of kind {kind!r}", cure)
+            fail("path", "a file that Posterior.save wrote", f"{str(path)!r}, of kind {parts[0]!r}", cure)
+        return cls.of_parts(parts, model, guide, *args, **kwargs)
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: tuple[str, Mapping[str, Any], Mapping[str, Any]],
+        model: Callable[..., object],
+        guide: Any = None,
+        *args: object,
+        **kwargs: object,
+    ) -> "Posterior":
+        """A posterior of `parts`, with its model and guide; see `load`."""
+        kind, groups, notes = parts
         if "past" in groups:
             model = Conditioned.of_arrays(model, groups["past"])
         if kind == "svi":

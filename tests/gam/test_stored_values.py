@@ -1,0 +1,42 @@
+"""Values as text and arrays: what is written comes back as the same types, and what is refused says what to do."""
+
+import datetime
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.stored_values import decoded, encoded
+from tests.gam.test_result import DATA
+
+
+def test_values_that_a_file_cannot_hold_are_refused_with_the_cure(tmp_path):
+    class Interval:  # as pandas.cut makes
+        def __lt__(self, other):
+            return id(self) < id(other)
+
+    few = [Interval(), Interval()]
+    table = {"y": np.arange(20.0) % 7, "g": np.array(few * 10, object)}
+    with pytest.raises(TypeError, match=r'a file can hold, but got .*data\["group"\]\.astype\(str\)'):
+        ngp.gam("y ~ factor(g)", table).save(tmp_path / "fit.npz")
+    uniform = dist.TransformedDistribution(dist.Normal(0.0, 1.0), dist.transforms.ExpTransform())
+    with pytest.raises(ValueError, match=r"a prior of a fit to save must be a class of NumPyro .*pickle\.dump"):
+        ngp.gam(ngp.gam.linear("x", scale=uniform), DATA, response="n").save(tmp_path / "fit.npz")
+
+
+def test_levels_of_all_kinds_come_back():
+    levels = ("a", 1, 2.5, True, datetime.date(2024, 1, 2), datetime.datetime(2024, 1, 2, 3, 4), None)
+    arrays: list = []
+    found = decoded(encoded({"levels": levels, 3: [np.float64(0.1), np.arange(2)]}, arrays), arrays)
+    assert found["levels"] == levels
+    assert [type(one) for one in found["levels"]] == [type(one) for one in levels]
+    assert found[3][0] == 0.1
+    assert found[3][1] is arrays[0]
+
+
+def test_a_file_names_no_class_but_those_it_may():
+    with pytest.raises(ValueError, match="a class in the file must be a Distribution, but got biject_to"):
+        decoded({"prior": "biject_to", "parameters": {"dict": []}}, [])
+    with pytest.raises(ValueError, match="a class in the file must be a Kernel, but got Uniform"):
+        decoded({"kernel": "Uniform"}, [])
