@@ -154,7 +154,8 @@ def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoRe
         cure = f"Write factor({inside}) for the levels of a category, or re({inside})."
         fail("a term", "one of gam's", repr(expression), cure)
     if called:
-        cure = "Make a column of its values, and name that."
+        inside = expression[len(called) + 1 : -1]
+        cure = f"Write s({inside}) for a curve, or make a column of its values, and name that."
         fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), cure)
     reads = f", which {reader} reads" if reader and reader != expression else ""
     cure = "Add it to the data, or correct its name in the formula."

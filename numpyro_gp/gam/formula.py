@@ -64,17 +64,22 @@ def formula(text: str) -> Terms:
     return Terms(tuple(items), response)
 
 
-def _refuse(line: str, place: int, got: str) -> NoReturn:
+def _refuse(line: str, place: int, got: str, cure: str = f"Write one like {EXAMPLE!r}.") -> NoReturn:
     """An error with the formula, and a mark under the place."""
-    mark = f"\n    {line}\n    {' ' * place}^"
-    fail("formula", "response ~ term + term", got, f"Write one like {EXAMPLE!r}.{mark}")
+    fail("formula", "response ~ term + term", got, cure + _mark(line, place))
+
+
+def _mark(line: str, place: int) -> str:
+    return f"\n    {line}\n    {' ' * place}^"
 
 
 def _parsed(part: str, line: str) -> ast.expr:
     try:  # inside of a parenthesis, which allows spaces in front and moves all places by one
         return ast.parse(f"({part})", mode="eval").body
     except SyntaxError as error:
-        _refuse(line, min(max((error.offset or 1) - 2, 0), len(line)), "what Python cannot read there")
+        place = min(max((error.offset or 1) - 2, 0), len(line))
+        cure = {"cure": _of_two("a", "b")} if line[place : place + 1] == ":" else {}
+        _refuse(line, place, "what Python cannot read there", **cure)
 
 
 def _summands(node: ast.expr) -> list[ast.expr]:
@@ -93,14 +98,20 @@ def _term(line: str, node: ast.expr) -> Term:
     known = [
         name for name, one in inspect.signature(FUNCTIONS[called]).parameters.items() if one.kind == one.KEYWORD_ONLY
     ]
+    mark = _mark(line, node.col_offset - 1)
     if unknown := [name for name in options if name not in known]:
-        cure = f"num_inducing={options['k']}" if "k" in options and "num_inducing" in known else "one of these"
-        mark = f"\n    {line}\n    {' ' * (node.col_offset - 1)}^"
-        fail(f"options of {called}(...)", f"among {known}", f"{unknown}", f"Write {cure}.{mark}")
+        cure = f"Write num_inducing={options['k']}." if "k" in options and "num_inducing" in known else ""
+        if options.get("bs") == "cc" and "cyclic" in known and columns:
+            cure = f"Write {called}({columns[0]}, cyclic=True)."
+        cure = cure or f"Leave {' and '.join(unknown)} out, or take one of these."
+        fail(f"options of {called}(...)", f"among {known}", f"{unknown}", cure + mark)
+    if called not in ("te", "ti") and len(columns) > 1:
+        got, cure = f"{len(columns)} of them, {columns}", _of_two(columns[0], columns[1])
+        fail(f"columns of {called}(...)", "one", got, cure + mark)
     try:
         term: Term = FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
-        error.args = (f"{error}\n    {line}\n    {' ' * (node.col_offset - 1)}^",)
+        error.args = (f"{error}{mark}",)
         raise
     return term
 
@@ -113,10 +124,34 @@ def _column(line: str, node: ast.expr) -> str:
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         return f"{node.func.id}({_column(line, node.args[0])})"
-    got = f"{ast.unparse(node)!r}, which is no term"
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        got += " (for an interaction write s(x, by=group), or te(a, b) of two numbers)"
-    _refuse(line, max(node.col_offset - 1, 0), got)
+    place, got = max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term"
+    if cure := _habit(node):
+        _refuse(line, place, got, cure)
+    _refuse(line, place, got)
+
+
+def _of_two(a: str, b: str) -> str:
+    """How two columns act together, whatever they are."""
+    of_levels = f"s({a}, by={b}) for a curve of {a} at each level of {b}"
+    return f"Write {of_levels}, or te({a}, {b}) of two numbers."
+
+
+def _habit(node: ast.expr) -> str:
+    """What is written here for what formulas of other libraries write so; nothing of what they do not know."""
+    names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and len(names) == 2:
+        return _of_two(names[0], names[1])
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and names:
+        slope = "" if len(names) == 1 else f", and re({names[-1]}, by={names[0]}) for slopes of {names[0]}"
+        return f"Write re({names[-1]}) for an intercept of each level{slope}."
+    is_zero = isinstance(node, ast.Constant) and node.value == 0
+    if is_zero or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
+        return "Leave it out: the constant is always there, and terms are only added."
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and names:
+        return f"Write s({names[0]}): a curve needs no powers."
+    if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
+        return f"Write s({names[1]}) for a curve of {names[1]}."
+    return ""
 
 
 def _option(line: str, word: ast.keyword) -> Any:

@@ -2,6 +2,7 @@
 
 import datetime
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -33,6 +34,24 @@ def test_levels_of_all_kinds_come_back():
     assert [type(one) for one in found["levels"]] == [type(one) for one in levels]
     assert found[3][0] == 0.1
     assert found[3][1] is arrays[0]
+
+
+@pytest.mark.parametrize("measure", ["empirical", "uniform", "gaussian"])
+def test_models_of_all_terms_come_back(measure):
+    """A class that a model holds and that files do not know would be refused here."""
+    table = {"t": np.arange(30.0), "x": np.arange(30) % 7, "g": np.array(list("ab") * 15), "y": np.arange(30) % 4}
+    text = "y ~ s(x, cyclic=(0, 7), by=g) + te(x, t) + re(g, by=x) + trend(t) + season(t, period=12) + cycle(t)"
+    text = text if measure == "empirical" else "y ~ s(x, kernel=RBF) + ti(x, t) + factor(g) + x"
+    model, arrays = ngp.gam.model(text, table, measure=measure), []
+    again = decoded(encoded(model, arrays), arrays)
+    assert again.terms == model.terms
+    assert again.layout == model.layout
+    for name, points in model.kernel_data.inducing.items():
+        np.testing.assert_array_equal(points, again.kernel_data.inducing[name])
+    assert again.kernel_data.time_priors == model.kernel_data.time_priors
+    leaves, others = (jax.tree.leaves(one.kernel_data.measures) for one in (model, again))
+    for one, other in zip(leaves, others, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_file_names_no_class_but_those_it_may():
