@@ -42,7 +42,7 @@ LONG = {
     "plots.additive.plot_effects",
     "stein.diagnostics.Paths",
     "stein.svgd.SVGD",
-    "training.particles.auto",
+    "stein.auto.auto",
 }
 
 

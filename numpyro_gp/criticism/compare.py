@@ -14,8 +14,9 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.arviz import FEWEST, group_names, loo
+from numpyro_gp.criticism.leave_one_out import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
+from numpyro_gp.posterior.arviz import group_names
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 

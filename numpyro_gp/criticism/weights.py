@@ -13,7 +13,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
-from numpyro_gp.criticism import arviz
+from numpyro_gp.criticism.leave_one_out import pareto_k
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.programs.keep import run_quickly
@@ -121,7 +121,7 @@ def importance_weights(
         return weight
 
     found = np.asarray(run_quickly(lambda keys: jax.lax.map(log_weight, keys), keys))
-    return Weights(found, arviz.pareto_k(found))
+    return Weights(found, pareto_k(found))
 
 
 class _WeighedPoints(PointsAt):

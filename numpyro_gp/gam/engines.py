@@ -26,8 +26,8 @@ from numpyro_gp.posterior import Posterior, conditioned
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
 from numpyro_gp.stein import SVGD
+from numpyro_gp.stein.auto import auto
 from numpyro_gp.training import NUTS, FitResult
-from numpyro_gp.training.particles import auto
 from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.

@@ -15,6 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.fits import as_fitted
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
@@ -368,8 +369,6 @@ class Posterior:
             names of plates do not do.
         """
         # Imported at the call: criticism is built on posteriors, which must not depend on it.
-        from numpyro_gp.criticism.arviz import arviz_container, sample_stats
-
         self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
         arguments = call_of(self.model, args, kwargs).arguments

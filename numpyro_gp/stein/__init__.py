@@ -4,10 +4,10 @@
 posterior itself: the log-Jacobian of constrained sites is counted.
 """
 
-from typing import Any
-
+from numpyro_gp.stein.auto import auto
 from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
 from numpyro_gp.stein.direction import forces, svgd_direction
+from numpyro_gp.stein.figures import plot_paths, plot_spread
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, Moments, PerSite
 from numpyro_gp.stein.metric import Curvature, Spread
 from numpyro_gp.stein.particles import Around
@@ -35,16 +35,3 @@ __all__ = [
     "Weights",
     "weights",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Figures of particles live with the other figures, and ``auto`` with `fit`: looked up when asked for."""
-    if name == "auto":
-        from numpyro_gp.training import particles
-
-        return particles.auto
-    if name in ("plot_paths", "plot_spread"):
-        from numpyro_gp.plots import stein
-
-        return getattr(stein, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,10 +15,11 @@ from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.arviz import arviz_container, loo
 from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out, scores
+from numpyro_gp.criticism.leave_one_out import loo
 from numpyro_gp.likelihoods import Poisson
 from numpyro_gp.posterior import Prediction
+from numpyro_gp.posterior.arviz import arviz_container
 from numpyro_gp.posterior.draws import TrainingDraws
 from numpyro_gp.sites import Observation
 from tests.compiling import counted

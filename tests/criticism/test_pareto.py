@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.criticism.arviz import arviz, has_trees
 from numpyro_gp.criticism.pareto import fitted, left_out, quantiles, smoothed
+from numpyro_gp.posterior.arviz import arviz, has_trees
 
 RNG = np.random.default_rng(0)
 LOGS = np.column_stack([RNG.normal(size=400), 3 * RNG.normal(size=400), RNG.standard_t(2, size=400)])

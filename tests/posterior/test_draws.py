@@ -15,7 +15,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.criticism.arviz import loo
+from numpyro_gp.criticism.leave_one_out import loo
 from numpyro_gp.posterior.draws import PointsAt, leave_one_out, log_likelihood, spread_draws
 from numpyro_gp.sites import InducingPrior, Observation
 from tests.oracles.build import Delegate

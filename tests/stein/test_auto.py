@@ -1,5 +1,7 @@
 """Particles without a choice: where they arrive, when they stop, and models that they are not for."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,6 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.training import particles
 
 KEY = jax.random.key(1)
 X = jnp.linspace(-1.0, 1.0, 8)[:, None]
@@ -61,7 +62,7 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
 @pytest.mark.long
 def test_a_short_last_block_is_no_rest(monkeypatch):
     """Moves of 0.05 in ten steps are 0.5 in a hundred; and there are draws for more particles than a thousand."""
-    monkeypatch.setattr(particles, "_apart", lambda now, before: 0.05)
+    monkeypatch.setattr(sys.modules["numpyro_gp.stein.auto"], "_apart", lambda now, before: 0.05)
     y = jnp.linspace(2.0, 4.0, 8)
     with pytest.warns(UserWarning, match="Particles still move after 110 steps: pass most_steps=220"):
         _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=3, most_steps=110)

@@ -1,4 +1,4 @@
-"""The one file that knows ArviZ: its two generations differ in containers, names and signs, callers see no difference.
+"""ArviZ, whose two generations differ in containers, names and signs: callers see no difference.
 
 ArviZ 0.22 and 0.23 hold results in ``InferenceData``, ArviZ 1 in xarray's ``DataTree``. ArviZ is imported at the
 first use: it is slow, and 0.23 warns of its successor.
@@ -8,12 +8,12 @@ import functools
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.draws import TrainingDraws
 
@@ -24,8 +24,6 @@ SAMPLING = {
     "stein": "particles of Stein variational gradient descent, one position each and no chain: "
     "R-hat, effective sample size and PSIS-LOO do not apply",
 }
-# Draws whose tail importance sampling can smooth: ArviZ 1 refuses fewer, earlier ones call the result unreliable.
-FEWEST = 25
 # NumPyro's names of what NUTS records, and ArviZ's.
 STATS = {
     "potential_energy": "lp",
@@ -33,26 +31,6 @@ STATS = {
     "num_steps": "n_steps",
     "accept_prob": "acceptance_rate",
 }
-
-
-class LeaveOneOut(NamedTuple):
-    """Expected log predictive density of left-out data by Pareto-smoothed importance sampling.
-
-    ``elpd`` and ``standard_error`` are sums over data; ``pointwise`` and ``pareto_k`` have one entry for
-    each datum; estimates are unreliable where ``pareto_k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``.
-    """
-
-    elpd: float
-    standard_error: float
-    effective_parameters: float
-    pointwise: np.ndarray
-    pareto_k: np.ndarray
-    good_k: float
-
-    @property
-    def is_reliable(self) -> bool:
-        """Whether it is a number, and no Pareto k exceeds its threshold."""
-        return bool(np.isfinite(self.elpd) and np.all(self.pareto_k <= self.good_k))
 
 
 @functools.cache
@@ -113,42 +91,6 @@ def group_names(data: Any) -> list[str]:
     """Names of the groups of a container."""
     groups = data.groups
     return [group.strip("/") for group in (groups() if callable(groups) else groups)]
-
-
-def loo(data: object, site: str | None = None) -> LeaveOneOut:
-    """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
-
-    Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
-    """
-    package = arviz()
-    # ArviZ reads from the posterior how dependent the draws are; those of beliefs alone, which no group holds, are not.
-    known = {} if "posterior" in group_names(data) else {"reff": 1.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = package.loo(data, pointwise=True, var_name=site, **known)
-    if has_trees():
-        elpd, parameters, pointwise = found.elpd, found.p, found.elpd_i
-    else:
-        elpd, parameters, pointwise = found.elpd_loo, found.p_loo, found.loo_i
-    arrays = np.asarray(pointwise).ravel(), np.asarray(found.pareto_k).ravel()
-    return LeaveOneOut(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
-
-
-def pareto_k(log_weights: ArrayLike) -> float:
-    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
-    weights = np.asarray(log_weights, dtype=float)
-    if weights.ndim != 1 or weights.size < FEWEST or not np.isfinite(weights).all():
-        required = f"at least {FEWEST} finite numbers, of shape (S,)"
-        cure = "Draw more (num_samples=1000), and check that the fit is finite."
-        fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
-    weights = weights - weights.max()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if not has_trees():
-            return float(arviz().psislw(weights)[1])
-        # Version 1 takes log likelihoods, whose negatives are the log weights.
-        stats = importlib.import_module("arviz_stats.base").array_stats
-        return float(stats.psislw(-weights)[1])
 
 
 def sample_stats(extra: Mapping[str, object], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:

@@ -14,10 +14,12 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides import AutoGP, conditional
 from numpyro_gp.optim import natural_gradient
+from numpyro_gp.posterior.conditioned import conditioned
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.sites import is_latent, role
-from numpyro_gp.stein import IMQ, RBF, SVGD, Groups, Spread
-from numpyro_gp.stein.metric import in_coordinates
+from numpyro_gp.stein.kernels import IMQ, RBF, Groups
+from numpyro_gp.stein.metric import Spread, in_coordinates
+from numpyro_gp.stein.svgd import SVGD
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.plateau import fit_to_plateau
@@ -128,8 +130,6 @@ def _fitted(
 
     The guide is fitted until its loss no longer falls.
     """
-    from numpyro_gp.posterior.conditioned import conditioned
-
     guide = AutoGP(model, {name: conditional() for name in processes}, AutoMultivariateNormal)
     step = natural_gradient(optax.adam(RATE), 0.3) if processes else optax.adam(RATE)
     svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
