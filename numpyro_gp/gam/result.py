@@ -16,6 +16,7 @@ from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.outside import warn_outside
 from numpyro_gp.gam.predictions import predicted
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.row_features import jitter_of_search
@@ -144,8 +145,17 @@ class Fit:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
     def predict(self, data: Any, *, num_samples: int | None = None) -> Prediction:
-        """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers."""
-        return predicted(self._draws(num_samples), self._term_features, self.model.layout.encode(data), self.key)
+        """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers.
+
+        Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
+        """
+        X = self.model.layout.encode(data)
+        warn_outside(self.model, X, stacklevel=3)
+        return self._predicted(X, num_samples)
+
+    def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Prediction:
+        """Of encoded rows, wherever they lie."""
+        return predicted(self._draws(num_samples), self._term_features, X, self.key)
 
     def quantiles(
         self, data: Any, levels: ArrayLike | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None

@@ -182,7 +182,7 @@ def _split(
 def _density(fitted: Fit, data: Any) -> np.ndarray:
     """Log density of each row of a table."""
     y = fitted.model.layout.response(column_values(data, str(fitted.model.terms.response)))
-    return np.asarray(fitted.predict(data).log_density(y))
+    return np.asarray(fitted._predicted(fitted.model.layout.encode(data)).log_density(y))
 
 
 class Pair(NamedTuple):

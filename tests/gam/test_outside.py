@@ -1,0 +1,55 @@
+"""Warnings of rows to predict that lie outside of those of the fit: for which terms, and once for each call."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam import outside as own
+
+RNG = np.random.default_rng(0)
+DATA = {"t": np.arange(30.0), "x": RNG.uniform(size=30), "hour": np.arange(30) % 24, "g": np.array(["a", "b"] * 15)}
+DATA |= {"day": np.datetime64("2020-01-01") + np.arange(30), "y": np.sin(np.arange(30.0))}
+
+
+def message(formula, new):
+    model = ngp.gam.model(formula, DATA)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own.warn_outside(model, model.layout.encode(new), 1)
+    assert len(caught) <= 1
+    return str(caught[0].message) if caught else None
+
+
+def test_terms_that_return_to_their_mean_are_named_once():
+    new = {"t": [30.0, 60.0, 10.0], "x": [0.5, 0.5, -3.0], "g": ["a", "b", "a"]}
+    said = message("y ~ s(t) + s(t, by=g) + te(t, x)", new)
+    names = "s(t) and s(t, by=g) and te(t, x), as 1 of 3 rows have t up to 60, beyond 0 to 29"
+    assert said.startswith(f"Terms return to their mean outside of the rows of the fit, which is no forecast: {names};")
+    assert "te(t, x), as 1 of 3 rows have x up to -3, beyond 0.00" in said
+    assert said.endswith("Write trend(t) for a series over time, or linear(t) beside the curve.")
+    assert "day up to 2020-03-01, beyond 2020-01-01 to 2020-01-30" in message(
+        "y ~ s(day)", {"day": [np.datetime64("2020-03-01")]}
+    )
+
+
+@pytest.mark.parametrize(
+    "formula", ["y ~ trend(t) + season(t, period=7) + cycle(t)", "y ~ linear(t)", "y ~ s(hour, cyclic=(0, 24)) + re(g)"]
+)
+def test_terms_that_go_on_and_circles_are_not_warned_of(formula):
+    assert message(formula, {"t": [90.0, 100.0], "hour": [3, 23], "g": ["a", "new"]}) is None
+
+
+def test_rows_a_little_outside_are_not_warned_of():
+    """Of a random split some rows always are."""
+    assert message("y ~ s(t)", {"t": [-1.4, 30.4]}) is None
+    assert message("y ~ s(t)", {"t": [30.5]}) is not None
+
+
+def test_a_prediction_warns_where_it_is_called():
+    fit = ngp.gam("y ~ s(t)", DATA)
+    with pytest.warns(UserWarning, match=r"no forecast: s\(t\), as 2 of 2 rows have t up to 60") as caught:
+        fit.predict({"t": [50.0, 60.0]})
+    assert [one.filename for one in caught] == [__file__]
+    fit.predict({"t": [5.0]})
