@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.diagnose import Calibration, importance_weights, sbc
+from numpyro_gp.criticism.diagnose import Calibration, _ranks, importance_weights, sbc
 from tests.oracles.problems import regression
 
 PROBLEM = regression()
@@ -116,3 +116,10 @@ def test_result_of_calibration_counts_tests():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_rank_of_a_value_is_how_many_draws_lie_below_it(rng):
+    """Each entry of a value among its own draws."""
+    value, draws = rng.normal(size=2), rng.normal(size=(9, 2))
+    wanted = [(f"m[{at}]", int((draws[:, at] < value[at]).sum())) for at in range(2)]
+    assert _ranks("m", value, draws, 9, np.random.default_rng(0)) == wanted

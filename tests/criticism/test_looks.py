@@ -8,7 +8,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import looks
-from numpyro_gp.criticism.evidence import Evidence
+from numpyro_gp.criticism.evidence import Evidence, Seen
 from numpyro_gp.criticism.finding import Case
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, X, Z, around, hyperparameters, posterior, y
@@ -43,3 +43,17 @@ def test_noise_at_the_lower_end_of_its_prior(capsys):
     (found,) = ngp.diagnose.verdict(fit, X, calm)
     assert found.fault == "noise"
     assert "times 0.2, the least that its prior allows" in found.sentence
+
+
+def test_noise_is_small_beside_most_data_or_beside_all_where_most_are_equal():
+    """One datum far away makes no noise look small; where three quarters of the data are equal it has to."""
+
+    def found(y, noise):
+        numbers = np.full(len(y), np.nan)
+        site = Seen(y, np.arange(len(y)), len(y), numbers, numbers, numbers, numbers, np.full(3, noise), True)
+        return [one.number for one in looks.noise(Case(Evidence({"y": site}, {}, {}, {}, {}, None, False)))]
+
+    assert found(np.append(np.linspace(0.0, 1.0, 99), 1e6), looks.FLOOR) == []
+    equal = np.append(np.zeros(99), 1.0)
+    assert found(equal, 2 * looks.FLOOR * equal.std()) == []
+    np.testing.assert_allclose(found(equal, 0.5 * looks.FLOOR * equal.std()), [0.5 * looks.FLOOR])

@@ -11,6 +11,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism import looks_posterior
 from numpyro_gp.criticism.evidence import Evidence
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.verdict import findings
@@ -42,3 +43,14 @@ def test_a_guide_that_follows_the_hyperparameters_is_not_advised_to_fits_that_ha
         (found,) = findings(case)
         assert ("guides.conditional()" in found.cure) is not has
         assert ("ngp.conditioned" in found.cure) is has
+
+
+def test_parameters_that_are_apart_are_named_where_both_fits_have_them(monkeypatch, rng):
+    monkeypatch.setattr(looks_posterior, "_function_apart", lambda case: 0.0)
+    near, draws = rng.normal(size=50), rng.normal(size=50)
+    ours = Evidence({}, {}, {"a": near, "b": draws, "mine": draws}, {}, {}, None, False)
+    theirs = Evidence({}, {}, {"a": near, "b": draws + 3, "fixed": np.ones(50)}, {}, {}, None, False)
+    (found,) = looks_posterior.parameters_differ(Case(ours, other=theirs))
+    assert found.sentence.startswith("b is ")
+    np.testing.assert_allclose(found.number, 3 / draws.std() / looks_posterior.APART)
+    assert not [*looks_posterior.parameters_differ(Case(ours, other=ours))]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from numpyro_gp.criticism import metrics
+from numpyro_gp.criticism.score_checks import check_censored
 
 ONE, TWO = jnp.full(4, 0.5), jnp.full((4, 1), 0.5)
 LABELS = jnp.zeros(4, int)
@@ -79,3 +80,11 @@ def test_wrong_probabilities_and_scales_are_named():
         metrics.crps_gaussian(ONE, 0.0, ONE)
     with pytest.raises(ValueError, match="bins must be at least 1"):
         metrics.expected_calibration_error(ONE, LABELS, bins=0)
+
+
+def test_censored_is_one_mark_for_each_datum():
+    marks = jnp.array([True, False, True])
+    assert check_censored(marks, jnp.zeros(3)) is marks
+    for shape in ((4,), (3, 1)):
+        with pytest.raises(ValueError, match=r"censored must be of shape \(3,\), one for each datum, but got shape"):
+            check_censored(jnp.zeros(shape, bool), jnp.zeros(3))

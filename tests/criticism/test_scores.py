@@ -6,6 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 from numpyro_gp.criticism import metrics
+from numpyro_gp.criticism.scores import predicted_class
 from tests.compiling import counted
 
 
@@ -113,3 +114,9 @@ def test_accuracy_by_hand():
 
 def test_counts_are_data():
     np.testing.assert_allclose(metrics.mae(jnp.asarray([0.5, 3.0]), np.asarray([1, 2])).value, 0.75)
+
+
+def test_the_class_that_is_predicted(rng):
+    table = rng.uniform(size=(5, 3))
+    np.testing.assert_array_equal(predicted_class(jnp.asarray(table)), table.argmax(axis=1))
+    np.testing.assert_array_equal(predicted_class(jnp.array([0.2, 0.5, 0.7])), [0, 0, 1])

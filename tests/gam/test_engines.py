@@ -1,12 +1,14 @@
 """Which guide, which steps and when they stop; one formula under three engines."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of
+from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of, rounded_away
 
 RNG = np.random.default_rng(0)
 
@@ -62,3 +64,12 @@ def test_one_formula_under_three_engines():
         ratio = np.median(found[engine].scale / found["nuts"].scale, axis=0)
         assert np.all((ratio > 0.65) & (ratio < 1.4)), (engine, ratio)
     assert [fit.posterior.kind for fit in fits.values()] == ["svi", "mcmc", "stein"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "link", "is_noted"), [(1e-9, "identity", True), (1.0, "identity", False), (1e-9, "log", False)]
+)
+def test_a_level_that_leaves_no_digits_for_the_noise_is_noted(noise, link, is_noted):
+    """Numbers near a million have steps of 2e-10 in double precision."""
+    model = SimpleNamespace(start=SimpleNamespace(constant=1e6, noise=noise), family=SimpleNamespace(link=link))
+    assert bool(rounded_away(model)) == is_noted

@@ -1,6 +1,7 @@
 """Importance weights against the evidence of a Gaussian model, and how probable is what lies below a datum."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from numpyro_gp.gam.draws import GuideNormal, guide_draws
 from numpyro_gp.gam.draws import _conditionals as conditionals
 from numpyro_gp.gam.draws import _draws as as_draws
 from numpyro_gp.gam.report import facts_of, report_on_rows
-from numpyro_gp.gam.row_densities import _below, expected_at_all, lower_ends, weights_of
+from numpyro_gp.gam.row_densities import _below, _seen, expected_at_all, lower_ends, weights_of
 from numpyro_gp.gam.term_features import TermFeatures
 
 RNG = np.random.default_rng(0)
@@ -98,3 +99,22 @@ def test_the_lower_end_of_a_prior_of_the_noise_is_known():
     own = lambda: ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.Uniform(0.25, 1.0)))  # noqa: E731
     assert lower_ends(ngp.gam.model("y ~ linear(x)", DATA, own)) == {"noise": 0.25}
     assert lower_ends(ngp.gam.model("y ~ linear(x)", DATA)) == {}
+
+
+def test_what_lies_below_gaussian_data_is_their_normal_probability():
+    """With the noise of each draw, and what the terms leave; rows of their own."""
+    rng = np.random.default_rng(1)
+    points, left, own = rng.normal(size=(2, 1, 6)), rng.uniform(0.1, 0.5, (2, 6)), rng.normal(size=3)
+    likelihood, few = ngp.likelihoods.Gaussian(jnp.array([0.5, 0.7])), np.array([0, 2, 5])
+    found = _seen(
+        SimpleNamespace(size=2),
+        likelihood,
+        SimpleNamespace(points=points, left=left),
+        SimpleNamespace(log_density=np.zeros((2, 1, 6))),
+        own,
+        few,
+    )
+    normal = stats.norm(points[:, 0, few], np.sqrt(left[:, few] + np.array([[0.25], [0.49]])))
+    np.testing.assert_allclose(found["below"], normal.cdf(own), rtol=1e-6)
+    np.testing.assert_allclose(found["term"], normal.logpdf(own), rtol=1e-6)
+    np.testing.assert_allclose(found["noise"], [0.5, 0.7], rtol=1e-6)

@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoNormal
 import numpyro_gp as ngp
 from numpyro_gp.programs import keep
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, feed_of, layout_of
+from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, _put, feed_of, layout_of
 from tests.oracles.engines import Countdown, data, engine, key, same
 
 fit_module = importlib.import_module("numpyro_gp.training.fit")
@@ -353,3 +353,9 @@ def test_streams_refuse_what_is_read_beside_them_and_numbers_of_rows():
         ValueError, match="the model of batches must be one that only reads arrays by the rows of plate"
     ):
         ngp.fit(KEY, svi, 1, power=0.1, **options)
+
+
+def test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row():
+    np.testing.assert_array_equal(_put(jnp.array([1.0, 2.0]), 3, None), [1.0, 2.0, 2.0])
+    whole = jnp.array([1.0, 2.0])
+    assert _put(whole, 2, None) is whole

@@ -94,3 +94,16 @@ def test_messages():
         Moments(Moments())
     with pytest.raises(ValueError, match="weight must be a positive number, but got 0"):
         Moments(weight=0.0)
+
+
+def test_the_profile_of_imq_and_its_derivatives():
+    """``(c^2 + r/h)^p`` in NumPy, and central differences of it."""
+    kernel, h, r = IMQ(1.2, power=-0.3), 0.7, np.array([0.0, 0.4, 3.0])
+
+    def value(r):
+        return (1.44 + r / h) ** -0.3
+
+    found = kernel.profile(r, h)
+    np.testing.assert_allclose(found[0], value(r), rtol=1e-12)
+    np.testing.assert_allclose(found[1], (value(r + 1e-5) - value(r - 1e-5)) / 2e-5, rtol=1e-7)
+    np.testing.assert_allclose(found[2], (value(r + 1e-3) - 2 * value(r) + value(r - 1e-3)) / 1e-6, rtol=1e-4)

@@ -1,5 +1,7 @@
 """Coordinates of a metric: what it is on normals in closed form, that it moves no particle, that it sees no units."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,15 @@ import pytest
 from numpyro.contrib import einstein
 
 from numpyro_gp.stein import IMQ, SVGD, Curvature, Spread
-from numpyro_gp.stein.metric import average_curvature, from_rows, in_coordinates, symmetric_power, to_rows
+from numpyro_gp.stein.metric import (
+    Moving,
+    _check_width,
+    average_curvature,
+    from_rows,
+    in_coordinates,
+    symmetric_power,
+    to_rows,
+)
 
 KEY = jax.random.key(5)
 MEAN = np.array([0.5, -1.0, 2.0])
@@ -212,3 +222,27 @@ def test_messages():
         init({"x": START[:3]})
     with pytest.raises(ValueError, match=r"draws\['x'\], unconstrained, must be finite"):
         init({"x": np.where(START > 0, np.nan, START)})
+
+
+def test_draws_are_scaled_by_their_own_covariance():
+    """In closed form; a coordinate without a width is refused, and equal coordinates of one draw are not."""
+    draws, here = np.random.default_rng(1).normal(size=(9, 2)), {"x": jnp.zeros((4, 2))}
+    transforms = {"x": ("x", dist.transforms.IdentityTransform())}
+    found = Spread({"x": draws}).covariance(here, transforms)
+    np.testing.assert_allclose(found, np.cov(draws.T, ddof=0), rtol=1e-12)
+    _check_width("x", np.array([[1.0, 1.0], [2.0, 3.0]]))
+    with pytest.raises(ValueError, match="must be different among the draws"):
+        _check_width("x", np.array([[1.0, 4.0], [2.0, 4.0]]))
+    with pytest.raises(ValueError, match=r"must be of shape \(S, \*\(2,\)\)"):
+        Spread({"x": draws[:, :1]}).covariance(here, transforms)
+
+
+def test_particles_are_the_origin_and_the_turned_coordinates():
+    """``x = origin + z root``, and a step counts as one."""
+    z, origin, root = START[:, :2], np.array([1.0, -2.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
+    inner = SimpleNamespace(get_params=lambda state: state, update=lambda gradients, state, value: gradients)
+    moving = Moving(inner, Curvature())
+    state = moving.start({"x": jnp.asarray(z)}, {"x": ("x", None)})
+    state = state._replace(origin={"x": jnp.asarray(np.tile(origin, (6, 1)))}, root=jnp.asarray(root))
+    np.testing.assert_allclose(moving.get_params(state)["x"], origin + z @ root, rtol=1e-12)
+    assert int(moving.update({"x": z}, state).step) == 1

@@ -14,6 +14,7 @@ from numpyro.infer.reparam import NeuTraReparam
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Curvature, Groups, PerSite, svgd_direction
+from numpyro_gp.stein.svgd import _times
 from tests.stein.models import KEY, LABELS, X, Y, gp_model, hyper, state_of
 
 
@@ -358,3 +359,9 @@ def test_numpy_arrays_are_cut_into_minibatches():
         svgd = SVGD(model, optax.sgd(0.1), IMQ(), 2)
         found.append(svgd.particles(svgd.run(KEY, 2, y, 2, progress_bar=False).params)["x"])
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_a_temperature_takes_the_type_of_the_particles():
+    found = _times(np.float64(0.5), jnp.array([3.0], jnp.float32))
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, [1.5])
