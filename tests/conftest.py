@@ -124,6 +124,41 @@ def pytest_report_header() -> str:
     return f"second stage: part {PART}"
 
 
+COUNTED = {"programs": 0}
+
+
+def count_program(event: str, **details: object) -> None:
+    """Programs that were compiled, and not read from the folder of earlier ones."""
+    COUNTED["programs"] += event == "/jax/compilation_cache/cache_misses"
+
+
+jax.monitoring.register_event_listener(count_program)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of several tells the one that waits for them what it has compiled."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput.update(COUNTED)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a process has compiled."""
+    COUNTED["programs"] += getattr(node, "workeroutput", {}).get("programs", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many programs were compiled; ``NUMPYRO_GP_TEST_COUNTS`` names a file that .ci/run adds up."""
+    if hasattr(terminalreporter.config, "workerinput"):
+        return
+    outcomes = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+    tests = sum(len(terminalreporter.stats.get(name, [])) for name in outcomes)
+    terminalreporter.write_line(f"{COUNTED['programs']} programs compiled")
+    if file := os.environ.get("NUMPYRO_GP_TEST_COUNTS"):
+        with open(file, "a") as counts:
+            counts.write(f"{tests} {COUNTED['programs']}\n")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One part of the second stage, simulations first: at the end no process then waits for one that began late."""
     number, parts = map(int, PART.split("/"))

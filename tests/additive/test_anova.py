@@ -188,6 +188,7 @@ def test_kinds():
         layout().model(ngp.likelihoods.Gaussian(0.1))
 
 
+@pytest.mark.long
 def test_the_constant_is_known_exactly_where_its_one_value_is():
     """In float32 a jitter of 1e-4 left a standard deviation of 0.1 to a constant whose prior has 10."""
     with x64(False):

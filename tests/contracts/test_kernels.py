@@ -128,15 +128,6 @@ def test_gram_is_symmetric_positive_and_agrees_with_cross_and_diagonal(name):
     np.testing.assert_allclose(forwards[:5], backwards[:5].T, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.long
-@EVERY
-def test_jit_equals_eager_and_the_kernel_is_a_pytree_argument(name):
-    kernel = REGISTRY[name]()
-    eager = kernel.matrix(X1, X2), kernel(X1, X1), kernel.diagonal(X1)
-    for compiled, expected in zip(evaluate(kernel, X1, X2), eager):
-        np.testing.assert_allclose(compiled, expected, rtol=1e-11, atol=1e-13)
-
-
 @EVERY
 def test_vmap_over_hyper_parameters_equals_a_loop(name):
     kernel = REGISTRY[name]()

@@ -49,6 +49,7 @@ def test_more_inducing_inputs_are_as_many_as_are_said_to_be_enough():
     assert "inducing inputs" not in verdict(posterior(Z=points), X, y, Z=points)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", [32, 64])
 def test_what_a_jitter_leaves_is_no_matter_of_inducing_inputs(precision):
     """Noise that is a 500th of the signal in float32, a 2000th in float64: more inducing inputs would not help."""

@@ -2,15 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from numpyro_gp.criticism import metrics
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_jit_equals_eager_and_the_type_follows_the_inputs(rng, dtype):
+def test_scores_can_be_traced_and_their_type_follows_the_inputs(rng, dtype):
     mean, y = (jnp.asarray(rng.uniform(size=8), dtype) for _ in range(2))
     samples, labels = jnp.asarray(rng.uniform(size=(5, 8)), dtype), jnp.asarray(rng.integers(0, 2, size=8))
     calls = {
@@ -33,8 +31,4 @@ def test_jit_equals_eager_and_the_type_follows_the_inputs(rng, dtype):
     assert set(calls) == {name for name in metrics.__all__ if name.islower()}
     for name, inputs in calls.items():
         score = getattr(metrics, name)
-        eager = score(*inputs)
-        compiled = jax.jit(score)(*inputs) if dtype == jnp.float32 else eager
-        for a, b in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
-            assert a.dtype == b.dtype == dtype, name
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(score, *inputs))} == {jnp.dtype(dtype)}, name

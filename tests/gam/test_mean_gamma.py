@@ -38,6 +38,7 @@ def test_density_expectations_and_moments_are_those_of_scipy(is_double):
         np.testing.assert_allclose(predictive, np.log(average(lambda y, t: np.exp(log_p(y, t)))), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_predictions_of_few_rows_of_a_large_shape_are_as_good_as_they_can_be():
     """Within a tenth of a nat of the true density, of 60 rows of shape 50, and nothing to note of the shape of the fit."""
     rng = np.random.default_rng(0)

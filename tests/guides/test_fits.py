@@ -46,6 +46,7 @@ def fit(svi, points, rows=12):
     return ngp.fit(KEY, svi, 1, X[:rows], Y[:rows], Z=points, progress=False).params
 
 
+@pytest.mark.long
 def test_each_result_of_one_guide_predicts_with_its_own_inducing_inputs_and_folds():
     guide, svi = natural()
     folds = {"first": (Z, 12), "second": (OTHER, 12), "all rows": (X[:9], 9)}  # of another number of inducing inputs

@@ -121,6 +121,7 @@ def gaussian_model(X, y=None, *, Z, noise):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "rows"), [(25, 40), (70, 400), (70, 20)])
 def test_float32_knows_a_function_as_well_as_float64(size, rows):
     """2000 rows of noise 0.03: the sd of f at the optimum was twice as large in float32, or a third where M is large."""

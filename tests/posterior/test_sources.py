@@ -210,6 +210,7 @@ def test_laplace_in_a_list_is_refused():
         ngp.Posterior.from_svi(two_locations, *parts(AutoLaplaceApproximation))
 
 
+@pytest.mark.long
 def test_what_has_predicted_is_freed():
     """A guide, its model and a likelihood of the user's hold data; JAX and this library remember programs, not them."""
 

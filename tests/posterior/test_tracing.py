@@ -112,6 +112,7 @@ def of_prior(model, *args, rest=numpyro.infer.autoguide.AutoDelta):
     return ngp.Posterior.from_svi(model, guide, svi.get_params(svi.init(KEY, *args)))
 
 
+@pytest.mark.long
 def test_functions_drawn_in_the_model_are_averaged_over():
     """With a belief that is the prior their mean is 0 and their variance 1, at any row; one draw has no variance."""
 

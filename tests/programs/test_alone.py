@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
+import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
@@ -46,6 +47,7 @@ def test_one_thread_has_its_turn_and_may_take_it_again():
     assert order == ["first", "second"]
 
 
+@pytest.mark.long
 def test_six_threads_predict_and_fit_as_one_does():
     guide = ngp.AutoGP(model, rest=AutoNormal)
     svi = SVI(model, guide, optax.sgd(0.01), Trace_ELBO())
