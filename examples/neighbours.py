@@ -87,17 +87,16 @@ def scored(name, options, split, dtype):
 
 
 def table(rows):
-    """Markdown: sets against log density, error, cover of 90 % intervals and seconds."""
-    numbers = ("log_density", "rmse", "cover", "seconds")
+    """Markdown: sets against log density, cover of 90 % intervals and seconds."""
+    numbers = ("log_density", "cover", "seconds")
     rows = [row | {name: float(row[name]) for name in numbers} for row in rows]
     lines = []
     for (name, kind), own in mean_and_error(rows, ("set", "type"), numbers).items():
         first = next(row for row in rows if (row["set"], row["type"]) == (name, kind))
-        about = [name, f"{first['rows']} x {first['columns']}", kind, first["kernel"]]
-        cells = [with_error(*own["log_density"]), f"{own['rmse'][0]:.3f}", f"{own['cover'][0]:.2f}"]
-        lines.append([*about, *cells, f"{own['seconds'][0]:.0f}"])
-    heads = ["set", "rows, columns", "precision", "kernel", "log density", "RMSE", "cover of 90 %", "seconds"]
-    return markdown(heads, lines)
+        about = [name, f"{first['rows']} x {first['columns']}", f"{first['kernel']}, {kind}"]
+        cells = [with_error(*own["log_density"]), f"{own['cover'][0]:.2f}", f"{own['seconds'][0]:.0f}"]
+        lines.append([*about, *cells])
+    return markdown(["set", "rows, columns", "kernel, precision", "log density", "cover of 90 %", "seconds"], lines)
 
 
 def main():

@@ -52,7 +52,8 @@ def test_file_is_short_and_documented(name):
 def test_recommended_engine_improves_from_a_finite_prior(name):
     module, data = load(name)
     unseen = {key: value for key, value in data.items() if key not in ("y", "events")}
-    assert "y" not in data or data["y"].shape == data["X"].shape[:1]
+    inputs = data["X"] if "X" in data else data["near"].inputs
+    assert "y" not in data or data["y"].shape == inputs.shape[:1]
     trace = jax.jit(
         lambda key: {
             site: value["value"]
@@ -60,7 +61,7 @@ def test_recommended_engine_improves_from_a_finite_prior(name):
             if value["type"] == "sample"
         }
     )(jax.random.key(1))
-    assert trace["y"].shape == data["X"].shape[:1]
+    assert trace["y"].shape == inputs.shape[:1]
     assert all(np.all(np.isfinite(value)) for value in trace.values())
 
     if hasattr(module, "guide"):
