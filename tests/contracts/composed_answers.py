@@ -1,0 +1,153 @@
+"""Relations of what a composed model predicts, and of its fits; they join those of `composed_bounds.py`."""
+
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer import SVI, Trace_ELBO
+
+import numpyro_gp as ngp
+from tests.contracts import dense
+from tests.contracts.composed_bounds import NET, is_dense, log_priors, relation
+from tests.contracts.composed_case import KEY, START, Case, arrays, optimiser, program, same
+from tests.contracts.compositions import ROWS
+
+__all__ = ["NET"]
+
+# Where the bound is the marginal likelihood at the optimum.
+EXACT = (("gaussian", "coupled"), ("gaussian", "natural"))
+
+
+@relation(lambda c: is_dense(c) and c.is_full and not c.is_scaled and (c.likelihood, c.belief) in EXACT)
+def inducing_inputs_at_all_rows_are_exact(case: Case) -> None:
+    """At the optimum the bound is the marginal likelihood, and the prediction that of the dense posterior."""
+    c, hyper, data = case.c, case.hyper(), case.data
+    process, variance = dense.Process(c, data["X"], data["Z"], hyper), hyper["noise"] ** 2
+    seen = data["table"]["seen"] if c.is_masked else np.ones(ROWS, bool)
+    shift = data["table"]["offset"] if c.has_offset else 0.0
+    residual = (data["y"] - dense.mean(c, data["X"]) - shift)[seen]
+    K = process.k(data["X"], data["X"])[np.ix_(seen, seen)] + variance * np.eye(seen.sum())
+    A = process.A[:, seen]
+    precision = np.eye(ROWS) + A @ A.T / variance
+    moments_of = {"mean": np.linalg.solve(precision, A @ residual) / variance, "precision": precision}
+    moments_of["scale_tril"] = np.linalg.cholesky(np.linalg.inv(precision))
+    moments_of["shift"] = A @ residual / variance
+    own = {name: moments_of[name.split("/")[-1].removeprefix("ngp:natural_")] for name in case.params if "f/" in name}
+    params = {**case.params, **own}
+    exact = -0.5 * (residual @ np.linalg.solve(K, residual) + np.linalg.slogdet(2 * np.pi * K)[1])
+    loss = program(case.model, case.guide)(*arrays((params, {}, data)), None)
+    np.testing.assert_allclose(-loss, exact + sum(log_priors(c, hyper).values()), rtol=1e-3)
+    new = case.new
+    found = ngp.Posterior.from_svi(case.model, case.guide, arrays(params)).predict(KEY, **arrays(new))
+    cross = process.k(data["X"][seen], new["X"])
+    mean = dense.mean(c, new["X"]) + cross.T @ np.linalg.solve(K, residual)
+    mean = mean + (new["table"]["offset"] if c.has_offset else 0.0)
+    spread = np.diag(process.k(new["X"], new["X"]) - cross.T @ np.linalg.solve(K, cross))
+    np.testing.assert_allclose(found.function_mean, mean, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found.variance, spread + variance, rtol=1e-3, atol=1e-3)
+
+
+@relation(lambda c: is_dense(c) and c.reads == "values")
+def predictions_are_dense(case: Case) -> None:
+    """Moments of the function and the log density of new data, of the belief or of points as a chain has them."""
+    c, new = case.c, case.new
+    y = case.made_up(ROWS)["y"]
+    y = np.clip(y, new["table"]["lower"], new["table"]["lower"] + 0.8) if c.likelihood == "interval" else y
+    shift = new["table"]["offset"] if c.has_offset else 0.0
+    if c.seed % 2 and c.hyper != "param":
+        draws = {name: start * np.exp(0.3 * case.rng.normal(size=3)) for name, start in START.items()}
+        draws = draws if c.hyper == "sampled" else {name: np.full(3, start) for name, start in START.items()}
+        v = case.rng.normal(size=(3, len(case.data["Z"])))
+        given = {"f": v, **(draws if c.hyper == "sampled" else {})}
+        posterior = ngp.Posterior.from_mcmc(case.model, arrays(given))
+        found = posterior.predict(KEY, **arrays(new))
+        each = []
+        for at in range(3):
+            hyper = {name: value[at] for name, value in draws.items()}
+            own = dense.Process(c, new["X"], case.data["Z"], hyper)
+            each.append((*own.covered(v[at], np.zeros((len(v[at]),) * 2)), hyper["noise"]))
+    else:
+        found, hyper = case.posterior.predict(KEY, **arrays(new)), case.hyper()
+        process = dense.Process(c, new["X"], case.data["Z"], hyper)
+        each = [(*process.belief(c.belief, case.of_belief, case.others)[:2], hyper["noise"])]
+    means = np.stack([mean + shift for mean, _, _ in each])
+    variance = np.mean([spread for _, spread, _ in each], axis=0) + means.var(0)
+    np.testing.assert_allclose(found.function_mean, means.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.function_variance, variance, rtol=1e-4, atol=1e-5)
+    name = {"censored": "gaussian", "interval": "gaussian", "truncated": "gaussian"}.get(c.likelihood, c.likelihood)
+    terms = [
+        dense.WEIGHTS @ np.exp(dense.log_density(name, y, m + np.sqrt(s) * dense.NODES[:, None], noise, {}))
+        for m, (_, s, noise) in zip(means, each, strict=True)
+    ]
+    np.testing.assert_allclose(found.log_density(y), np.log(np.mean(terms, axis=0)), rtol=1e-3, atol=1e-3)
+
+
+def moments(found: Any) -> dict[str, np.ndarray]:
+    """Of a prediction."""
+    return {
+        name: np.asarray(getattr(found, name)) for name in ("mean", "variance", "function_mean", "function_variance")
+    }
+
+
+@relation()
+def a_store_gives_the_same_numbers(case: Case) -> None:
+    """A saved posterior, and a pickled one: but where NumPyro's guide was set up inside of a trace, as here."""
+    posterior, new = case.posterior, arrays(case.new)
+    expected = moments(posterior.predict(KEY, **new))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "posterior.npz"
+        posterior.save(path)
+        again = ngp.Posterior.load(path, case.model, case.guide)
+    same(moments(again.predict(KEY, **new)), expected)
+    if case.c.hyper == "sampled":
+        return
+    same(moments(pickle.loads(pickle.dumps(posterior)).predict(KEY, **new)), expected)
+
+
+@relation(lambda c: c.process not in ("deep", "latent"))  # each chunk has noise of its own
+def chunks_and_streams_equal_the_whole(case: Case) -> None:
+    posterior, new = case.posterior, case.new
+    expected = moments(posterior.predict(KEY, **arrays(new)))
+    rows = ["X", "table"] if case.c.is_full else None  # inducing inputs are as many
+    same(moments(posterior.predict(KEY, chunk_size=5, rows=rows, **arrays(new))), expected)
+    given, ends = {name: new[name] for name in ("X", "table")}, ((0, 7), (7, ROWS))
+    parts = [jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], given) for a, b in ends]
+    stream = ((arrays(part["X"]), arrays(part["table"])) for part in parts)
+    found = [moments(part) for part in posterior.predict(KEY, stream, Z=jnp.asarray(new["Z"]))]
+    axis = 1 if case.c.process in ("groups", "own rows") else 0
+    same(jax.tree.map(lambda *own: np.concatenate(own, axis), *found), expected)
+
+
+@relation(share=0.3)  # its programs take the longest
+def two_fits_of_one_guide_equal_two_guides(case: Case) -> None:
+    """The second on other data, of other rows; the first still predicts as the first."""
+    guide = case.new_guide()
+    second = {**case.made_up(ROWS - 2 * (case.c.seed % 2)), "Z": case.data["Z"]}
+
+    def fitted(guide: Any, data: Any) -> Any:
+        svi = SVI(case.model, guide, optimiser(), Trace_ELBO())
+        result = ngp.fit(KEY, svi, 3, **arrays(data), progress=False)
+        return ngp.Posterior.from_svi(case.model, guide, result.params), np.asarray(result.losses)
+
+    (first, _), (again, losses) = fitted(guide, case.data), fitted(guide, second)
+    (fresh, of_fresh), (alone, _) = fitted(case.new_guide(), second), fitted(case.new_guide(), case.data)
+    same(losses, of_fresh)
+    new = arrays(case.new)
+    for one, two in ((again, fresh), (first, alone)):
+        same(moments(one.predict(KEY, num_samples=2, **new)), moments(two.predict(KEY, num_samples=2, **new)))
+
+
+@relation(lambda c: c.process != "latent", share=0.15)
+def a_stream_of_all_rows_is_a_fit(case: Case) -> None:
+    """Batches that are the whole data, as numbers of NumPy, and the data as arguments."""
+    data, losses = case.data, []
+    for is_stream in (True, False):
+        svi = SVI(case.model, case.new_guide(), optimiser(), Trace_ELBO())
+        batch = {name: value for name, value in data.items() if name != "Z"}
+        given = {"batches": [batch], "num_data": ROWS} if is_stream else arrays(batch)
+        losses.append(ngp.fit(KEY, svi, 2, **given, Z=jnp.asarray(data["Z"]), progress=False).losses)
+    same(losses[0], losses[1], rtol=1e-6)
