@@ -58,7 +58,7 @@ class KernelMatrices(NamedTuple):
 RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
 
 
-def deviation(kind: type, gaps: np.ndarray, lengthscale: float) -> tuple[np.ndarray, np.ndarray]:
+def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``kappa - 1`` at gaps of zero or more, and its slope in the lengthscale."""
     z = gaps * (RATES[kind] / lengthscale)
     if kind is RBF:

@@ -163,10 +163,16 @@ def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple
         yield rows, RowFeatures(model, X[rows])
 
 
+def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
+    """Inducing inputs of a term ``(M_c, P)`` in the columns that it reads, as programs of JAX see them."""
+    rounded = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))
+    return rounded[:, list(part.columns)].astype(float)
+
+
 def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentRows:
     """A term at the different rows of the columns that it reads."""
     own = list(part.columns)
-    Z = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))[:, own].astype(float)
+    Z = inducing_of(model, part)
     read = X[:, own].astype(float)
     if len(own) == 1:
         rows, place = np.unique(read[:, 0], return_inverse=True)
@@ -185,7 +191,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
     if term.kind in TIME:
         return time_matrices(term.kind, given[0], Z[:, 0], X[:, 0])
     if term.kind not in SMOOTH:
-        fixed = _fixed(term.kind, given, Z, X)
+        fixed = fixed_matrices(term.kind, given, Z, X)
         return lambda _: fixed
     curves = []
     for place in range(count):
@@ -196,7 +202,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
     levels = None
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
-        levels = _fixed(kind, given[count:], Z[:, count:], X[:, count:], count)
+        levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count)
     join = Sloped.__mul__ if term.kind == "ti" else lambda a, b: a + b + a * b
 
     def kernel(lengths: np.ndarray) -> KernelMatrices:
@@ -209,7 +215,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
     return kernel
 
 
-def _fixed(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
+def fixed_matrices(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
     """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
     if kind == "linear":
         z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))

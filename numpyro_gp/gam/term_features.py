@@ -75,6 +75,11 @@ class TermFeatures:
         """Components with standard deviations ``(C,)`` at any number of rows."""
         return self.at(X)(scales, lengths)
 
+    def whitening(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """``s_c L_c^-1 (M, M)`` as blocks: features are these times kernels of unit variance."""
+        found: np.ndarray = scales[self.repeats, None] * self._first(self._by_component(lengths))[1]
+        return found
+
     def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` of all components as blocks."""
         factor: np.ndarray = scales[self.repeats, None] * self._first.factors(self._by_component(lengths))

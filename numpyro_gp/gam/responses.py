@@ -1,0 +1,153 @@
+"""New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.links import mean_of
+from numpyro_gp.gam.mean_gamma import MeanGamma
+from numpyro_gp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
+
+# Nodes of an expectation over f, and draws of new data behind quantiles.
+NODES, SAMPLES = 48, 2000
+Generator = np.random.Generator
+
+
+class Response(NamedTuple):
+    """Mean and variance of a datum at ``f``, and draws of it; parameters ``(S, 1)`` by name."""
+
+    mean: Callable[[np.ndarray, Any], np.ndarray]
+    variance: Callable[[np.ndarray, Any], np.ndarray]
+    draw: Callable[[Generator, np.ndarray, Any], np.ndarray]
+
+
+def _of_link(f: np.ndarray, p: Any) -> np.ndarray:
+    found: np.ndarray = mean_of(p["link"], f)
+    return found
+
+
+def _exp(f: np.ndarray, p: Any) -> np.ndarray:  # noqa: ARG001
+    found: np.ndarray = np.exp(f)
+    return found
+
+
+def _beta(rng: Generator, f: np.ndarray, p: Any) -> np.ndarray:
+    mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
+    found: np.ndarray = rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
+    return found
+
+
+RESPONSES: dict[type, Response] = {
+    Gaussian: Response(
+        lambda f, _: f, lambda f, p: p["scale"] ** 2 + 0 * f, lambda rng, f, p: rng.normal(f, p["scale"] + 0 * f)
+    ),
+    StudentT: Response(
+        lambda f, _: f,
+        lambda f, p: np.where(p["df"] > 2, p["scale"] ** 2 * p["df"] / np.maximum(p["df"] - 2, 1e-300), np.inf) + 0 * f,
+        lambda rng, f, p: f + p["scale"] * rng.standard_t(p["df"] + 0 * f),
+    ),
+    Poisson: Response(_exp, _exp, lambda rng, f, _: rng.poisson(np.exp(f))),
+    NegativeBinomial: Response(
+        _exp,
+        lambda f, p: np.exp(f) * (1 + np.exp(f) / p["r"]),
+        lambda rng, f, p: rng.poisson(rng.gamma(p["r"], np.exp(f) / p["r"])),
+    ),
+    Gamma: Response(
+        lambda f, p: p["shape"] * np.exp(f),
+        lambda f, p: p["shape"] * np.exp(2 * f),
+        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f)),
+    ),
+    MeanGamma: Response(
+        _exp,
+        lambda f, p: np.exp(2 * f) / p["shape"],
+        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f) / p["shape"]),
+    ),
+    Exponential: Response(_exp, lambda f, _: np.exp(2 * f), lambda rng, f, _: rng.exponential(np.exp(f))),
+    Bernoulli: Response(
+        _of_link,
+        lambda f, p: _of_link(f, p) * _of_link(-f, p),
+        lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(float),
+    ),
+    Beta: Response(_of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta),
+}
+
+
+class NewData:
+    """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
+
+    def __init__(self, likelihood: Any) -> None:
+        kind = type(likelihood)
+        if kind not in RESPONSES:
+            cure = "Take fit.predict(data), which knows all likelihoods."
+            required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
+            fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
+        self.response, self.is_normal = RESPONSES[kind], kind is Gaussian
+        own = [field.name for field in dataclasses.fields(likelihood)]
+        names = [name for name in ("scale", "df", "r", "shape", "concentration") if name in own]
+        self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
+        if any(value.ndim > 1 for value in self.parameters.values()):
+            cure = "Take fit.terms(data), which needs none."
+            fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
+        self.parameters = {name: value[:, None] for name, value in self.parameters.items()}
+        self.parameters["link"] = getattr(likelihood, "link", "identity")
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        self.nodes, self.weights = nodes, weights / weights.sum()
+
+    def _wider(self) -> dict[str, Any]:
+        """Parameters with one more axis, of nodes or draws."""
+        return {name: value if name == "link" else value[..., None] for name, value in self.parameters.items()}
+
+    def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(N,)``."""
+        if self.is_normal:
+            return over_draws(mean, variance + self.parameters["scale"] ** 2)
+        f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, self._wider()
+        values = self.response.mean(f, p)
+        means = values @ self.weights
+        spread = self.response.variance(f, p) + (values - means[..., None]) ** 2
+        return over_draws(means, spread @ self.weights)
+
+    def quantiles(self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
+        if self.is_normal:
+            return _normal_quantiles(mean, np.sqrt(variance + self.parameters["scale"] ** 2), levels)
+        rng, each = np.random.default_rng(0), -(-SAMPLES // len(mean))
+        f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
+        draws = self.response.draw(rng, f, self._wider())
+        found: np.ndarray = np.quantile(np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1), levels, axis=1)
+        return found
+
+
+def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of a mixture of draws ``(S, N)``."""
+    return means.mean(axis=0), variances.mean(axis=0) + means.var(axis=0)
+
+
+def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Those of a mixture of normal distributions, by bisection."""
+    from scipy.special import ndtr  # not at import: only newer versions of NumPyro bring it
+
+    wanted = levels[:, None]
+    low, high = (np.broadcast_to(end, (len(levels), means.shape[1])).copy() for end in _ends(means, scales))
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = ndtr((middle[:, None] - means) / scales).mean(axis=1) < wanted
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    found: np.ndarray = 0.5 * (low + high)
+    return found
+
+
+def _ends(means: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return (means - 10 * scales).min(axis=0), (means + 10 * scales).max(axis=0)

@@ -1,0 +1,76 @@
+"""A predictor of rows has the numbers of `fit.predict`, and no program of its own."""
+
+import jax
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.row_predictor import RowPredictor
+from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.term_posteriors import Dense, LowRank
+from tests.compiling import counted
+from tests.gam.known import repeated
+
+RNG = np.random.default_rng(0)
+N = 45
+DATA = {name: RNG.normal(size=N) for name in "xz"} | {"g": np.array(list("abc") * 15), "h": np.arange(N) % 24}
+DATA |= {"y": RNG.normal(size=N), "e": RNG.uniform(1, 2, N)}
+NEW = {"x": [0.3, -2.0], "z": [1.0, 0.2], "g": ["a", "c"], "h": [3, 23], "e": [1.0, 2.0]}
+TEXT = "y ~ s(x) + s(z, by=g, kernel=Matern12) + s(h, cyclic=True) + te(x, z) + ti(x, h) + re(g, by=z) + factor(g)"
+
+
+def fit_of(model, likelihood, size=3):
+    """A fit of made-up draws, whose whitened values are normal with a covariance below that of the prior."""
+    rng, features = np.random.default_rng(1), TermFeatures(model)
+    lengths = sum(len(one.term.columns) for one in model.layout.read_terms if one.term.kind in ("s", "te", "ti"))
+    posteriors = []
+    for _ in range(size):
+        half = np.linalg.cholesky(np.linalg.inv(np.eye(model.size) + np.cov(rng.normal(size=(model.size, 30))))).T
+        posteriors.append(Dense(0.3 * rng.normal(size=model.size), half))
+    scales = rng.uniform(0.3, 0.6, (size, len(features.sizes)))
+    draws = Draws(scales, rng.uniform(0.5, 2.0, (size, lengths)), repeated(likelihood, size), {}, posteriors, None)
+    fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
+    vars(fit).update(_drawn={None: draws}, _term_features=features)
+    return fit
+
+
+@pytest.mark.parametrize("measure", ["empirical", "uniform"])
+def test_moments_and_quantiles_of_all_terms(measure):
+    text = TEXT + " + x + offset(e)" if measure == "empirical" else "y ~ s(x) + s(z, kernel=RBF, by=g)"
+    fit = fit_of(ngp.gam.model(text, DATA, measure=measure), ngp.likelihoods.Gaussian(0.3))
+    predictor, wanted = fit.predictor(), fit.predict(NEW)
+    found = predictor(NEW)
+    for name in ("mean", "variance", "function_mean", "function_variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-6, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(found.quantiles([0.1, 0.9]), wanted.quantiles([0.1, 0.9]), rtol=1e-5)
+    with counted() as programs:
+        row = predictor({name: values[1] for name, values in NEW.items()})
+    assert programs.count == 0
+    np.testing.assert_allclose(row.mean[0], wanted.mean[1], rtol=1e-7)
+    with pytest.raises(ValueError, match="data must be a table with the column 'z'"):
+        predictor({"x": 1.0})
+    with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1"):
+        row.quantiles([1.0])
+
+
+def test_a_predictor_in_single_precision_is_as_near_as_its_numbers():
+    with jax.enable_x64(False):
+        fit = ngp.gam("y ~ s(x) + factor(g)", DATA)
+        found, wanted = fit.predictor(num_samples=10)(NEW), fit.predict(NEW, num_samples=10)
+        for name in ("mean", "variance", "function_mean", "function_variance"):
+            np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_what_a_predictor_does_not_know_is_refused_with_the_cure():
+    draws = fit_of(ngp.gam.model("y ~ x", DATA), ngp.likelihoods.Gaussian(0.3))._draws()
+    features = TermFeatures(ngp.gam.model("y ~ x", DATA))
+    low = LowRank(np.zeros(2), [], [], np.zeros((2, 1)), np.zeros((1, 2)), 0.0, features.blocks)
+    with pytest.raises(
+        ValueError, match=r"got one of low rank\. Take fit\.predict\(data\), which knows fits of many terms"
+    ):
+        RowPredictor(draws._replace(term_posteriors=[low] * 3), features)
+    with pytest.raises(ValueError, match=r"must be curves, surfaces, lines and levels, but got trend\(h\)"):
+        fit_of(
+            ngp.gam.model("y ~ trend(h)", {"h": np.arange(9.0), "y": np.arange(9) % 4}), ngp.likelihoods.Poisson()
+        ).predictor()
