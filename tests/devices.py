@@ -84,7 +84,6 @@ def importance(model, count, **options):
 def engines():
     Z_gamma = np.concatenate([Z, Z + 0.5])
     return {
-        "adam": svi(sparse),
         "natural": natural(sparse, f=ngp.guides.coupled(natural=True)),
         "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
         "additive": svi(additive, {"f": ngp.guides.block_diagonal()}),

@@ -227,7 +227,7 @@ def test_hybrid_natural_step_is_the_orthogonal_one():
             return q.kl(basis) - Gaussian(0.3).expected_log_prob(y, *q.marginals(basis, X)).sum()
 
         start = precision @ jnp.asarray(mean), precision
-        slopes = jax.grad(loss, (0, 1))(*start)
+        slopes = jax.jit(jax.grad(loss, (0, 1)))(*start)
         landed[kind] = natural_to_mean(*[value - 0.3 * slope for value, slope in zip(start, slopes, strict=True)])
     np.testing.assert_allclose(landed[Hybrid][0] + t, landed[Orthogonal][0], atol=1e-8)
     np.testing.assert_allclose(landed[Hybrid][1], landed[Orthogonal][1], atol=1e-8)

@@ -39,7 +39,7 @@ def test_a_plain_step_is_the_oracle_natural_step(case, tag, likelihood, size):
         return belief.kl(basis) - likelihood.expected_log_prob(y, *belief.marginals(basis, X)).sum()
 
     start = natural_of(case)
-    slopes = jax.grad(loss, (0, 1))(*start)
+    slopes = jax.jit(jax.grad(loss, (0, 1)))(*start)
     step = case[f"rho_{size}"]
     mean, factor = natural_to_mean(*[p - step * g for p, g in zip(start, slopes, strict=True)])
     np.testing.assert_allclose(mean, case[f"{tag}_{size}/m"], atol=1e-6)
@@ -93,7 +93,8 @@ def test_the_covariance_itself_takes_the_gradient_as_its_factor_does(batch):
         return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
 
     through = lambda *naturals: Coupled(*natural_to_mean(*naturals))  # noqa: E731
-    found, wanted = (jax.value_and_grad(lambda n, m=make: loss(m, n))((shift, precision)) for make in (direct, through))
+    slopes = (jax.jit(jax.value_and_grad(lambda n, m=make: loss(m, n))) for make in (direct, through))
+    found, wanted = (slope((shift, precision)) for slope in slopes)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
 

@@ -114,7 +114,7 @@ def test_the_density_is_the_plain_one_with_the_jacobian(model):
         return density, log_density(model, (X, LABELS), {}, {**values, **whitened})[0], ravel_pytree(whitened)[0]
 
     density, plain, _ = both(noise)
-    jacobian = jax.jacobian(lambda noise: both(noise)[2])(noise)
+    jacobian = jax.jit(jax.jacobian(lambda noise: both(noise)[2]))(noise)
     assert_allclose(density, plain + np.linalg.slogdet(jacobian)[1], rtol=1e-10)
 
 
@@ -245,6 +245,7 @@ def test_saved_draws_in_these_coordinates_are_loaded_with_the_plain_model(model,
     assert np.ptp(wanted) > 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mcmc", "svi"])
 def test_a_file_is_read_in_its_own_coordinates(kind, tmp_path):
     """Of a refit the same draws mean another function."""

@@ -95,12 +95,12 @@ def test_points_at_every_site_give_the_dense_composition(data, rng, kind, width)
             f = layers()
             with numpyro.plate("data", 12):
                 found = f(X)
-        return jnp.sum(found.mean * jnp.arange(12.0)), found
+        return jnp.sum(found.mean * jnp.arange(12.0)), (found.mean, found.variance)
 
-    slope, found = jax.grad(total, has_aux=True)(jnp.zeros(columns))
+    slope, found = jax.jit(jax.grad(total, has_aux=True))(jnp.zeros(columns))
     mean, variance = dense(layers, point, X, kind, width)
-    np.testing.assert_allclose(found.mean, mean, atol=1e-6)
-    np.testing.assert_allclose(found.variance, variance, atol=1e-6)
+    np.testing.assert_allclose(found[0], mean, atol=1e-6)
+    np.testing.assert_allclose(found[1], variance, atol=1e-6)
     for number in range(columns):
         step = 1e-5 * np.eye(columns)[number]
         ends = [
@@ -196,7 +196,7 @@ def test_wrong_columns_are_refused(data):
 
 
 CASES = {
-    "three layers, decoupled": (([4, 1],), {"mean_inducing": 8, "covariance": "cb"}, False),
+    "two layers, decoupled": (([4],), {"mean_inducing": 8, "covariance": "cb"}, False),
     "latent, orthogonal": (
         ("LV-GP-GP",),
         {"mean_inducing": 8, "mean": "orthogonal", "mixing": 2, "latent": "add"},
@@ -223,7 +223,7 @@ def test_gradients_reach_every_parameter_and_the_bound_rises(data, name):
     def loss(params):
         return Trace_ELBO(num_particles=4).loss(jax.random.key(1), params, model, guide, X, y)
 
-    slopes = jax.grad(loss)(dict(fit.params))
+    slopes = jax.jit(jax.grad(loss))(dict(fit.params))
     assert {name for name, slope in slopes.items() if not np.any(slope)} == set()
     assert all(np.all(np.isfinite(slope)) for slope in slopes.values())
 
@@ -241,7 +241,8 @@ def test_the_density_that_nuts_follows_has_gradients_at_every_site(data):
     model = handlers.seed(model_of(ngp.deep.stack(X, "LV-GP-GP", inducing=4)), 0)
     trace = handlers.trace(model).get_trace(X, y)
     point = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-    found, slopes = jax.value_and_grad(lambda values: log_density(model, (X, y), {}, values)[0])(point)
+    density = jax.value_and_grad(lambda values: log_density(model, (X, y), {}, values)[0])
+    found, slopes = jax.jit(density)(point)
     assert np.isfinite(found)
     assert {"f_0", "f_0/draw", "f_1", "f_latent_0"} <= set(slopes)
     assert all(np.all(np.isfinite(slope)) and np.any(slope) for slope in slopes.values())
