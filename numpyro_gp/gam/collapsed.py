@@ -14,15 +14,15 @@ import numpy as np
 from numpyro_gp.gam.bounds import BoundValue, ResponseSums, Sums, bound_at_pseudo_data, gaussian_bound, summed
 from numpyro_gp.gam.densities import CLOSED_FORMS, Density, ExpectedTotal, density_of
 from numpyro_gp.gam.hyperparameters import (
+    BoundArguments,
     ClosedFormPriors,
     CompiledPriors,
-    ModelValues,
     VectorLayout,
     evaluator_of,
     names_of,
     vector_layout_of,
 )
-from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.row_features import CHUNK, RowFeatures, row_chunks
 from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
@@ -58,7 +58,7 @@ class Data(NamedTuple):
         rows = model.rows
         mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
         X, y, mass = (np.asarray(one, float) for one in (rows.X, rows.y, mass))
-        return cls(X, y, mass, np.broadcast_to(model.offset_at(X), y.shape))
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape))
 
     @property
     def weighted_residual(self) -> np.ndarray:
@@ -166,7 +166,7 @@ class Bound:
         self._last = self.pseudo_data, free.copy(), last
         return last
 
-    def _exact(self, values: ModelValues) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+    def _exact(self, values: BoundArguments) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         sums: Sums | None = None
         rows = slice(None)
         chunks = [(rows, self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
@@ -181,7 +181,7 @@ class Bound:
         return gaussian_bound(sums, self.response, values.scales, values.noise, self.parts.sizes), inverse, 0.0
 
     def _at_pseudo_data(
-        self, free: np.ndarray, values: ModelValues
+        self, free: np.ndarray, values: BoundArguments
     ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         assert self._row_features is not None
         features, inverse = self._row_features(values.lengths)

@@ -13,23 +13,20 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.hyperparameters import vector_layout_of
-from numpyro_gp.gam.model import CONSTANT, Model
+from numpyro_gp.gam.hyperparameters import ModelValues, evaluate, vector_layout_of
+from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_posteriors import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
-from numpyro_gp.likelihoods import as_likelihood
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.tracing import check_source, draws_of, trace_at
-from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run, run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
@@ -71,52 +68,6 @@ class Draws(NamedTuple):
         return zip(self.scales, self.lengths, self.term_posteriors, strict=True)
 
 
-class ModelAtDraw(NamedTuple):
-    """What values of the hyper-parameters of a model mean."""
-
-    scales: Array
-    lengths: Array
-    likelihood: Any
-    values: dict[str, Array]
-    log_density: Array
-
-
-@alone
-def meaning(model: Model, given: Mapping[str, Array], is_free: bool) -> ModelAtDraw:
-    """The model at hyper-parameters by name; if free, they are unconstrained, and so is their density."""
-    slopes: list[Array] = []
-
-    def value(site: dict[str, Any]) -> Any:
-        if site["type"] != "sample" or site["name"] not in given:
-            return None
-        own = given[site["name"]]
-        if not is_free:
-            return own
-        transform = biject_to(site["fn"].support)
-        found = transform(own)
-        slopes.append(jnp.sum(transform.log_abs_det_jacobian(own, found)))
-        return found
-
-    at = handlers.substitute(substitute_fn=value)
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
-        scales, lengths, likelihood = model.open(model_dtype())
-    sampled = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    flat = [one for part in model.layout.read_terms for one in lengths[part.name]]
-    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sampled.values()]
-    return ModelAtDraw(
-        jnp.stack([scales[name] for name in (*(part.name for part in model.layout.read_terms), CONSTANT)]),
-        jnp.stack(flat) if flat else jnp.zeros(0, model_dtype()),
-        as_likelihood(likelihood),
-        {name: site["value"] for name, site in sampled.items()},
-        sum(priors + slopes, jnp.zeros((), model_dtype())),
-    )
-
-
-def model_dtype() -> np.dtype:
-    """The type of numbers of all programs."""
-    return np.dtype(jnp.result_type(float))
-
-
 class GuideNormal(NamedTuple):
     """A normal distribution of the unconstrained hyper-parameters, in the order of their names.
 
@@ -145,21 +96,21 @@ def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | No
 
 
 def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
-    """The `ModelAtDraw` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit."""
+    """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit."""
     vector_layout = vector_layout_of(model)
     shapes = vector_layout.shapes if free.by_site else {"latent": (vector_layout.size,)}
 
-    def one(key: Array, loc: Array, root: Array) -> ModelAtDraw:
+    def one(key: Array, loc: Array, root: Array) -> ModelValues:
         key_draw = jax.random.split(key)[0]  # as `posterior.tracing.trace_at` has it
         with handlers.block(), handlers.seed(rng_seed=key_draw):
             priors = {name: dist.Normal(jnp.zeros(shape, loc.dtype), 1.0) for name, shape in shapes.items()}
             standard = [numpyro.sample(name, prior) for name, prior in priors.items()]
         noise = jnp.concatenate([jnp.zeros(0, loc.dtype), *map(jnp.ravel, standard)])
-        found = meaning(model, vector_layout.by_name(loc + root @ noise), True)
+        found = evaluate(model, vector_layout.by_name(loc + root @ noise))
         own = -0.5 * jnp.sum(noise**2 + jnp.log(2 * jnp.pi)) - jnp.sum(jnp.log(jnp.diagonal(root)))
-        return found._replace(log_density=found.log_density - own)
+        return found._replace(log_density=found.log_density - own, start={})
 
-    def every(key: Array, loc: Array, root: Array) -> ModelAtDraw:
+    def every(key: Array, loc: Array, root: Array) -> ModelValues:
         return jax.vmap(one, (0, None, None))(jax.random.split(key, count), loc, root)
 
     return _numbers(
@@ -235,12 +186,12 @@ def _of_posterior(
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
-    def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[ModelAtDraw, Any]:
+    def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[ModelValues, Any]:
         values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
         found = None if is_one else (f.whitened() if isinstance(f, AbstractBelief) else f)
-        return meaning(model, given, False), found
+        return evaluate(model, given, is_free=False), found
 
     def every(source: Any, draws: Any, arrays: list[Array]) -> Any:
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)

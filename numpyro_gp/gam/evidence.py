@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.gam.bounds import inverse_of
 from numpyro_gp.gam.collapsed import FAR, WALL, Bound, BoundParts, Collapsed, Data, PseudoData, at_mode
 from numpyro_gp.gam.column_kernels import Sloped
-from numpyro_gp.gam.hyperparameters import ClosedFormPriors, ModelValues, vector_layout_of
+from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import kernel_of
 from numpyro_gp.gam.term_kernels import count_lengthscales
@@ -58,7 +58,7 @@ class Evidence(Bound):
         if self._last is not None and np.array_equal(self._last[1], free):
             return self._last[2]
         point = self.parts.evaluator(free)
-        values: ModelValues = point.values
+        values: BoundArguments = point.values
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
             found = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
             loss, half = self._factored(values, [one.value for one in found])
@@ -75,7 +75,7 @@ class Evidence(Bound):
         self._last = self.pseudo_data, free.copy(), last
         return last
 
-    def _factored(self, values: ModelValues, matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
+    def _factored(self, values: BoundArguments, matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """The loss, and half of ``C^-1 - alpha alpha^T`` with ``C`` the covariance of the rows."""
         C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
         for scale, one in zip(values.scales, matrices, strict=False):

@@ -55,27 +55,41 @@ class Start(NamedTuple):
     noise: Any = 1.0
 
 
-class Positive(NamedTuple):
-    """A log-normal prior of a parameter, by its median and the spread of its logarithm."""
+class Prior(NamedTuple):
+    """A prior of positive numbers, of which programs make a distribution and a fit in NumPy a formula.
+
+    Attributes
+    ----------
+    median : float or array
+        Of a log-normal prior; of a half-normal one its scale.
+    spread : float or array, optional
+        Standard deviation of the logarithm; None where the prior is half-normal.
+    shape : tuple of int
+        Of the numbers, which are independent.
+    """
 
     median: Any
-    spread: float = 1.0
+    spread: Any = 1.0
+    shape: tuple[int, ...] = ()
 
     def sample(self, name: str) -> Any:
-        """Its value inside of a model."""
-        return numpyro.sample(name, dist.LogNormal(jnp.log(self.median), self.spread))
+        """Their values inside of a model."""
+        of_one = (
+            dist.HalfNormal(self.median) if self.spread is None else dist.LogNormal(jnp.log(self.median), self.spread)
+        )
+        return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
 
 
 # Parameters of the likelihood of a name, in the order that it takes them.
-PARAMETERS: dict[str, Callable[[Start], dict[str, Positive]]] = {
-    "gaussian": lambda start: {"noise": Positive(start.noise)},
-    "student_t": lambda start: {"df": Positive(4.0, 0.7), "noise": Positive(0.7 * start.noise)},
+PARAMETERS: dict[str, Callable[[Start], dict[str, Prior]]] = {
+    "gaussian": lambda start: {"noise": Prior(start.noise)},
+    "student_t": lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)},
     "poisson": lambda _: {},
-    "negative_binomial": lambda _: {"r": Positive(5.0)},
+    "negative_binomial": lambda _: {"r": Prior(5.0)},
     "bernoulli": lambda _: {},
-    "gamma": lambda _: {"shape": Positive(3.0)},
+    "gamma": lambda _: {"shape": Prior(3.0)},
     "exponential": lambda _: {},
-    "beta": lambda _: {"concentration": Positive(10.0)},
+    "beta": lambda _: {"concentration": Prior(10.0)},
 }
 NAMED: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,

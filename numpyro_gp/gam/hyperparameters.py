@@ -1,6 +1,6 @@
 """What a vector of unconstrained hyper-parameters stands for: scales and lengthscales of terms, the likelihood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,17 +11,70 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.family import PARAMETERS
-from numpyro_gp.gam.model import CONSTANT, WIDTH, Model
+from numpyro_gp.beliefs.members import picked
+from numpyro_gp.gam.model import CONSTANT, Model, default_priors, sample_hyperparameters, start_entries
 from numpyro_gp.gam.term_kernels import count_lengthscales
-from numpyro_gp.likelihoods import Gaussian, Likelihood, as_likelihood
+from numpyro_gp.likelihoods import Gaussian, as_likelihood
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.trace import traced
 
 
 class ModelValues(NamedTuple):
-    """Hyper-parameters of an additive model with ``C`` components: its terms, and the constant as the last.
+    """What values of the hyper-parameters of a model mean, for ``C`` components: its terms, the constant as the last.
+
+    Attributes
+    ----------
+    scales, lengths : array (C,), (L,)
+        Standard deviations of the components, and lengthscales of all terms.
+    likelihood : Likelihood
+    values : dict of array
+        Hyper-parameters by name.
+    log_density : array ()
+        Of the values, or of unconstrained ones.
+    start : dict of array
+        Unconstrained prior means by name, where the values are unconstrained.
+    """
+
+    scales: Array
+    lengths: Array
+    likelihood: Any
+    values: dict[str, Array]
+    log_density: Array
+    start: dict[str, Array]
+
+
+@alone
+def evaluate(model: Model, given: Mapping[str, Array], is_free: bool = True) -> ModelValues:
+    """The model at hyper-parameters by name; if free, they are unconstrained, and so is their density."""
+    slopes: list[Array] = []
+    start: dict[str, Array] = {}
+
+    def value(site: dict[str, Any]) -> Any:
+        if site["type"] != "sample" or site["name"] not in given:
+            return None
+        free = given[site["name"]]
+        if not is_free:
+            return free
+        transform = biject_to(site["fn"].support)
+        constrained = transform(free)
+        slopes.append(jnp.sum(transform.log_abs_det_jacobian(free, constrained)))
+        start[site["name"]] = _middle(site["fn"], transform, free)
+        return constrained
+
+    at = handlers.substitute(substitute_fn=value)
+    dtype = np.dtype(jnp.result_type(float))
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
+        scales, lengths, likelihood = sample_hyperparameters(model, dtype)
+    sampled = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sampled.values()]
+    values = {name: site["value"] for name, site in sampled.items()}
+    density = sum(priors + slopes, jnp.zeros((), dtype))
+    return ModelValues(scales, lengths, as_likelihood(likelihood), values, density, start)
+
+
+class BoundArguments(NamedTuple):
+    """What a bound needs of hyper-parameters.
 
     Attributes
     ----------
@@ -88,13 +141,8 @@ def has_default_priors(model: Model) -> bool:
 
 
 def _default_layout(model: Model, dtype: np.dtype) -> VectorLayout:
-    parts = model.layout.read_terms
-    of_time = model.kernel_data.time_priors
-    of_terms = {"f_lengthscale": sum(map(count_lengthscales, parts)), "f_scale": len(parts) - len(of_time)}
-    shapes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in of_terms.items() if size}
-    shapes |= {f"f_scale {name}": () for name in of_time}
-    shapes |= {name: () for name in PARAMETERS[model.family.spec](model.start)}
-    return VectorLayout({name: shapes[name] for name in sorted(shapes)}, dtype, model.family.spec == "gaussian")
+    priors = default_priors(model, start_entries(model.start, model.kernel_data))
+    return VectorLayout({name: priors[name].shape for name in sorted(priors)}, dtype, model.family.spec == "gaussian")
 
 
 @alone
@@ -103,7 +151,7 @@ def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
 
     def shapes() -> dict[str, Array]:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-            kinds.append(has_one_noise(model.open(dtype)[2]))
+            kinds.append(has_one_noise(sample_hyperparameters(model, dtype)[2]))
         sampled = [site for site in trace.values() if site["type"] == "sample"]
         return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape())) for s in sampled}
 
@@ -116,35 +164,15 @@ def has_one_noise(likelihood: Any) -> bool:
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 
 
-@alone
-def evaluate(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[ModelValues, Likelihood, Array]:
-    """The model at a vector of hyper-parameters, its likelihood, and the vector of prior means to start from."""
-    slopes: list[Array] = []
-    start: dict[str, Array] = {}
-    values = vector_layout.by_name(free)
-
-    def constrained(site: dict[str, Any]) -> Any:
-        if site["type"] != "sample" or site["name"] not in values:
-            return None
-        transform, value = biject_to(site["fn"].support), values[site["name"]]
-        found = transform(value)
-        slopes.append(jnp.sum(transform.log_abs_det_jacobian(value, found)))
-        start[site["name"]] = _middle(site["fn"], transform, value)
-        return found
-
-    at = handlers.substitute(substitute_fn=constrained)
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), at:
-        scales, lengths, given = model.open(free.dtype)
-    priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in trace.values() if site["type"] == "sample"]
-    likelihood = as_likelihood(given)
-    noise = likelihood.scale if isinstance(likelihood, Gaussian) and has_one_noise(likelihood) else 0.0
-    found = ModelValues(
-        jnp.stack([scales[name] for name in names_of(model)]),
-        jnp.stack([_padded(lengths.get(name, []), most_lengths(model), free.dtype) for name in names_of(model)]),
-        jnp.asarray(noise, free.dtype),
-        sum(priors + slopes, jnp.zeros((), free.dtype)),
-    )
-    return found, likelihood, vector_layout.vector(start)
+def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[BoundArguments, Array]:
+    """The model at a vector of hyper-parameters, and the vector of prior means to start from."""
+    found = evaluate(model, vector_layout.by_name(free))
+    noise = found.likelihood.scale if has_one_noise(found.likelihood) else 0.0
+    places = places_of_lengths(model)
+    each = jnp.append(found.lengths, jnp.ones((), free.dtype))
+    lengths = picked(each, places) if places.size else jnp.zeros(places.shape, free.dtype)
+    arguments = BoundArguments(found.scales, lengths, jnp.asarray(noise, free.dtype), found.log_density)
+    return arguments, vector_layout.vector(found.start)
 
 
 def names_of(model: Model) -> list[str]:
@@ -157,8 +185,13 @@ def most_lengths(model: Model) -> int:
     return max(map(count_lengthscales, model.layout.read_terms), default=0)
 
 
-def _padded(values: list[Array], size: int, dtype: np.dtype) -> Array:
-    return jnp.stack([*values, *[jnp.ones((), dtype)] * (size - len(values))]) if size else jnp.zeros(0, dtype)
+def places_of_lengths(model: Model) -> np.ndarray:
+    """Of the lengthscale of each component ``(C, P)`` its place among all ``L``; behind them where it has fewer."""
+    counts = np.array([*map(count_lengthscales, model.layout.read_terms), 0])
+    has_length = np.arange(most_lengths(model)) < counts[:, None]
+    places = np.full(has_length.shape, counts.sum())
+    places[has_length] = np.arange(counts.sum())
+    return places
 
 
 def _middle(prior: Any, transform: Any, like: Array) -> Array:
@@ -173,9 +206,9 @@ def _middle(prior: Any, transform: Any, like: Array) -> Array:
 
 
 class SlopedValues(NamedTuple):
-    """What hyper-parameters ``(d,)`` stand for, laid out as `ModelValues`, and the slopes ``(K, d)`` of that."""
+    """What hyper-parameters ``(d,)`` stand for, laid out as `BoundArguments`, and the slopes ``(K, d)`` of that."""
 
-    values: ModelValues
+    values: BoundArguments
     slopes: np.ndarray
 
 
@@ -187,31 +220,19 @@ class ClosedFormPriors:
     """
 
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
-        parts, places, size = model.layout.read_terms, vector_layout.places, vector_layout.size
-        smooth = [part for part in parts if count_lengthscales(part)]
+        places, size = vector_layout.places, vector_layout.size
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
-        of_time = model.kernel_data.time_priors
-        if "f_scale" in places:
-            self.half[places["f_scale"]] = True
-            self.middle[places["f_scale"]] = np.log(WIDTH * float(model.start.size))
-        for name, own in of_time.items():
-            at = places[f"f_scale {name}"]
-            self.middle[at], self.spread[at] = np.log(own.scale.median), own.scale.spread
-        if smooth:
-            at = places["f_lengthscale"]
-            self.middle[at] = np.log(model.medians(smooth))
-            self.spread[at] = model.spreads(smooth)
-        for name, prior in PARAMETERS[model.family.spec](model.start).items():
-            self.middle[places[name]], self.spread[places[name]] = np.log(prior.median), prior.spread
-        plain = iter(places.get("f_scale", ()))
-        each = [places[f"f_scale {p.name}"][0] if p.name in of_time else next(plain) for p in parts]
-        self.scales = np.array(each, int)
+        for name, prior in default_priors(model, start_entries(model.start, model.kernel_data)).items():
+            at = places[name]
+            self.middle[at], self.half[at] = np.log(prior.median), prior.spread is None
+            self.spread[at] = 1.0 if prior.spread is None else prior.spread
+        plain, parts = iter(places.get("f_scale", ())), model.layout.read_terms
+        own = {part.name: places.get(f"f_scale {part.name}") for part in parts}
+        self.scales = np.array([next(plain) if at is None else at[0] for at in own.values()], int)
         self.noise = places["noise"] if vector_layout.is_exact else np.zeros(0, int)
-        self.lengths = np.full((len(parts) + 1, most_lengths(model)), size)  # those that are missing: of a one
-        mine = iter(places.get("f_lengthscale", ()))
-        for row, part in zip(self.lengths, parts, strict=False):
-            row[: count_lengthscales(part)] = [next(mine) for _ in range(count_lengthscales(part))]
+        # Those that are missing are of a one, behind the last.
+        self.lengths = np.append(places.get("f_lengthscale", np.zeros(0, int)), size)[places_of_lengths(model)]
         of_half = np.exp(self.middle) * np.sqrt(2 / np.pi)  # the mean of a half-normal prior, by its size
         self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * np.minimum(self.spread, 1.0) ** 2)
 
@@ -228,7 +249,7 @@ class ClosedFormPriors:
         slopes[-1] = np.where(self.half, 1 - squares, -away / self.spread)
         noise = float(values[self.noise[0]]) if len(self.noise) else 0.0
         return SlopedValues(
-            ModelValues(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes
+            BoundArguments(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes
         )
 
 
@@ -238,16 +259,16 @@ class CompiledPriors:
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
         self.dtype = vector_layout.dtype
 
-        def whole(free: Array) -> tuple[ModelValues, Array, Array]:
-            return with_slopes(lambda one: evaluate(model, vector_layout, one)[::2], free)
+        def whole(free: Array) -> tuple[BoundArguments, Array, Array]:
+            return with_slopes(lambda one: bound_arguments(model, vector_layout, one), free)
 
         free = np.zeros(vector_layout.size, self.dtype)
         found = traced(whole, free)
         run = kept(found.program, "quickly", lambda: quickly(found.program))
 
-        def call(free: np.ndarray) -> tuple[ModelValues, Any, Any]:
+        def call(free: np.ndarray) -> tuple[BoundArguments, Any, Any]:
             arrays = run(*found.constants, free.astype(self.dtype))
-            whole: tuple[ModelValues, Any, Any] = jax.tree.unflatten(
+            whole: tuple[BoundArguments, Any, Any] = jax.tree.unflatten(
                 found.structure, [np.asarray(leaf, float) for leaf in arrays]
             )
             return whole
@@ -266,11 +287,11 @@ def evaluator_of(model: Model, vector_layout: VectorLayout) -> ClosedFormPriors 
 
 
 def with_slopes(
-    function: Callable[[Array], tuple[ModelValues, Array]], free: Array
-) -> tuple[ModelValues, Array, Array]:
-    """Values ``(K,)`` laid out as `ModelValues`, their slopes ``(K, d)`` in the hyper-parameters, and the start."""
+    function: Callable[[Array], tuple[BoundArguments, Array]], free: Array
+) -> tuple[BoundArguments, Array, Array]:
+    """Values ``(K,)`` laid out as `BoundArguments`, their slopes ``(K, d)`` in the hyper-parameters, and the start."""
 
-    def flat(one: Array) -> tuple[Array, tuple[ModelValues, Array]]:
+    def flat(one: Array) -> tuple[Array, tuple[BoundArguments, Array]]:
         found, start = function(one)
         return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,16 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
-from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Start, as_family, quick_glm
+from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Prior, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.per_row import at_rows_of, check_any_rows
-from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout, lay_out
+from numpyro_gp.gam.table_layout import Rows, TableLayout, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.terms import TIME, Terms, as_terms
 from numpyro_gp.gam.time_kernels import TimePrior, noise_of, series_scales, time_priors
@@ -107,7 +105,10 @@ class Model:
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self.offset_at, jitter=self.jitter)
+        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self._mean, jitter=self.jitter)
+
+    def _mean(self, X: Any) -> Any:
+        return offset_at(self, X)
 
     @property
     def size(self) -> int:
@@ -120,14 +121,6 @@ class Model:
         with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
             return {name: jnp.asarray(points, dtype) for name, points in every.items()}
 
-    def open(self, dtype: np.dtype) -> tuple[dict[str, Array], dict[str, list[Array]], Any]:
-        """Sample all hyper-parameters: standard deviations and lengthscales by component, and the likelihood."""
-        parts, drawn = self.layout.read_terms, self._scales(dtype)
-        scales = {part.name: drawn[at] for at, part in enumerate(parts)}
-        lengths = iter(self._lengthscales(dtype))
-        lengthscales = {part.name: [next(lengths) for _ in range(count_lengthscales(part))] for part in parts}
-        return scales | {CONSTANT: self._of_constant(dtype)}, lengthscales, self.family.likelihood(self._numbers(dtype))
-
     def _of_constant(self, dtype: np.dtype) -> Array:
         """Standard deviation of the constant: that of the GLM is a start, and how far from it it may be."""
         return jnp.asarray(3 * self._numbers(dtype).size, dtype)
@@ -137,11 +130,6 @@ class Model:
         values = jnp.asarray(self.start_values, dtype)
         return Start(*(values[at] for at in range(len(Start._fields))))
 
-    def offset_at(self, X: Any) -> Any:
-        """The constant of the quick GLM and offsets, at encoded inputs."""
-        constant = self.start.constant if isinstance(X, np.ndarray) else self._numbers(X.dtype).constant
-        return constant + X[..., list(self.layout.offsets)].sum(axis=-1)
-
     def kernels(self, dtype: np.dtype) -> KernelBatches:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
         found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
@@ -150,39 +138,14 @@ class Model:
 
     def _scales(self, dtype: np.dtype) -> Array:
         """Standard deviations ``(C,)`` of the terms."""
-        size, parts = WIDTH * self._numbers(dtype).size, self.layout.read_terms
-        priors = {part.name: part.term.scale for part in parts if part.term.scale is not None}
-        priors |= {name: self._of_time(name, 0, dtype) for name in self.kernel_data.time_priors}
-        plain = [part.name for part in parts if part.name not in priors]
-        own = [jnp.reshape(numpyro.sample(f"f_scale {name}", prior), (1,)) for name, prior in priors.items()]
-        if plain:
-            own.append(numpyro.sample("f_scale", dist.HalfNormal(size).expand([len(plain)]).to_event(1)))
-        return _in_order(own, [*priors, *plain], [part.name for part in parts], dtype)
-
-    def medians(self, parts: Sequence[ReadTerm]) -> list[float]:
-        """Prior medians of the lengthscales of curves and surfaces, one for each of their columns."""
-        found: list[float] = []
-        for part in parts:
-            if part.name in self.kernel_data.time_priors:
-                found += [float(one.median) for one in self.kernel_data.time_priors[part.name].lengths]
-                continue
-            is_round = part.name in self.kernel_data.periods
-            count = len(part.term.columns)
-            found += [ROUND if is_round else LENGTH * math.sqrt(count)] * count
-        return found
-
-    def spreads(self, parts: Sequence[ReadTerm]) -> list[float]:
-        """Spreads of the logarithms of the lengthscales, in the order of `medians`."""
-        of_time = self.kernel_data.time_priors
-        own = [[one.spread for one in of_time[p.name].lengths] if p.name in of_time else [] for p in parts]
-        return [one for each, p in zip(own, parts, strict=True) for one in each or [SPREAD] * len(p.term.columns)]
-
-    def _of_time(self, name: str, place: int, dtype: np.dtype) -> dist.Distribution:
-        """The prior of a number of a term of time; its median is an entry of an array, as those of the start are."""
-        own = self.kernel_data.time_priors
-        first = len(Start._fields) + 3 * list(own).index(name)
-        spread = (own[name].scale, *own[name].lengths)[place].spread
-        return dist.LogNormal(jnp.log(jnp.asarray(self.start_values, dtype)[first + place]), jnp.asarray(spread, dtype))
+        parts, of_time = self.layout.read_terms, self.kernel_data.time_priors
+        defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
+        given = {p.name: p.term.scale for p in parts if p.term.scale is not None and p.name not in of_time}
+        plain = [part.name for part in parts if part.name not in given and part.name not in of_time]
+        own = [numpyro.sample(f"f_scale {name}", prior) for name, prior in given.items()]
+        own += [defaults[f"f_scale {name}"].sample(f"f_scale {name}") for name in of_time]
+        own = [jnp.reshape(one, (1,)) for one in own] + ([defaults["f_scale"].sample("f_scale")] if plain else [])
+        return _in_order(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
 
     def _lengthscales(self, dtype: np.dtype) -> Array:
         """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
@@ -191,7 +154,9 @@ class Model:
         others = [part for part in smooth if part.term.lengthscale is not None]
         own = []
         if plain:
-            own.append(numpyro.sample("f_lengthscale", self._prior_of_lengths(plain, dtype)))
+            own.append(
+                default_priors(self, jnp.asarray(self.start_values, dtype))["f_lengthscale"].sample("f_lengthscale")
+            )
         for part in others:
             prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
             own.append(numpyro.sample(f"f_lengthscale {part.name}", prior))
@@ -199,19 +164,50 @@ class Model:
         drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
         return _in_order(own, drawn, wanted, dtype)
 
-    def _prior_of_lengths(self, parts: Sequence[ReadTerm], dtype: np.dtype) -> dist.Distribution:
-        of_time = self.kernel_data.time_priors
-        if not of_time:
-            middles = jnp.asarray(np.log(self.medians(parts)), dtype)
-            return dist.LogNormal(middles, jnp.asarray(SPREAD, dtype)).to_event(1)
-        each = [
-            self._of_time(p.name, at + 1, dtype).base_dist.loc
-            if p.name in of_time
-            else jnp.asarray(math.log(median), dtype)
-            for p in parts
-            for at, median in enumerate(self.medians([p]))
-        ]
-        return dist.LogNormal(jnp.stack(each), jnp.asarray(self.spreads(parts), dtype)).to_event(1)
+
+def offset_at(model: Model, X: Any) -> Any:
+    """The constant of the quick GLM and offsets, at encoded inputs."""
+    constant = model.start.constant if isinstance(X, np.ndarray) else model._numbers(X.dtype).constant
+    return constant + X[..., list(model.layout.offsets)].sum(axis=-1)
+
+
+def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Any]:
+    """Standard deviations ``(C,)`` of the components, the constant last, lengthscales ``(L,)`` and the likelihood."""
+    scales, lengths = model._scales(dtype), model._lengthscales(dtype)
+    return jnp.append(scales, model._of_constant(dtype)), lengths, model.family.likelihood(model._numbers(dtype))
+
+
+def start_entries(start: Start, kernel_data: KernelData) -> np.ndarray:
+    """The start, and behind it three medians of each term of time: what a program takes as entries of one array."""
+    of_time = [one.median for prior in kernel_data.time_priors.values() for one in (prior.scale, *prior.lengths)]
+    return np.array([*start, *of_time], float)
+
+
+def default_priors(model: Model, entries: Any) -> dict[str, Prior]:
+    """Priors of all hyper-parameters for which no term and no likelihood has its own, by the names of their sites.
+
+    ``entries`` are those of `start_entries`, in NumPy or JAX: other data of the same shapes compile nothing.
+    """
+    parts, of_time = model.layout.read_terms, model.kernel_data.time_priors
+    start = Start(*(entries[at] for at in range(len(Start._fields))))
+    medians, spreads, priors = [], [], {}
+    for at, (name, own) in enumerate(of_time.items()):
+        priors[f"f_scale {name}"] = Prior(entries[len(start) + 3 * at], own.scale.spread)
+    for part in parts:
+        if part.name in of_time:
+            first = len(start) + 3 * list(of_time).index(part.name) + 1
+            medians += [entries[first], entries[first + 1]]
+            spreads += [one.spread for one in of_time[part.name].lengths]
+        elif (count := count_lengthscales(part)) and part.term.lengthscale is None:
+            medians += [ROUND if part.name in model.kernel_data.periods else LENGTH * math.sqrt(count)] * count
+            spreads += [SPREAD] * count
+    if plain := sum(part.term.scale is None and part.name not in of_time for part in parts):
+        priors["f_scale"] = Prior(WIDTH * start.size, None, (plain,))
+    if medians:
+        stack = jnp.stack if of_time and not isinstance(entries, np.ndarray) else np.stack
+        each = stack([np.asarray(one, entries.dtype) if isinstance(one, float) else one for one in medians])
+        priors["f_lengthscale"] = Prior(each, np.asarray(spreads, entries.dtype), each.shape)
+    return priors | (PARAMETERS[model.family.spec](start) if isinstance(model.family.spec, str) else {})
 
 
 def _in_order(values: list[Array], names: list[Any], wanted: list[Any], dtype: np.dtype) -> Array:
@@ -277,7 +273,6 @@ def model(
     start = quick_glm(likelihood, lines, rows.y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
-    own = [one.median for prior in kernel_data.time_priors.values() for one in (prior.scale, *prior.lengths)]
     return Model(
         wanted,
         layout,
@@ -286,7 +281,7 @@ def model(
         start,
         rows,
         measure,
-        jnp.asarray(np.asarray([*start, *own], jnp.result_type(float))),
+        jnp.asarray(start_entries(start, kernel_data).astype(jnp.result_type(float))),
     )
 
 

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
+from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import at_places, check_rows
 from numpyro_gp.gam.term_features import ROWS, TermFeatures
 from numpyro_gp.posterior import Prediction
@@ -19,7 +20,7 @@ from numpyro_gp.sites import Observation
 
 def latent(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
-    offset, means, variances, features_at = term_features.model.offset_at(X), [], [], term_features.at(X)
+    offset, means, variances, features_at = offset_at(term_features.model, X), [], [], term_features.at(X)
     least = 4 * np.finfo(float).eps
     for scales, lengths, term_posterior in draws.each():
         A, prior = features_at(scales, lengths)

@@ -12,7 +12,7 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
-from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.row_densities import (
     Densities,
     RowDraws,
@@ -63,7 +63,7 @@ def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng:
     X = given.X[places]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares, features_at = Shares(term_features, mass_of(term_features.model, places)), term_features.at(X)
-    builder = RowDrawsBuilder(term_features.model.offset_at(X), rng, term_features.blocks.first)
+    builder = RowDrawsBuilder(offset_at(term_features.model, X), rng, term_features.blocks.first)
     for scales, lengths, term_posterior in draws.each():
         scaled, drawn = features_at(scales, lengths), term_posterior.sample(rng, each)
         shares.add(term_posterior, scaled, drawn)

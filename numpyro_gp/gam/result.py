@@ -15,7 +15,7 @@ from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
-from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.outside import warn_outside
 from numpyro_gp.gam.predictions import predicted
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
@@ -223,7 +223,7 @@ class Fit:
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
         own, count = self.model, len(self.model.rows.y)
-        offset = own.offset_at(own.rows.X) - own.start.constant
+        offset = offset_at(own, own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + self._log_ratio(num_draws)
         r = size_of_counts(self._some(num_draws).likelihood, count)
         mass = np.ones(count) if own.rows.weights is None else own.rows.weights
@@ -329,7 +329,7 @@ class Fit:
         left = None
         if residuals:
             found = moments_at(self._some(num_draws), self._term_features, X)
-            f = found.mean.sum(axis=1) + own.offset_at(X) + self._log_ratio(num_draws)[some]
+            f = found.mean.sum(axis=1) + offset_at(own, X) + self._log_ratio(num_draws)[some]
             left = found.mean[:, :-1] + residuals_at(own.family.link, f, own.rows.y[some])[:, None]
         result = {}
         for at, part in enumerate(own.layout.read_terms):

@@ -15,7 +15,7 @@ from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
-from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_places
 from numpyro_gp.gam.term_features import ROWS, ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
@@ -144,7 +144,7 @@ def expected_at_all(
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
     for rows in term_features.cuts(len(given.y)):
         builder, features_at = (
-            RowDrawsBuilder(term_features.model.offset_at(given.X[rows]), rng, term_features.blocks.first),
+            RowDrawsBuilder(offset_at(term_features.model, given.X[rows]), rng, term_features.blocks.first),
             term_features.at(given.X[rows]),
         )
         for (scales, lengths, term_posterior), values in zip(draws.each(), drawn, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
+from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.responses import NewData, over_draws
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import count_lengthscales
@@ -54,7 +55,7 @@ class RowPredictor:
     """
 
     def __init__(self, draws: Draws, term_features: TermFeatures) -> None:
-        self.layout, self.offset_at = term_features.model.layout, term_features.model.offset_at
+        self.model, self.layout = term_features.model, term_features.model.layout
         self.new_data = NewData(draws.likelihood)
         parts, ends = self.layout.read_terms, np.cumsum([0, *map(count_lengthscales, self.layout.read_terms)])
         self.terms = [
@@ -79,7 +80,7 @@ class RowPredictor:
             data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in data.items()}
         X = self.layout.encode(data)
         mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
-        return RowPrediction(self.new_data, mean + self.offset_at(X), variance)
+        return RowPrediction(self.new_data, mean + offset_at(self.model, X), variance)
 
     def _latent(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""

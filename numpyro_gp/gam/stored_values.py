@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from numpyro_gp import kernels
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import Column
-from numpyro_gp.gam.family import Family, Positive, Start
+from numpyro_gp.gam.family import Family, Prior, Start
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout
 from numpyro_gp.gam.term_kernels import KernelData
@@ -29,7 +29,7 @@ from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Uniform
 CLASSES: dict[str, type] = {
     one.__name__: one
     for one in (
-        Column, Empirical, Family, Gaussian, KernelData, Model, Positive, ReadTerm, Rows, Start, TableLayout, Term,
+        Column, Empirical, Family, Gaussian, KernelData, Model, Prior, ReadTerm, Rows, Start, TableLayout, Term,
         Terms, TimePrior, Uniform,
     )
 }  # fmt: skip

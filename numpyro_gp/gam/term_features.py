@@ -6,10 +6,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.gam.hyperparameters import most_lengths
+from numpyro_gp.gam.hyperparameters import places_of_lengths
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import Jitter, RowFeatures, jitter_of_programs
-from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.gam.term_posteriors import Blocks
 
 # Rows of one call of a program that computes densities; the last ones of a table are filled up.
@@ -44,8 +43,7 @@ class TermFeatures:
         self.blocks = Blocks.of(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))
-        counts = [*map(count_lengthscales, parts), 0]
-        self._has_length = np.arange(most_lengths(model)) < np.array(counts)[:, None]
+        self._places = places_of_lengths(model)
         self._first = self._at_rows(model.rows.X[:1])
 
     def _at_rows(self, X: np.ndarray) -> RowFeatures:
@@ -53,9 +51,8 @@ class TermFeatures:
 
     def _by_component(self, lengths: np.ndarray) -> np.ndarray:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
-        table = np.ones(self._has_length.shape)
-        table[self._has_length] = lengths
-        return table
+        by_component: np.ndarray = np.append(lengths, 1.0)[self._places]
+        return by_component
 
     def cuts(self, count: int) -> list[slice]:
         """Rows that are held at once."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, deviation, without_slopes
 from numpyro_gp.gam.columns import Column
-from numpyro_gp.gam.family import Family, Positive, Start
+from numpyro_gp.gam.family import Family, Prior, Start
 from numpyro_gp.gam.terms import Term
 from numpyro_gp.kernels import (
     Centred,
@@ -58,8 +58,8 @@ OF_LINE = 0.5
 class TimePrior(NamedTuple):
     """Priors of the standard deviation of a term and of its two parameters, for encoded times."""
 
-    scale: Positive
-    lengths: tuple[Positive, Positive]
+    scale: Prior
+    lengths: tuple[Prior, Prior]
 
 
 def time_priors(terms: dict[str, Term], column: Column, scales: Scales) -> dict[str, TimePrior]:
@@ -71,15 +71,15 @@ def time_priors(terms: dict[str, Term], column: Column, scales: Scales) -> dict[
     for name, term in terms.items():
         if term.kind == "trend":
             level, slope = (value * float(scales.step) / line for value in (LEVEL, SLOPE))
-            wander = Positive(level * steps**0.5, OF_INNOVATIONS), Positive(slope * steps**1.5, OF_INNOVATIONS)
-            found[name] = TimePrior(Positive(line, OF_LINE), wander)
+            wander = Prior(level * steps**0.5, OF_INNOVATIONS), Prior(slope * steps**1.5, OF_INNOVATIONS)
+            found[name] = TimePrior(Prior(line, OF_LINE), wander)
         elif term.kind == "season":
             period = float(term.period or 1.0) / column.scale
-            shape = Positive(WIGGLE, OF_WIGGLE), Positive(SEASONS * period, SPREAD)
-            found[name] = TimePrior(Positive(SEASON * float(scales.rest), SPREAD), shape)
+            shape = Prior(WIGGLE, OF_WIGGLE), Prior(SEASONS * period, SPREAD)
+            found[name] = TimePrior(Prior(SEASON * float(scales.rest), SPREAD), shape)
         else:
-            wave = Positive(MEMORY * whole, SPREAD), Positive(PERIOD * whole, SPREAD)
-            found[name] = TimePrior(Positive(CYCLE * float(scales.rest), SPREAD), wave)
+            wave = Prior(MEMORY * whole, SPREAD), Prior(PERIOD * whole, SPREAD)
+            found[name] = TimePrior(Prior(CYCLE * float(scales.rest), SPREAD), wave)
     return found
 
 

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of, meaning
+from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of
+from numpyro_gp.gam.hyperparameters import evaluate
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}
@@ -18,7 +19,7 @@ def test_values_and_densities_of_hyperparameters():
     """A half-normal scale and log-normal noise, on the logarithm: their densities gain its slope."""
     model = ngp.gam.model("y ~ s(x) + linear(z)", DATA)
     free = {"f_scale": np.array([-0.3, 0.2]), "f_lengthscale": np.array([0.4]), "noise": np.array(-0.5)}
-    found = jax.jit(lambda: meaning(model, {name: jnp.asarray(x) for name, x in free.items()}, True))()
+    found = jax.jit(lambda: evaluate(model, {name: jnp.asarray(x) for name, x in free.items()}))()
     np.testing.assert_allclose(found.scales, [*np.exp(free["f_scale"]), 3 * model.start.size], rtol=1e-6)
     np.testing.assert_allclose(found.lengths, np.exp(free["f_lengthscale"]), rtol=1e-12)
     np.testing.assert_allclose(found.likelihood.scale, np.exp(-0.5), rtol=1e-12)

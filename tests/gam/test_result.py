@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.model import offset_at
 from tests.gam.known import fit_of
 
 RNG = np.random.default_rng(0)
@@ -61,7 +62,7 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA | {"n": DATA["n"] + 0.5}, "gamma")
     fit = fit_of(model, ngp.likelihoods.Gamma(np.array([2.0, 8.0])))
     terms = fit.terms().mean
-    mean = 4 * np.exp(terms.sum(axis=1) + model.offset_at(model.rows.X) - model.start.constant)
+    mean = 4 * np.exp(terms.sum(axis=1) + offset_at(model, model.rows.X) - model.start.constant)
     left, weights = fit.residuals()
     np.testing.assert_allclose(left, model.rows.y / mean - 1, rtol=1e-9)
     np.testing.assert_allclose(weights, 1.0)  # relative errors are as large everywhere
