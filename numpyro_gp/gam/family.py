@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.links import link_at, mean_of, slope_of, weights_at
+from numpyro_gp.gam.links import weights_at
 from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods import (
     Bernoulli,
@@ -26,6 +26,7 @@ from numpyro_gp.likelihoods import (
     Poisson,
     StudentT,
 )
+from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.alone import alone
 
 # What to do with successes among trials.

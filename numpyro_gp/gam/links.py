@@ -1,39 +1,14 @@
-"""Links in NumPy: the mean of a response at ``f``, its slope, and the residuals and weights of least squares."""
+"""Residuals and weights of least squares on the scale of a link, in NumPy."""
 
-import math
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from numpyro_gp.likelihoods import Gamma, NegativeBinomial
-from numpyro_gp.plots.terms import INVERSE
+from numpyro_gp.likelihoods.links import mean_of, slope_of
 
 # Slopes of the mean, below which residuals of labels on the scale of the link are cut off.
 LEAST_SLOPE = 1e-3
-
-
-def mean_of(link: str, f: Any) -> Any:
-    """The inverse of the link: ``f``, ``e^f``, ``1 / (1 + e^-f)`` or the normal distribution function."""
-    return INVERSE[link](f)
-
-
-def slope_of(link: str, f: np.ndarray) -> np.ndarray:
-    """``d mean / d f``."""
-    found: np.ndarray = np.ones(np.shape(f))
-    if link == "log":
-        found = np.exp(f)
-    elif link == "logit":
-        tail = np.exp(-np.abs(f))
-        found = tail / (1 + tail) ** 2
-    elif link == "probit":
-        found = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
-    return found
-
-
-def link_at(link: str, share: float) -> float:
-    """The link of a probability."""
-    return NormalDist().inv_cdf(share) if link == "probit" else math.log(share / (1 - share))
 
 
 def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:

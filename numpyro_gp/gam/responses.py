@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.links import mean_of
 from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods import (
     Bernoulli,
@@ -19,6 +18,7 @@ from numpyro_gp.likelihoods import (
     Poisson,
     StudentT,
 )
+from numpyro_gp.likelihoods.links import mean_of
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from numpyro_gp.gam.family import Family, start_of
-from numpyro_gp.gam.links import mean_of, plain_name, slope_of, weights_at
+from numpyro_gp.gam.links import plain_name, weights_at
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.variance_shares import Row
+from numpyro_gp.likelihoods.links import mean_of, slope_of
 
 __all__ = ["Row", "Summary", "deviance_explained", "unit_deviance"]
 

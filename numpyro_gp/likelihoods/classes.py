@@ -12,8 +12,8 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_choice, check_floating, check_positive, fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
-from numpyro_gp.likelihoods.continuous import mean_of_link
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.links import expected_mean
 from numpyro_gp.likelihoods.points import Latent
 
 
@@ -86,7 +86,7 @@ class Bernoulli(OfLabels):
         return log_expect(fun, latent.mean, latent.variance, sign, cuts=composite_cuts(0.0, 1.0, y))
 
     def _mean(self, latent: Latent) -> Array:
-        return mean_of_link(self.link, latent)
+        return expected_mean(self.link, latent)
 
 
 def interval_log_prob(f: Array, lower: Array, upper: Array, scale: Array) -> Array:

@@ -5,8 +5,8 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import digamma, gammaln, log_ndtr, logit, ndtr, ndtri
+from jax.nn import log_sigmoid
+from jax.scipy.special import digamma, gammaln, log_ndtr, logit, ndtri
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
@@ -14,6 +14,7 @@ from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.links import expected_mean, inverse_of
 from numpyro_gp.likelihoods.points import Latent
 
 LOG_2PI = 1.8378770664093453
@@ -386,18 +387,11 @@ class Beta(Likelihood):
         return log_expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _mean(self, latent: Latent) -> Array:
-        return mean_of_link(self.link, latent)
+        return expected_mean(self.link, latent)
 
     def _variance(self, latent: Latent) -> Array:
         k = like("concentration", self.concentration, latent.mean)
-        first, inverse = mean_of_link(self.link, latent), sigmoid if self.link == "logit" else ndtr
+        first, inverse = expected_mean(self.link, latent), inverse_of(self.link)
         cuts = composite_cuts(0.0, 1.0, latent.mean)
         between = expect(lambda f: inverse(f) * inverse(-f), latent.mean, latent.variance, cuts=cuts)  # E m (1 - m)
         return first * (1 - first) - between * k / (1 + k)
-
-
-def mean_of_link(link: str, latent: Latent) -> Array:
-    """``E sigmoid(f)`` by the composite rule, or ``E ndtr(f) = ndtr(mean / sqrt(1 + variance))``."""
-    if link == "probit":
-        return ndtr(latent.mean / jnp.sqrt(1 + latent.variance))
-    return expect(sigmoid, latent.mean, latent.variance, cuts=composite_cuts(0.0, 1.0, latent.mean))

@@ -1,12 +1,13 @@
 """Figures of the terms of a formula: curves with two bands and partial residuals, surfaces, levels of categories."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from numpyro_gp.likelihoods.links import mean_of
 from numpyro_gp.plots.style import COLOURS, INK, STYLES
 
 if TYPE_CHECKING:
@@ -22,22 +23,6 @@ MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 BEYOND = 1.5
 # Levels whose curves have both bands and a roomy legend, and most of the names below an axis.
 FEW_LEVELS, MOST_NAMES = 6, 12
-
-
-def _ndtr(f: np.ndarray) -> np.ndarray:
-    from scipy.special import ndtr  # not at import: only newer versions of NumPyro bring it
-
-    found: np.ndarray = ndtr(f)
-    return found
-
-
-INVERSE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "identity": lambda f: f,
-    "log": np.exp,
-    "logit": lambda f: 1 / (1 + np.exp(-f)),
-    "probit": _ndtr,
-    "none": lambda f: f,
-}
 
 
 class Points(NamedTuple):
@@ -75,7 +60,7 @@ def draw_terms(
         ]
         bands = [effect.half_width(level)]
         bands += [effect.half_width(level, simultaneous=True)] * simultaneous
-        draw = _Panel(axis, effect, points[name], bands, partial(_undone, INVERSE[link], constant))
+        draw = _Panel(axis, effect, points[name], bands, partial(_undone, link, constant))
         if len(numbers) == 2:
             draw.surface(figure, numbers, labels[name])
         elif numbers:
@@ -102,9 +87,9 @@ def _margins(size: tuple[float, float], width: int, height: int) -> dict[str, fl
     return edges | {"wspace": across / panel, "hspace": down / tall}
 
 
-def _undone(inverse: Any, constant: float, f: np.ndarray) -> np.ndarray:
-    found: np.ndarray = inverse(f + constant)
-    return found
+def _undone(link: str, constant: float, f: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = mean_of(link, f + constant)
+    return mean
 
 
 class _Panel(NamedTuple):

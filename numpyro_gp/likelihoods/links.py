@@ -1,0 +1,61 @@
+"""Links by name: the mean of a response at ``f``, its slope and its expectation, and the ``f`` of a probability.
+
+What fits and figures ask for is in NumPy, what programs trace is in JAX.
+"""
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import sigmoid
+from jax.scipy.special import ndtr
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect
+from numpyro_gp.likelihoods.points import Latent
+
+
+def mean_of(link: str, f: Any) -> Any:
+    """The inverse of the link: ``f``, ``e^f``, ``1 / (1 + e^-f)`` or the normal distribution function."""
+    if link == "log":
+        f = np.exp(f)
+    elif link == "logit":
+        f = 1 / (1 + np.exp(-f))
+    elif link == "probit":
+        from scipy.special import ndtr as probability  # not at import: only newer versions of NumPyro bring it
+
+        f = probability(f)
+    return f
+
+
+def slope_of(link: str, f: np.ndarray) -> np.ndarray:
+    """``d mean / d f``."""
+    found: np.ndarray = np.ones(np.shape(f))
+    if link == "log":
+        found = np.exp(f)
+    elif link == "logit":
+        tail = np.exp(-np.abs(f))
+        found = tail / (1 + tail) ** 2
+    elif link == "probit":
+        found = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
+    return found
+
+
+def link_at(link: str, share: float) -> float:
+    """The link of a probability."""
+    return NormalDist().inv_cdf(share) if link == "probit" else math.log(share / (1 - share))
+
+
+def inverse_of(link: str) -> Callable[[Array], Array]:
+    """`mean_of` the link of a probability, in JAX."""
+    return sigmoid if link == "logit" else ndtr
+
+
+def expected_mean(link: str, latent: Latent) -> Array:
+    """``E sigmoid(f)`` by the composite rule, or ``E ndtr(f) = ndtr(mean / sqrt(1 + variance))``."""
+    if link == "probit":
+        return ndtr(latent.mean / jnp.sqrt(1 + latent.variance))
+    return expect(sigmoid, latent.mean, latent.variance, cuts=composite_cuts(0.0, 1.0, latent.mean))
