@@ -10,7 +10,7 @@ import optax
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_positive, fail
-from numpyro_gp.guides.natural import is_natural
+from numpyro_gp.guides.natural import is_natural, is_of_rows
 from numpyro_gp.programs.keep import run
 
 __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
@@ -19,6 +19,8 @@ __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 Schedule = Callable[[Array], Array]
 # The natural step where none is given: the papers' own.
 STEP = 0.1
+# That of pseudo-data of single rows, of which one batch says all there is to say.
+ROW_STEP = 0.7
 # What JAX says, while it traces, of a function that is not linear.
 NOT_LINEAR = (RuntimeError, AssertionError, TypeError, ValueError)
 
@@ -64,8 +66,11 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     return schedule
 
 
-def _labels(params: Mapping[str, object], alone: str = "natural") -> dict[str, str]:
-    """Which optimiser a parameter takes; ``alone`` is that of natural parameters without any others."""
+def _labels(params: Mapping[str, object], alone: str = "natural", rows: str = "natural") -> dict[str, str]:
+    """Which optimiser a parameter takes; ``alone`` is that of natural parameters without any others.
+
+    ``rows`` is that of natural parameters of single rows.
+    """
     if not isinstance(params, Mapping):
         got = f"a {type(params).__name__}"
         fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to numpyro.infer.SVI.", TypeError)
@@ -73,7 +78,8 @@ def _labels(params: Mapping[str, object], alone: str = "natural") -> dict[str, s
     if "natural" not in labels.values():
         cure = "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser."
         fail("guide", "one with natural parameters", f"parameters {sorted(params)}", cure)
-    return labels if "rest" in labels.values() else dict.fromkeys(labels, alone)
+    labels = labels if "rest" in labels.values() else dict.fromkeys(labels, alone)
+    return {name: rows if is_of_rows(name) else label for name, label in labels.items()}
 
 
 class Agreement(NamedTuple):
@@ -125,7 +131,8 @@ def natural_gradient(
     step : float or schedule, optional
         A number in (0, 1], `ramp` or any optax schedule. None is 0.1 while there are other parameters that train, as
         beliefs have to follow them. Where beliefs alone train it is at most 0.1, and falls as ``1/t`` once gradients of
-        successive batches are noise (Ranganath et al. 2013), which averages it out.
+        successive batches are noise (Ranganath et al. 2013), which averages it out. It is 0.7 for pseudo-data of
+        single rows (`ngp.guides.pseudo_data`).
 
     Returns
     -------
@@ -140,8 +147,8 @@ def natural_gradient(
     if not isinstance(rest, optax.GradientTransformation):
         fail("rest", "an optax optimiser", f"{rest!r:.60}", "Pass, for example, optax.adam(1e-2).", TypeError)
     if step is None:
-        kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rest": rest}
-        return optax.partition(kinds, lambda params: _labels(params, alone="alone"))
+        kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rows": optax.sgd(ROW_STEP), "rest": rest}
+        return optax.partition(kinds, lambda params: _labels(params, "alone", "rows"))
     if not callable(step):
         check_positive("step", step)
         if step > 1:

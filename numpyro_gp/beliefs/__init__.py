@@ -14,6 +14,7 @@ from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.optimum import AdditiveOptimum, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.beliefs.paths import corrections
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.beliefs.rank import truncate
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 
@@ -41,5 +42,6 @@ __all__ = [
     "MeanField",
     "Point",
     "Process",
+    "PseudoRows",
     "truncate",
 ]

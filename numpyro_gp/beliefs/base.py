@@ -142,6 +142,10 @@ class AbstractBelief(abc.ABC):
         """What it is at values of the other sites of its guide: itself, but for beliefs that follow one of them."""
         return self
 
+    def in_plate(self, batch: Shape) -> "AbstractBelief":  # noqa: ARG002
+        """What it is in plates of these sizes: itself, but for beliefs that look at more rows than a plate holds."""
+        return self
+
     def at(self, basis: AbstractBasis) -> "AbstractBelief":  # noqa: ARG002
         """What it is on a basis, in whitened values: itself, but for beliefs that follow from their basis."""
         return self

@@ -6,6 +6,7 @@ gives the sites that are not named to NumPyro's own autoguides. The functions he
 
 - one process (`gp`): `coupled`, `conditional`, `mean_field`, `decoupled`, `hybrid`, `orthogonal`, `decoupled_layer`;
 - a sum of processes (`additive_gp`): `coupled`, `conditional`, `block_diagonal`, `structured`, `block_low_rank`;
+- a process whose rows have neighbours (`ngp.neighbours`): `pseudo_data`, its default;
 - latent inputs of each datum (`latent_inputs`): `free_latent`, `amortised` by a network (`encoder`, `flax_network`,
   `equinox_network`).
 
@@ -23,6 +24,7 @@ first call.
 
 from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, flax_network
 from numpyro_gp.guides.auto import AutoGP
+from numpyro_gp.guides.by_rows import pseudo_data
 from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.layer import decoupled_layer
 from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_field
@@ -47,5 +49,6 @@ __all__ = [
     "keyed_rows",
     "mean_field",
     "permuted_rows",
+    "pseudo_data",
     "structured",
 ]

@@ -14,8 +14,10 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
+from numpyro_gp.guides.by_rows import pseudo_data
 from numpyro_gp.guides.fits import Fit, begin_again, fits_of, known_fit
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.rest import (
@@ -30,6 +32,7 @@ from numpyro_gp.guides.rest import (
     quantiles_of_rest,
 )
 from numpyro_gp.guides.whitened_draws import OnBases
+from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import Inducing, look_at_start, noted_inducing
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
@@ -219,6 +222,7 @@ class AutoGP(AutoGuide):
         if kind in ("noise", "function") and name not in self.recipes:
             return local_sites.standard_normal_of(site)
         default = free_latent() if kind == "latent" else coupled()
+        default = pseudo_data() if isinstance(unwrap(prior), RowPrior) else default
         shape = self._whole_shape(site)
         if kind == "gp":
             inner = unwrap(prior)
@@ -333,6 +337,9 @@ class AutoGP(AutoGuide):
             result.update(draws_of_rest(own.rest, key_rest, params, args, kwargs, sample_shape))
         for name, fn in own._distributions(params, args, kwargs).items():
             key, key_site = jax.random.split(key)
+            if _is_by_rows(fn):
+                cure = "Predict with ngp.Posterior, and take hyper-parameters from its hyperparameters(key, *args)."
+                fail(f"the site {name!r}", "a process of inducing inputs, to draw values of", "one by neighbours", cure)
             if isinstance(fn, Belief) and not fn.value.holds_whitened:
                 following[name] = fn.value
             elif isinstance(fn, Belief):
@@ -349,6 +356,7 @@ class AutoGP(AutoGuide):
         """Medians of all latent sites, in constrained space; whitened means at GP sites.
 
         A belief that reads its basis needs the arguments of the model; its values are at the medians of the others.
+        Processes by neighbours have no whitened means, and are left out.
         """
         own, params = self._fitted(params)
         rest = median_of_rest(own.rest, params) if own.rest is not None else {}
@@ -371,6 +379,7 @@ class AutoGP(AutoGuide):
     ) -> dict[str, Any]:
         """Quantiles of the values of this guide's own sites; of the whitened values for beliefs."""
         found = self._distributions(params, args, kwargs)
+        found = {name: fn for name, fn in found.items() if not _is_by_rows(fn)}
         beliefs = {name: fn.value for name, fn in found.items() if isinstance(fn, Belief)}
         moments = {name: belief.whitened_moments() for name, belief in beliefs.items() if belief.holds_whitened}
         if following := {name: belief for name, belief in beliefs.items() if name not in moments}:
@@ -398,6 +407,11 @@ class FittedParams(dict[str, Any]):
     def of_site(self, site: Site) -> Any:
         """The value of a ``param`` or ``mutable`` site, for ``handlers.substitute``."""
         return self[site["name"]] if site["type"] in ("param", "mutable") else None
+
+
+def _is_by_rows(fn: object) -> bool:
+    """Whether a distribution of a guide holds the pseudo-data of a process by neighbours."""
+    return isinstance(fn, Belief) and isinstance(fn.value, PseudoRows)
 
 
 def _of_shape(leaf: Any) -> Any:

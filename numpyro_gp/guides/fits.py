@@ -147,7 +147,9 @@ def inducing_of(engine: object) -> Inducing:
 
 def inducing_of_sites(sites: Trace) -> Inducing:
     """Those of the processes among latent sites."""
-    return {name: _points(unwrap(site["fn"]).basis) for name, site in sites.items() if role(site) == "gp"}
+    return {
+        name: _points(getattr(unwrap(site["fn"]), "basis", None)) for name, site in sites.items() if role(site) == "gp"
+    }
 
 
 def _points(basis: Any) -> dict[str, np.ndarray]:

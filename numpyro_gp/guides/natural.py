@@ -23,13 +23,19 @@ from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, outer_squar
 NATURAL_MARK = "/ngp:natural_"
 
 
-def natural_param(name: str, kind: str, start: ArrayLike | Callable[[Array], Array], event_dim: int) -> Array:
+def natural_param(name: str, kind: str, start: ArrayLike | Callable[[Array], Array], event_dim: int | None) -> Array:
     """Declare a natural parameter ("shift", "precision", ...) of a site or component.
 
-    Its last ``event_dim`` axes are those of one member of plates; NumPyro hands out the members of a minibatch.
+    Its last ``event_dim`` axes are those of one member of plates; NumPyro hands out the members of a minibatch. None
+    hands out all of it.
     """
     value: Array = numpyro.param(f"{name}{NATURAL_MARK}{kind}", start, event_dim=event_dim)
     return value
+
+
+def is_of_rows(name: str) -> bool:
+    """Whether a natural parameter has one entry for each row of the data, whose step is its own."""
+    return f"{NATURAL_MARK}row_" in name
 
 
 def is_natural(name: str) -> bool:

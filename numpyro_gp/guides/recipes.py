@@ -92,6 +92,9 @@ def member_param(name: str, prior: InducingPrior, start: object, axes: int = 1, 
 
 def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array:
     """Whitened mean at the start, of all members of plates."""
+    if hasattr(prior, "basis_of") and not hasattr(prior, "basis"):
+        got, cure = "one of inducing values", "Leave it to AutoGP, or take ngp.guides.pseudo_data()."
+        fail(f"the recipe of site {name!r}", "one of pseudo-data, as its rows have neighbours", got, cure)
     if not hasattr(prior, "basis"):
         got = "a belief's recipe at a site that no gp opened"
         cure = "Give other sites to rest=, or a recipe that returns a NumPyro distribution."

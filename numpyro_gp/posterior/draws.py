@@ -15,6 +15,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
@@ -28,7 +29,9 @@ from numpyro_gp.posterior.tracing import (
     look_again,
     run_model,
 )
+from numpyro_gp.primitives.given_neighbours import SeenProcesses
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
+from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
@@ -200,7 +203,11 @@ def _beliefs(trace: Trace) -> dict[str, Any]:
 
 def are_whitened(trace: Trace) -> dict[str, Array]:
     """Whether the belief of each GP site is no more than a distribution of the whitened values."""
-    return {n: s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"])) for n, s in _beliefs(trace).items()}
+    no = jnp.zeros((), bool)
+    return {
+        n: no if isinstance(s["value"], PseudoRows) else s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"]))
+        for n, s in _beliefs(trace).items()
+    }
 
 
 class PointsAt(Values):
@@ -230,8 +237,8 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     With points at the GP sites it is ``log E_{p(f_n | v)} p(y_n | f_n)``. With a decoupled belief, whose
     function is not fixed by ``v``, it is ``log p(y_n | f_n)`` at ``f_n ~ q(f_n)`` drawn with ``key``. For
     exact `gp_regression` it is ``log p(y_n | y_-n, draw)``: the data are not independent given
-    hyper-parameters, and this is the density that makes PSIS-LOO right. None for the collapsed bound,
-    which is no density of ``y``.
+    hyper-parameters, and this is the density that makes PSIS-LOO right; so it is of pseudo-data by neighbours. None for
+    the collapsed bound, which is no density of ``y``.
     """
     inner = unwrap(fn)
     if isinstance(inner, CollapsedMarginal):
@@ -241,7 +248,13 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
         return norm.logpdf(y, mean, jnp.sqrt(variance))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
-    if key is None:
+    left_out = inner.seen_of.left_out() if isinstance(inner.seen_of, SeenProcesses) else None
+    if left_out is not None:
+        assert isinstance(inner.seen_of, SeenProcesses)
+        offset = inner.seen_of.offset
+        f = left_out if offset is None else shifted(inner.seen_of.name, left_out, jnp.asarray(offset))
+        terms = Observation(f, inner.likelihood).predictive_log_prob(y)
+    elif key is None:
         terms = inner.predictive_log_prob(y)
     else:
         replicates = (None,) * (jnp.ndim(y) - len(inner.batch_shape) - inner.event_dim)

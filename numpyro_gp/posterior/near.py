@@ -10,7 +10,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
-from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalProcess
+from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalProcess, SeenProcesses
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
 
@@ -62,6 +62,8 @@ def with_neighbours(
 
     def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+        if isinstance(process, SeenProcesses):
+            process = process.processes[0]
         seen.append(process)
         if not isinstance(process, LocalProcess):
             return None
@@ -89,6 +91,7 @@ def _that_of(
 
     def inputs(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
         found = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+        found = found.processes[0] if isinstance(found, SeenProcesses) else found
         return found.data.near.inputs, found.data.near.order
 
     first = jax.tree.map(lambda array: array[:1], draws)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, split_arrays
-from numpyro_gp.checks import check_count, check_key, check_points, check_positive, fail, known
+from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
@@ -155,6 +155,7 @@ def predict_conditioned(
     num_samples: int | None,
     chunk_size: int,
     neighbours: int | None = None,
+    offset: ArrayLike | None = None,
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
     key, size = check_key("key", key), check_count("chunk_size", chunk_size)
@@ -170,11 +171,13 @@ def predict_conditioned(
     if noise_variance is not None:
         variance = check_positive("noise_variance", noise_variance)
         rows["noise_variance"] = jnp.broadcast_to(variance, arrays[0].shape[:-1])
+    if offset is not None:
+        rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
 
     def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
         own = whole([part[0][place] for place in places])
-        return tracing.conditioned_observation(process, own, part[0].get("noise_variance"))
+        return tracing.conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
     axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
@@ -182,6 +185,15 @@ def predict_conditioned(
     axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
     chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes)
     return Prediction(chunks, chunks.sizes, key, axis)
+
+
+def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """An offset for each new row."""
+    given = check_floating("offset", offset)
+    if given.shape not in ((), shape):
+        cure = "Pass one number for each row of X."
+        fail("offset", f"a number or of shape {shape}", f"shape {given.shape}", cure)
+    return jnp.broadcast_to(given, shape)
 
 
 def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:

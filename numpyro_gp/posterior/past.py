@@ -16,6 +16,7 @@ from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fits import as_fitted, inducing_of_sites, is_same
@@ -161,6 +162,9 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
         fail("guide", "an ngp.AutoGP", f"a {type(guide).__name__}", "Fit the model with AutoGP.", TypeError)
     guide, inducing = as_fitted(guide, params)
     beliefs = guide.beliefs(params)
+    if by_rows := sorted(name for name, belief in beliefs.items() if isinstance(belief, PseudoRows)):
+        cure = "Fit ngp.gp at inducing inputs, which a later model recalls for the price of M rows."
+        fail("the guide", "one of processes with inducing inputs", f"{by_rows} by neighbours", cure)
     if any(isinstance(belief, Conditional) and belief.noise_site for belief in beliefs.values()):
         at_medians = median_of_rest(guide.rest, params)
         beliefs = {name: belief.given(at_medians) for name, belief in beliefs.items()}

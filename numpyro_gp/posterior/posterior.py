@@ -39,6 +39,7 @@ from numpyro_gp.posterior.sources import (
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
+from numpyro_gp.primitives.given_neighbours import LocalProcess
 from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
@@ -273,14 +274,16 @@ class Posterior:
         num_samples: int | None = None,
         chunk_size: int = 8192,
         neighbours: int | None = None,
+        offset: ArrayLike | None = None,
         noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction:
-        """Predict new data of a `gp_regression` model at new inputs ``X``.
+        """Predict new data of a `gp_regression` model, or of a process by neighbours, at new inputs ``X``.
 
         Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
         included: ``posterior.predict_at(key, X_new, X, y)``. Of a model given its data by neighbours they are
-        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it.
+        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it. So are new data of
+        ``ngp.gp(name, kernel, near[idx])``, seen through the likelihood of the fit.
 
         Parameters
         ----------
@@ -297,20 +300,22 @@ class Posterior:
         neighbours : int, optional
             Rows of the data that a new row is predicted from: the nearest 256 in the lengthscales of the posterior, or
             all where there are fewer. It is not tied to the number of the fit, and more are often much better.
+        offset : array (N,), optional
+            Of the new data, where `observe` had one for those of the fit.
         noise : array, optional
             The old name of ``noise_variance``. It works in this release and warns.
         """
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
-        self._check_taken("predict_at", args, **own, neighbours=neighbours, noise=noise)
+        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
         variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
-        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size, neighbours)
+        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size, neighbours, offset)
 
     def holds_data(self, *args: object, **kwargs: object) -> bool:
-        """Whether the model, called with the arguments of its fit, is one of `gp_regression`: see `predict_at`."""
+        """Whether the model, called with the arguments of its fit, has its data for `predict_at`."""
         call = call_of(self.model, args, kwargs)
         with recorded_processes() as found:
             look(self.fitted_model, call)
-        return any(is_conditioned(process) for process in found.values())
+        return any(is_conditioned(process) or isinstance(process, LocalProcess) for process in found.values())
 
     def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.

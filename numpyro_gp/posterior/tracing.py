@@ -13,12 +13,15 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs import MeanField
+from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params, check_precision, check_state
+from numpyro_gp.primitives.given_neighbours import SeenProcesses
+from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
+from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
@@ -48,6 +51,8 @@ class Values:
         if is_local(site, self.plates):
             return _prior_belief(site) if role(site) == "gp" else None
         value = self.values.get(site["name"])
+        if isinstance(value, PseudoRows):  # of all rows, whatever the plate holds
+            return value.in_plate(site["fn"].batch_shape)
         if value is not None and not fits(value, site):
             required = f"the data of the fit: site {site['name']!r} has posterior draws of shape {jnp.shape(value)}"
             cure = "Use predict for new data, with the inducing inputs of the fit."
@@ -71,7 +76,9 @@ def is_unknown(site: Site) -> bool:
 
 def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     """Whether a site belongs to single new data; ``plates`` are those of the data, None at the data of the fit."""
-    return plates is not None and (role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates))
+    if plates is None or isinstance(unwrap(site["fn"]), RowPrior):  # the rows of the fit
+        return False
+    return role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates)
 
 
 class Rows(NamedTuple):
@@ -148,10 +155,16 @@ def process_at(
     name: str | None,
     conditioned: bool = False,
 ) -> Any:
-    """The process of a name, or the only one, at one draw; of those that `gp_regression` made if ``conditioned``."""
+    """The process of a name, or the only one, at one draw; of those that have their data if ``conditioned``.
+
+    Those are of `gp_regression`, and by neighbours of `gp`, by the name of their data.
+    """
     with recorded_processes() as found:
-        trace_at(posterior, draw, call, plates)
+        trace = trace_at(posterior, draw, call, plates)
     wanted = {one: process for one, process in found.items() if is_conditioned(process)} if conditioned else found
+    if conditioned:
+        wanted |= seen_by_neighbours(trace)
+        found = found | wanted
     wanted = wanted or found  # none of a gp_regression: refused for what it is
     if name is None and len(wanted) == 1:
         return next(iter(wanted.values()))
@@ -306,7 +319,7 @@ def data_site(trace: Trace, site: str | None) -> str:
         site = latent[0]
     if site not in latent:
         cure = (
-            "Call predict without the data: y=None. For gp_regression call "
+            "Call predict without the data: y=None. For gp_regression, and processes by neighbours, call "
             "posterior.predict_at(key, X_new, *arguments_of_the_fit), or pass at=X_new to ngp.compare."
         )
         cure = f"Name one of them: site={latent[0]!r}." if latent else cure
@@ -314,13 +327,35 @@ def data_site(trace: Trace, site: str | None) -> str:
     return site
 
 
+def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
+    """Processes by neighbours with the likelihood of their data, by the names of these."""
+    fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
+    seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
+    return {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
+
+
 def is_conditioned(process: Any) -> bool:
     """Whether `gp_regression` made the process, which then knows its data and their noise."""
     return process.noise is not None
 
 
-def conditioned_observation(process: Any, X: Array, noise_variance: Array | None = None) -> Observation:
-    """New data of a process that `gp_regression` conditioned, with its noise variance or the one given."""
+def conditioned_observation(
+    process: Any, X: Any, noise_variance: Array | None = None, offset: Array | None = None
+) -> Observation:
+    """New data of a process that has its data, with its noise variance or the one given, and their offset."""
+    if isinstance(process, SeenProcesses):
+        if noise_variance is not None:
+            cure = "Leave it out: the noise is that of the likelihood."
+            fail("noise_variance", "None of data that ngp.observe sees", "a variance", cure, TypeError)
+        if (offset is None) != (process.offset is None):
+            got, cure = "None", "Pass that of the new data, offset=, one number for each row."
+            got, cure = (got, cure) if offset is None else ("numbers", "Leave it out.")
+            fail("offset", f"given where the data {process.name!r} have one, and only there", got, cure)
+        f = process.at(X)
+        return Observation(f if offset is None else shifted("predict_at", f, offset), process.likelihood)
+    if offset is not None:
+        cure = "Leave it out: data of gp_regression have none."
+        fail("offset", "None of a gp_regression", "numbers", cure, TypeError)
     if not is_conditioned(process):
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)

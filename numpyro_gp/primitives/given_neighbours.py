@@ -3,7 +3,8 @@
 mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what is predicted.
 """
 
-from typing import NoReturn
+from copy import copy
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -150,25 +151,45 @@ class GivenNeighbours(dist.Distribution):
 
 @value_type(static=("name", "columns"))
 class LocalProcess:
-    """A process given Gaussian data by neighbours, as `gp_regression` of `ngp.neighbours` returns it: call it at rows.
+    """A process by neighbours: call it at rows.
+
+    `gp_regression` of `ngp.neighbours` returns one given its data, and `gp` one given pseudo-data or values of it.
 
     Attributes
     ----------
     name : str
-        Name of the data site.
-    data : LocalData
+        Name of the data site, or of its own.
+    data : LocalData, or pseudo-data
     columns : int
         Number D of input columns.
+    marginals : Normal or None
+        Those of a latent process at the rows of its plate, ``(B,)``.
+    cavity : Normal or None
+        Those given the pseudo-data of all other rows: what is known of a row without its datum.
     """
 
     name: str
-    data: LocalData
+    data: Any
     columns: int
+    marginals: dist.Distribution | None = None
+    cavity: dist.Distribution | None = None
 
     @property
-    def noise(self) -> Array:
-        """Noise variance of the data."""
-        return self.data.noise
+    def noise(self) -> Array | None:
+        """Noise variance of the data that it is given; None of a latent process."""
+        return self.data.noise if self.marginals is None else None
+
+    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:  # noqa: ARG002
+        """Marginals of a latent process at the rows of its plate: a Normal of batch shape ``(B,)``.
+
+        Its jitter is white noise in its kernel, with or without ``with_jitter``.
+        """
+        if self.marginals is None:
+            cure = "Call it at rows: f(X), or f(near.find(X, 256))."
+            fail("the process", "one made by gp()", f"that of gp_regression {self.name!r}", cure, TypeError)
+        normal = copy(self.marginals)
+        normal.near_of = self
+        return normal
 
     @property
     def plates(self) -> Plates:
@@ -185,7 +206,9 @@ class LocalProcess:
         record_call(self, jnp.asarray(rows.inputs))
         mean, variance = self.data.at(rows)
         normal = dist.Normal(mean, jnp.sqrt(variance))
-        normal.members_of, normal.given_data_of = self.plates, self.name
+        normal.members_of = self.plates
+        if self.marginals is None:
+            normal.given_data_of = self.name
         return normal
 
     def units(self) -> tuple[Neighbours, Array | None]:
@@ -215,7 +238,7 @@ class LocalProcess:
 
     def rows_of(self, X: NewRows | ArrayLike) -> NewRows:
         """New rows with their neighbours."""
-        near = self.data.near
+        near: Neighbours = self.data.near
         if isinstance(X, NewRows):
             check_points("X", X.inputs, self.columns)
             return X
@@ -227,6 +250,29 @@ class LocalProcess:
         if all(map(is_known, jax.tree.leaves((near, points)))):
             return near.find(points, NEIGHBOURS)
         return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
+
+
+class SeenProcesses(NamedTuple):
+    """Latent processes by neighbours and what data say of them: whose predictions at new rows are asked for.
+
+    ``offset`` is that of the data, None without one.
+    """
+
+    name: str
+    processes: tuple[LocalProcess, ...]
+    several: bool
+    likelihood: Any
+    offset: Any
+
+    def at(self, X: NewRows | ArrayLike) -> Any:
+        """Marginals of the latent functions at new rows, as `observe` takes them."""
+        found = tuple(process(X) for process in self.processes)
+        return found if self.several else found[0]
+
+    def left_out(self) -> Any:
+        """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
+        found = tuple(process.cavity for process in self.processes)
+        return None if None in found else found if self.several else found[0]
 
 
 def _nearest(near: Neighbours, points: Array, count: int) -> Array:
@@ -272,7 +318,8 @@ def regression_by_neighbours(
     if obs is None and len(rows) != whole.size:
         cure = "Pass None for the argument that sets the minibatch, as batch=None."
         fail(f"the rows of site {name!r}", "all of them where there are no data", f"{len(rows)} of {whole.size}", cure)
-    _check_handlers(name, near)
+    hidden = "Leave rows without data out before neighbours are found: they would still be neighbours of others."
+    check_handlers(name, near, hidden)
     with handlers.trace() as trace:
         event = fn.to_event(1) if isinstance(near, Neighbours) else fn
         value = numpyro.sample(check_name("name", name), event, obs=None if obs is None else y[rows])
@@ -295,13 +342,15 @@ def _check_data(name: str, obs: ArrayLike, size: int) -> Array:
     return data
 
 
-def _check_handlers(name: str, near: Neighbours | NeighbourRows) -> None:
-    """Rows stand in their own plate and no other, all of them together in none, and none is masked."""
+def check_handlers(name: str, near: Neighbours | NeighbourRows, hidden: str) -> None:
+    """Rows stand in their own plate and no other, all of them together in none, and none is masked.
+
+    ``hidden`` is the cure for a mask.
+    """
     for handler in active_handlers():
         if isinstance(handler, handlers.mask) and jnp.ndim(handler.mask):
-            cure = "Leave rows without data out before neighbours are found: they would still be neighbours of others."
             got = f"an array of shape {jnp.shape(handler.mask)}"
-            fail(f"the mask over site {name!r}", "one number, where rows have neighbours", got, cure)
+            fail(f"the mask over site {name!r}", "one number, where rows have neighbours", got, hidden)
     plates = [one for one in active_handlers() if isinstance(one, numpyro.plate)]
     got = ", ".join(f"{one.name!r} of {one.size}" for one in plates) or "no plate"
     if isinstance(near, Neighbours):

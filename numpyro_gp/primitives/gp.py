@@ -1,6 +1,6 @@
 """``gp``: one Gaussian process as one sample site, or one for each member of the plates around it."""
 
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.given_neighbours import LocalProcess
+from numpyro_gp.primitives.gp_by_neighbours import gp_by_neighbours
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
 from numpyro_gp.primitives.members import Levels
@@ -21,6 +23,7 @@ from numpyro_gp.primitives.opening import as_asked, open_process, record
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.eager import one_program
+from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
 
 _build = one_program(batch_of_bases)
 
@@ -86,6 +89,19 @@ def _level(
     return values.reshape(*plates.batch, *values.shape[len(plates.lead) :])
 
 
+@overload
+def gp(
+    name: str,
+    kernel: KernelLike,
+    inducing: NeighbourRows,
+    *,
+    mean: MeanLike = None,
+    outputs: int | None = None,
+    jitter: float | None = None,
+) -> LocalProcess: ...
+
+
+@overload
 def gp(
     name: str,
     kernel: KernelLike,
@@ -94,7 +110,18 @@ def gp(
     mean: MeanLike = None,
     outputs: int | None = None,
     jitter: float | None = None,
-) -> GaussianProcess:
+) -> GaussianProcess: ...
+
+
+def gp(
+    name: str,
+    kernel: KernelLike,
+    inducing: Functional | NeighbourRows | ArrayLike,
+    *,
+    mean: MeanLike = None,
+    outputs: int | None = None,
+    jitter: float | None = None,
+) -> GaussianProcess | LocalProcess:
     """Declare a Gaussian process ``f`` as one latent site; call ``f(X)`` for its values at inputs ``X``.
 
     The site holds the whitened values ``v`` of the inducing inputs: ``u = L v`` are the values there, with
@@ -112,10 +139,12 @@ def gp(
         Also a batch of kernels, whose leaves have leading axes, as `kernels.stack` or ``jax.vmap`` of its constructor
         makes it: in plates one for each member, ``(G,)``, with ``outputs=P`` one for each output, ``(P,)``, and in
         both ``(G, P)``, or ``(G, 1)`` for outputs that share it.
-    inducing : array (M, D) or Functional
+    inducing : array (M, D), Functional or NeighbourRows
         Inducing inputs ``Z``, or slopes and averages in their place (`ngp.functionals`). For a full Gaussian process
         pass the data ``X`` and call ``f.at_inducing()``, which is ``f(X)`` without a second Gram matrix. Those of each
-        member or output have the same leading axes as kernels.
+        member or output have the same leading axes as kernels. Or rows of large data with their neighbours
+        (`ngp.neighbours`, with ``others=True``): ``near[idx]`` in the plate of the data, and ``f.at_inducing()`` to
+        observe.
     mean : callable, number or None
         Mean function ``X -> (..., N)``; None is zero. In plates also an array of levels, one for each member.
     outputs : int, optional
@@ -125,8 +154,9 @@ def gp(
 
     Returns
     -------
-    GaussianProcess
-        ``f(X)`` is a Normal of batch shape ``(..., N)``, with ``outputs=P`` of event shape ``(P,)``.
+    GaussianProcess or LocalProcess
+        ``f(X)`` is a Normal of batch shape ``(..., N)``, with ``outputs=P`` of event shape ``(P,)``. By neighbours it
+        has ``f.at_inducing()`` and ``f(X)`` alone.
 
     Examples
     --------
@@ -141,6 +171,8 @@ def gp(
     (2,)
     (3, 2)
     """
+    if isinstance(inducing, (NeighbourRows, Neighbours, NewRows)):
+        return gp_by_neighbours(name, kernel, inducing, mean, outputs, jitter)
     points, own, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
     if outputs is not None:
         outputs = check_count("outputs", outputs)

@@ -11,6 +11,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_floating, check_points, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
+from numpyro_gp.primitives.given_neighbours import SeenProcesses
 from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.sites import Certain, Observation, Site, standard_normal
@@ -62,10 +63,13 @@ def observe(
     if obs is not None and (seen := [part.given_data_of for part in parts if hasattr(part, "given_data_of")]):
         cure = "Open f by ngp.gp, and observe both data sets at it."
         fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen[0]!r}, given its own data", cure)
+    near = [part.near_of for part in parts if hasattr(part, "near_of")]
     members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
-    f = f if offset is None else _shifted(name, f, check_floating("offset", offset))
+    f = f if offset is None else shifted(name, f, check_floating("offset", offset))
     observation = Observation(f, likelihood_of(f, likelihood))
+    if len(near) == len(parts):
+        observation.seen_of = SeenProcesses(name, tuple(near), isinstance(f, tuple), observation.likelihood, offset)
     if obs is not None:
         obs = check_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
@@ -91,10 +95,10 @@ def _opened(name: str, observation: Observation, obs: Array | None) -> Site:
     return next(iter(trace.values()))
 
 
-def _shifted(name: str, f: Any, offset: Array) -> Any:
+def shifted(name: str, f: Any, offset: Array) -> Any:
     """Latent functions plus known numbers."""
     if isinstance(f, (tuple, list)):
-        return tuple(_shifted(name, part, offset) for part in f)
+        return tuple(shifted(name, part, offset) for part in f)
     if not isinstance(f, (dist.Normal, dist.Independent, dist.MultivariateNormal)):
         return f  # refused by its own check
     if offset.shape not in ((), f.batch_shape, f.batch_shape + f.event_shape):
@@ -104,7 +108,7 @@ def _shifted(name: str, f: Any, offset: Array) -> Any:
     offset = offset[..., None] if f.event_shape and offset.shape == f.batch_shape else offset
     offset = jnp.broadcast_to(offset, f.batch_shape + f.event_shape)
     if isinstance(f, dist.Independent):
-        return _shifted(name, f.base_dist, offset).to_event(1)
+        return shifted(name, f.base_dist, offset).to_event(1)
     if isinstance(f, dist.MultivariateNormal):
         return dist.MultivariateNormal(f.loc + offset, f.covariance_matrix)
     return Certain(f.loc + offset) if isinstance(f, Certain) else dist.Normal(f.loc + offset, f.scale)

@@ -115,6 +115,22 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     return np.concatenate(parts)
 
 
+def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> np.ndarray:
+    """Numbers ``(R, K)`` of the K nearest of all other rows of each of the rows ``asked``; arguments as in `earlier`.
+
+    Where more rows than 4 K equal one of these it has fewer others, -1 in their place.
+    """
+    if twins is None:
+        return nearest(scaled, scaled[asked], count, asked)
+    most = int(np.bincount(twins).max())
+    wanted = min(len(scaled), count + min(most, 4 * count))
+    places = nearest(scaled, scaled[asked], wanted)
+    is_twin = twins[places] == twins[asked][:, None]
+    turn = np.argsort(is_twin, axis=1, kind="stable")[:, :count]
+    found: np.ndarray = np.where(np.take_along_axis(is_twin, turn, 1), -1, np.take_along_axis(places, turn, 1))
+    return found
+
+
 def _tree(rows: np.ndarray) -> Any:
     from scipy.spatial import cKDTree  # takes longer to import than all of this library
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, check_positive, fail, is_known
-from numpyro_gp.rows.nearest import earlier, nearest, twins_of
+from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
 
 
 @value_type()
@@ -23,11 +23,14 @@ class NeighbourRows:
         Numbers of these rows in the data.
     index : Array (B, K)
         Numbers of the rows that each is conditioned on, -1 where there is none.
+    others : Array (B, K) or None
+        Numbers of the nearest other rows, earlier and later, where they were asked for.
     """
 
     near: "Neighbours"
     rows: Array
     index: Array
+    others: Array | None = None
 
     @property
     def inputs(self) -> Array:
@@ -84,6 +87,8 @@ class Neighbours:
         Rows that were searched for, where not all were.
     replicates : bool
         Whether equal rows count.
+    others : Array (N, K) or None
+        Numbers of the nearest other rows, earlier and later, where they were asked for; ``(R, K)`` of ``rows``.
 
     Examples
     --------
@@ -99,6 +104,7 @@ class Neighbours:
     lengthscale: Array
     rows: Array | None
     replicates: bool
+    others: Array | None = None
 
     @property
     def size(self) -> int:
@@ -130,7 +136,8 @@ class Neighbours:
         if self.rows is not None:
             places = places % self.rows.shape[0]
         rows = places if self.rows is None else jnp.asarray(self.rows)[places]
-        return NeighbourRows(self, rows, jnp.asarray(self.index)[places])
+        others = None if self.others is None else jnp.asarray(self.others)[places]
+        return NeighbourRows(self, rows, jnp.asarray(self.index)[places], others)
 
     def rescaled(self, lengthscale: ArrayLike) -> "Neighbours":
         """The same rows in the same order, with neighbours found anew in units of other lengthscales.
@@ -138,7 +145,8 @@ class Neighbours:
         All shapes are as they were, so that no program compiles again.
         """
         self._check_known("rescaled")
-        return _found(self.inputs, self.count, lengthscale, self.replicates, self.order, self.rows)
+        has_others = self.others is not None
+        return _found(self.inputs, self.count, lengthscale, self.replicates, self.order, self.rows, has_others)
 
     def find(self, X_new: ArrayLike, num_neighbours: int = 256, *, lengthscale: ArrayLike | None = None) -> NewRows:
         """New rows with the nearest of all rows of the data, for predictions: at most N of them for each.
@@ -174,6 +182,7 @@ def neighbours(
     replicates: bool = False,
     order: str | ArrayLike = "random",
     rows: ArrayLike | None = None,
+    others: bool = False,
 ) -> Neighbours:
     """Find the nearest earlier rows of each row of data, once, before the model (mathematics.md section 16.1).
 
@@ -200,6 +209,9 @@ def neighbours(
     rows : array (R,), optional
         Search for these rows alone, to spare time where a fit visits few of very many. They then stand for all in
         minibatches, so draw them at random.
+    others : bool
+        Whether to search for the nearest of all other rows as well, earlier and later, which takes as long again.
+        ``ngp.gp("f", kernel, near[idx])``, for likelihoods that are not Gaussian, reads them.
 
     Returns
     -------
@@ -215,25 +227,34 @@ def neighbours(
     points = check_points("X", X)
     size = points.shape[0]
     count = _check_below("num_neighbours", num_neighbours, size)
-    if not isinstance(replicates, (bool, np.bool_)):
-        fail(
-            "replicates", "True or False", repr(replicates), "Pass replicates=True to let equal rows count.", TypeError
-        )
+    cures = {"replicates": "to let equal rows count", "others": "to search for later rows as well"}
+    for name, value in (("replicates", replicates), ("others", others)):
+        if not isinstance(value, (bool, np.bool_)):
+            fail(name, "True or False", repr(value), f"Pass {name}=True {cures[name]}.", TypeError)
     asked = None if rows is None else _check_numbers("rows", rows, size)
     _known("X", points)
-    return _found(points, count, lengthscale, bool(replicates), jnp.asarray(_ordered(size, order)), asked)
+    ordered = jnp.asarray(_ordered(size, order))
+    return _found(points, count, lengthscale, bool(replicates), ordered, asked, bool(others))
 
 
 def _found(
-    inputs: Array, count: int, lengthscale: ArrayLike, replicates: bool, order: Array, rows: Array | None
+    inputs: Array,
+    count: int,
+    lengthscale: ArrayLike,
+    replicates: bool,
+    order: Array,
+    rows: Array | None,
+    has_others: bool,
 ) -> Neighbours:
     """The value, once it is known what to look for."""
     scale = _check_scale(lengthscale, inputs)
     raw = np.asarray(inputs, float)
     asked = np.arange(len(raw)) if rows is None else np.asarray(rows)
     twins = None if replicates else twins_of(raw)
-    index = earlier(raw / np.asarray(scale, float), np.asarray(order), count, twins, asked)
-    return Neighbours(inputs, jnp.asarray(index), order, scale, rows, replicates)
+    scaled = raw / np.asarray(scale, float)
+    index = earlier(scaled, np.asarray(order), count, twins, asked)
+    others = jnp.asarray(around(scaled, count, twins, asked)) if has_others else None
+    return Neighbours(inputs, jnp.asarray(index), order, scale, rows, replicates, others)
 
 
 def _check_scale(lengthscale: ArrayLike, inputs: Array) -> Array:

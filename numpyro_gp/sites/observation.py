@@ -70,6 +70,7 @@ class Observation(dist.Distribution):
     def __init__(self, f: object, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
         self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
         self.seen: Array | None = None
+        self.seen_of: object | None = None  # processes by neighbours, for predictions at new rows
         self.likelihood = likelihood
         self.several = likelihood.num_latent != 1
         parts = f if isinstance(f, (tuple, list)) else [f]

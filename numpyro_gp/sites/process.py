@@ -203,7 +203,7 @@ class Belief(dist.Distribution):
 
     def expand(self, batch_shape: Shape) -> "Belief":
         """The same belief, whose first axes are those of plates; the model's site checks that they are."""
-        return Belief(self.value, tuple(batch_shape))
+        return Belief(self.value.in_plate(tuple(batch_shape)), tuple(batch_shape))
 
 
 # For `TraceMeanField_ELBO`.

@@ -1,0 +1,231 @@
+"""A latent process of rows with neighbours: ``gp("f", kernel, near[idx])`` in the plate of the data.
+
+mathematics.md section 16.4 has the terms: pseudo-data under a guide, whitened values under a sampler.
+"""
+
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import lax
+from numpyro.distributions import constraints
+from numpyro.distributions.kl import kl_divergence
+
+from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.blocks import HALF_LOG_2PI
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows, natural_moments
+from numpyro_gp.checks import check_floating, check_nonnegative, fail
+from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.given_neighbours import LocalData, LocalProcess, check_handlers
+from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
+from numpyro_gp.programs.eager import one_program
+from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.sites import Belief, Certain
+
+
+@value_type()
+class LocalBelief:
+    """Pseudo-data and what they are of: kernel, rows with neighbours, mean function.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    near : Neighbours
+    belief : PseudoRows
+        Of the function less its mean.
+    level : Mean
+    jitter : float
+        White noise of the process in units of its variance.
+    """
+
+    kernel: Kernel
+    near: Neighbours
+    belief: PseudoRows
+    level: Mean
+    jitter: ArrayLike
+
+    @one_program
+    def at(self, X: NewRows) -> tuple[Array, Array]:
+        """Mean and variance ``(B,)`` of the function at new rows, given the pseudo-data that are nearest to each."""
+        own = jnp.asarray(X.inputs)
+        inputs = jnp.asarray(self.near.inputs)
+        mean, variance = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter)
+        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + mean, variance
+
+
+class RowPrior(dist.Distribution):
+    """Prior of a process by neighbours at rows of a plate, batch shape ``(B,)``.
+
+    Its value is whitened values of all rows, which are independent standard normals, or pseudo-data, which it scores by
+    the terms of minus their divergence.
+    """
+
+    support = constraints.real
+    has_rsample = True
+    pytree_data_fields = ("kernel", "rows", "jitter")
+    pytree_aux_fields = ("name",)
+    # Pseudo-data with their moments at these rows, and what traced then: they are found once.
+    _known: tuple[object, object, Any] | None = None
+
+    def __init__(
+        self, name: str, kernel: Kernel, rows: NeighbourRows, jitter: ArrayLike, *, validate_args: bool | None = None
+    ) -> None:
+        self.name, self.kernel, self.rows, self.jitter = name, kernel, rows, jitter
+        super().__init__(rows.rows.shape, (), validate_args=validate_args)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating point type of the whitened values."""
+        return self.inputs.dtype
+
+    @property
+    def inputs(self) -> Array:
+        """All rows of the data, ``(N, D)``."""
+        return jnp.asarray(self.rows.near.inputs)
+
+    @property
+    def mean(self) -> Array:
+        return jnp.zeros(self.batch_shape, self.dtype)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.ones(self.batch_shape, self.dtype)
+
+    @property
+    def basis(self) -> NoReturn:
+        """Refused: there are no inducing inputs that all rows depend on."""
+        cure = "Fit it with ngp.guides.pseudo_data(), the default of AutoGP, or sample it with ngp.NUTS."
+        got = "one whose rows have neighbours"
+        fail(f"the process {self.name!r}", "one with inducing inputs, for this", got, cure, AttributeError)
+
+    def basis_of(self, value: object) -> Any:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        return self.basis
+
+    def of_one(self, batch: Shape) -> "RowPrior":  # noqa: ARG002
+        """What a recipe is told: itself, which knows all rows."""
+        return self
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        return jax.random.normal(key, sample_shape + self.batch_shape, self.dtype)
+
+    rsample = sample
+
+    def log_prob(self, value: AbstractBelief | ArrayLike, intermediates: object = None) -> Array:  # noqa: ARG002
+        if isinstance(value, AbstractBelief):
+            belief = lax.stop_gradient(self.checked(value))
+            moments, _ = self.moments(value)
+            inputs, rows = self.inputs, self.rows
+            evidence = belief.evidence(self.kernel, inputs, rows.rows, jnp.asarray(rows.index), self.jitter)
+            return evidence - belief.said(rows.rows, *moments)
+        self.check_whole()
+        return -0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI
+
+    def check_whole(self) -> None:
+        """Refuse whitened values of a minibatch: a row follows from those before it."""
+        size, held = self.rows.near.size, len(self.rows)
+        if held != size:
+            required = "all of them where the process is a point, as under samplers and NumPyro's own guides"
+            cure = "Pass None for what sets the minibatch, batch=None, or fit with the guide ngp.AutoGP(model)."
+            fail(f"the rows of site {self.name!r}", required, f"{held} of {size}", cure)
+
+    def checked(self, value: AbstractBelief) -> PseudoRows:
+        size = self.rows.near.size
+        if not isinstance(value, PseudoRows) or value.shift.shape[-1:] != (size,):
+            got = f"a {type(value).__name__} of shape {tuple(value.shape)}"
+            cure = "Leave the site to AutoGP, or give it ngp.guides.pseudo_data()."
+            fail(f"the belief at site {self.name!r}", f"pseudo-data of all {size} rows", got, cure)
+        return value
+
+    def moments(self, value: AbstractBelief) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Mean and variance of ``q(f_i)``, without the mean function, and of the cavity: of all others' pseudo-data."""
+        if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
+            belief, rows = self.checked(value), self.rows
+            still = lax.stop_gradient((self.kernel, belief))
+            own, others = self.inputs[rows.rows], jnp.asarray(rows.others)
+            cavity = lax.stop_gradient(still[1].given_others(still[0], self.inputs, own, others, self.jitter))
+            prior = lax.stop_gradient(self.kernel.diagonal(own))
+            counted = rows.near.size / len(rows)
+            found = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
+            self._known = value, current_trace(), (found, cavity)
+        moments: tuple[tuple[Array, Array], tuple[Array, Array]] = self._known[2]
+        return moments
+
+
+kl_divergence.add((Belief, RowPrior), lambda belief, prior: -prior.log_prob(belief.value))
+
+
+def gp_by_neighbours(
+    name: str, kernel: KernelLike, near: Any, mean: MeanLike, outputs: int | None, jitter: float | None
+) -> LocalProcess:
+    """`gp` of the rows of a plate that have neighbours."""
+    own = as_kernel(kernel)
+    rows = _check(name, own, near, outputs)
+    check_handlers(name, rows, "Put handlers.mask around ngp.observe alone.")
+    whole, level = rows.near, as_mean(mean)
+    relative = ample_jitter(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
+    prior = RowPrior(check_name("name", name), own, rows, relative)
+    site, _, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
+    inputs = rows.inputs
+    if isinstance(value, AbstractBelief):
+        data: Any = LocalBelief(own, whole, prior.checked(value), level, relative)
+        shift = mean_at(level, inputs, inputs.shape[:-1], None, inputs.dtype)
+        known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
+    else:
+        data, certain = _of_point(prior, check_floating(f"the value of site {name!r}", value), level)
+        known = certain, None
+    found = record(LocalProcess(site, data, int(whole.inputs.shape[-1]), *known))
+    record_call(found, inputs)
+    return found
+
+
+def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[LocalData, dist.Normal]:
+    """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``."""
+    rows, size = prior.rows, prior.rows.near.size
+    none = jnp.zeros((), prior.dtype)
+    blank = LocalData(prior.kernel, rows.near, jnp.zeros(size, prior.dtype), none, level, prior.jitter)
+    if len(rows) != size:
+        # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.check_whole`.
+        own = rows.inputs
+        values = jnp.sqrt(prior.kernel.diagonal(own)) * value
+        return blank, Certain(mean_at(level, own, own.shape[:-1], None, own.dtype) + values)
+    if value.shape[-1:] != (size,):
+        cure = "Use the rows that the value was found with."
+        got = f"shape {value.shape}"
+        fail(f"the value of site {prior.name!r}", f"whitened values of shape {(size,)}", got, cure)
+    ordered = jnp.zeros_like(value).at[..., rows.rows].set(value)
+    values = blank.drawn(ordered)
+    return LocalData(prior.kernel, rows.near, values, none, level, prior.jitter), Certain(values[..., rows.rows])
+
+
+def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> NeighbourRows:
+    """The rows of a plate, of one process."""
+    if lead := batch_shape(kernel):
+        cure = "Open a site for each member, with neighbours of its own rows."
+        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
+    if outputs is not None:
+        cure = "Open a site for each function, and pass a tuple to observe: (f.at_inducing(), g.at_inducing())."
+        fail("outputs", "None where rows have neighbours", outputs, cure)
+    if isinstance(near, NewRows):
+        cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
+        fail("inducing", "the rows of the fit, near[idx]", "new rows", cure, TypeError)
+    if isinstance(near, Neighbours):
+        cure = "Write `with numpyro.plate('data', near.size, subsample_size=batch) as idx:` around it, and near[idx]."
+        fail("inducing", "the rows of a plate", "neighbours of all rows", cure, TypeError)
+    whole = near.near
+    if whole.rows is not None:
+        got = f"those of {whole.rows.shape[0]} of {whole.size} rows"
+        cure = "Search for all of them: leave rows= out of ngp.neighbours."
+        fail("near", "neighbours of all rows, as each has a pseudo-datum of its own", got, cure)
+    if near.others is None:
+        cure = "Find them once: near = ngp.neighbours(X, 16, others=True)."
+        fail("near", "rows with others around them, earlier and later", "earlier ones alone", cure)
+    found: NeighbourRows = near
+    return found
