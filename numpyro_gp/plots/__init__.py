@@ -1,9 +1,9 @@
 """Figures of a fit: functions with bands, calibration, hyper-parameters, convergence, particles, deep layers.
 
-Each function draws one thing on one matplotlib ``Axes`` (a new one unless ``ax`` is given) and returns it, so
-that a figure is composed as usual: ``fig, axes = plt.subplots(1, 3)``. Colours are those of Okabe and Ito, told
-apart by colour-blind readers; series also differ in line style and marker, so that a grey print can be
-read. Matplotlib is imported when a figure is drawn, not with the library.
+Each function draws one thing on one matplotlib ``Axes`` (a new one unless ``ax`` is given) and returns it, `surface`
+on two, so that a figure is composed as usual: ``fig, axes = plt.subplots(1, 3)``. Colours are those of Okabe and Ito,
+told apart by colour-blind readers; series also differ in line style and marker, so that a grey print can be read.
+Matplotlib is imported when a figure is drawn, not with the library.
 """
 
 from numpyro_gp.plots.calibration import calibration, ranks
@@ -11,6 +11,7 @@ from numpyro_gp.plots.fits import convergence, particles
 from numpyro_gp.plots.functions import function, layers
 from numpyro_gp.plots.hyperparameters import hyperparameters
 from numpyro_gp.plots.style import COLOURS, STYLES
+from numpyro_gp.plots.surfaces import surface
 from numpyro_gp.plots.survival import survival
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "layers",
     "particles",
     "ranks",
+    "surface",
     "survival",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from numpyro_gp.likelihoods.links import mean_of
 from numpyro_gp.plots.style import COLOURS, INK, STYLES
+from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +46,7 @@ def draw_terms(
     """One panel for each term; ``link`` is undone after ``constant`` is added."""
     import matplotlib.pyplot as plt
 
-    count = max(len(effects), 1)
+    count = max(len(effects) + sum(len(_numbers(effect)) == 2 for effect in effects.values()), 1)
     width = min(WIDTH, count)
     height = math.ceil(count / width)
     size = 3.4 * width, 2.9 * height
@@ -53,29 +54,46 @@ def draw_terms(
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False, layout=layout)
     if layout is None:
         figure.subplots_adjust(**_margins(size, width, height))
-    places = list(axes.ravel())
-    for axis, (name, effect) in zip(places, effects.items(), strict=False):
-        numbers = [
-            at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1
-        ]
+    places = iter(axes.ravel())
+    said: dict[str, None] = {}  # in the order in which they are first seen
+    for name, effect in effects.items():
+        axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level)]
         bands += [effect.half_width(level, simultaneous=True)] * simultaneous
         draw = _Panel(axis, effect, points[name], bands, partial(_undone, link, constant))
         if len(numbers) == 2:
-            draw.surface(figure, numbers, labels[name])
+            beside = next(places)
+            if draw.surface(numbers, labels[name]):
+                said["dotted: one standard deviation from zero"] = None
+            draw._replace(axis=beside).deviations(numbers)
+            _finish(beside, f"{name}, standard deviation")
         elif numbers:
             draw.curves(numbers[0], labels[name])
         else:
             draw.levels(labels[name])
-        axis.set_title(name, fontsize="medium", loc="left")
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in places[len(effects) :]:
+        if len(numbers) < 2:
+            said |= dict.fromkeys(_words_of_bands(level, simultaneous))
+        _finish(axis, name)
+    for axis in places:
         axis.set_axis_off()
-    gap = " " if width > 1 else "\n"
-    both = f";{gap}light: for the whole curve at once" if simultaneous else ""
     place = {} if layout else {"y": 1 - 0.2 / size[1]}
-    figure.suptitle(f"{100 * level:g} % bands: dark, for each value{both}", fontsize="small", **place)
+    figure.suptitle((";\n" if width == 1 else "; ").join(said), fontsize="small", **place)
     return figure
+
+
+def _words_of_bands(level: float, simultaneous: bool) -> list[str]:
+    first = f"{100 * level:g} % bands: dark, for each value"
+    return [first, "light: for the whole curve at once"] if simultaneous else [first]
+
+
+def _finish(axis: "Axes", name: str) -> None:
+    axis.set_title(name, fontsize="medium", loc="left")
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _numbers(effect: Any) -> list[int]:
+    """Columns along which a term is drawn."""
+    return [at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1]
 
 
 def _margins(size: tuple[float, float], width: int, height: int) -> dict[str, float]:
@@ -159,33 +177,46 @@ class _Panel(NamedTuple):
                 0.98, 0.98, words, ha="right", va="top", fontsize="x-small", color="0.4", transform=self.axis.transAxes
             )
 
-    def surface(self, figure: "Figure", numbers: list[int], label: str) -> None:
-        """Posterior mean; dotted where it is one standard deviation from zero."""
+    def surface(self, numbers: list[int], label: str) -> bool:
+        """Posterior mean; whether a dotted line shows where it is one standard deviation from zero."""
         effect = self.effect
         first, second = (effect.axes[at] for at in numbers)
         mean, scale = (value.reshape(len(first), len(second)) for value in (effect.mean, effect.scale))
-        shown = self.undo(mean).T
+        shown = self.undo(mean)
         middle = float(self.undo(np.zeros(())))
         most = max(float(np.abs(shown - middle).max()), 1e-12)
-        image = self.axis.pcolormesh(
+        shade(self.axis, first, second, shown, label, AROUND_ZERO, (middle - most, middle + most))
+        clear = np.abs(mean) / np.maximum(scale, 1e-12)
+        has_line = bool(clear.min() < 1 < clear.max())
+        if has_line:
+            self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
+        self._map(numbers)
+        return has_line
+
+    def deviations(self, numbers: list[int]) -> None:
+        """Standard deviation of a surface, on the scale of the link."""
+        first, second = (self.effect.axes[at] for at in numbers)
+        scale = self.effect.scale.reshape(len(first), len(second))
+        shade(
+            self.axis,
             first,
             second,
-            shown,
-            cmap="PuOr_r",
-            vmin=middle - most,
-            vmax=middle + most,
-            shading="nearest",
-            rasterized=True,
+            scale,
+            "on the scale of the link",
+            DEVIATIONS,
+            (float(scale.min()), float(scale.max())),
         )
-        clear = np.abs(mean) / np.maximum(scale, 1e-12)
-        if clear.min() < 1 < clear.max():
-            self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
-        self.axis.plot(*(self.points.values[at] for at in numbers), ",", color=INK, alpha=0.5)
-        self.axis.set(**dict(zip(("xlabel", "ylabel"), (effect.columns[at].name for at in numbers), strict=True)))
-        for at, own in zip(numbers, (self.axis.xaxis, self.axis.yaxis), strict=True):
-            if effect.columns[at].is_date:
+        self._map(numbers)
+
+    def _map(self, numbers: list[int]) -> None:
+        """Data, labels and the scale of the axes."""
+        first, second = (self.effect.columns[at] for at in numbers)
+        mark(self.axis, *(self.points.values[at] for at in numbers))
+        self.axis.set(xlabel=first.name, ylabel=second.name)
+        self.axis.set_aspect(aspect_of(first.name, second.name, self.effect.axes[numbers[1]]))
+        for column, own in ((first, self.axis.xaxis), (second, self.axis.yaxis)):
+            if column.is_date:
                 _dates(own)
-        figure.colorbar(image, ax=self.axis, label=label)
 
     def levels(self, label: str) -> None:
         """Levels with intervals, in their order."""

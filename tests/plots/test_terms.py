@@ -42,11 +42,27 @@ def figure():
 
 def test_every_kind_of_term_has_its_panel(figure):
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.get_title(loc="left")}
-    assert list(panels) == list(EFFECTS)
+    assert list(panels) == ["curve", "surface", "surface, standard deviation", "levels", "by", "slopes"]
     assert [text.get_text() for text in panels["by"].get_legend().get_texts()] == ["a", "b"]
     assert [tick.get_text() for tick in panels["levels"].get_xticklabels()] == ["a", "b"]
     assert panels["surface"].get_ylabel() == "z"
     assert all("over the data" in panels[name].get_ylabel() for name in ("curve", "levels", "by", "slopes"))
+
+
+def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
+    panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
+    scale = panels["surface, standard deviation"].collections[0]
+    np.testing.assert_array_equal(scale.get_array().reshape(5, 5), np.ones((5, 5)))
+    mean = panels["surface"].collections[0].get_array().reshape(5, 5)
+    np.testing.assert_allclose(mean, np.exp(1 + EFFECTS["surface"].mean.T))
+    for name in ("surface", "surface, standard deviation"):
+        np.testing.assert_array_equal(panels[name].lines[-1].get_xdata(), POINTS["surface"].values[0])
+    assert "dotted: one standard deviation from zero" in figure._suptitle.get_text()
+
+    some, labels = {"surface": EFFECTS["surface"]}, {"surface": "effect"}
+    made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
+    assert made._suptitle.get_text() == "dotted: one standard deviation from zero"  # no band is drawn
+    plt.close(made)
 
 
 def test_lines_are_on_the_scale_of_the_response_with_two_bands(figure):
