@@ -53,7 +53,7 @@ def inducing_inputs_at_all_rows_are_exact(case: Case) -> None:
 
 @relation(lambda c: is_dense(c) and c.reads == "values")
 def predictions_are_dense(case: Case) -> None:
-    """Moments of the function and the log density of new data, of the belief or of points as a chain has them."""
+    """Moments of function and data, and the log density of data, of the belief or of points as a chain has them."""
     c, new = case.c, case.new
     y = case.made_up(ROWS)["y"]
     y = np.clip(y, new["table"]["lower"], new["table"]["lower"] + 0.8) if c.likelihood == "interval" else y
@@ -61,7 +61,7 @@ def predictions_are_dense(case: Case) -> None:
     if c.seed % 2 and c.hyper != "param":
         draws = {name: start * np.exp(0.3 * case.rng.normal(size=3)) for name, start in START.items()}
         draws = draws if c.hyper == "sampled" else {name: np.full(3, start) for name, start in START.items()}
-        v = case.rng.normal(size=(3, len(case.data["Z"])))
+        v = case.rng.normal(size=(3, len(case.data["Z"]) * (1 + (c.process == "additive"))))
         given = {"f": v, **(draws if c.hyper == "sampled" else {})}
         posterior = ngp.Posterior.from_mcmc(case.model, arrays(given))
         found = posterior.predict(KEY, **arrays(new))
@@ -78,12 +78,18 @@ def predictions_are_dense(case: Case) -> None:
     variance = np.mean([spread for _, spread, _ in each], axis=0) + means.var(0)
     np.testing.assert_allclose(found.function_mean, means.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.function_variance, variance, rtol=1e-4, atol=1e-5)
-    name = {"censored": "gaussian", "interval": "gaussian", "truncated": "gaussian"}.get(c.likelihood, c.likelihood)
-    terms = [
-        dense.WEIGHTS @ np.exp(dense.log_density(name, y, m + np.sqrt(s) * dense.NODES[:, None], noise, {}))
-        for m, (_, s, noise) in zip(means, each, strict=True)
-    ]
-    np.testing.assert_allclose(found.log_density(y), np.log(np.mean(terms, axis=0)), rtol=1e-3, atol=1e-3)
+    at = [(m + np.sqrt(s) * dense.NODES[:, None], noise) for m, (_, s, noise) in zip(means, each, strict=True)]
+    average = lambda values: np.mean([dense.WEIGHTS @ one for one in values], axis=0)  # noqa: E731
+    density = average([np.exp(dense.log_density(c.likelihood, y, f, noise, new["table"])) for f, noise in at])
+    np.testing.assert_allclose(found.log_density(y), np.log(density), rtol=1e-3, atol=1e-3)
+    hidden = ("censored", "interval", "truncated")  # moments are those of the values themselves
+    name = "gaussian" if c.likelihood in hidden else c.likelihood
+    centre, spread = zip(*[dense.moments(name, f, noise) for f, noise in at], strict=True)
+    mean = average(centre)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        found.variance, average([s + (m - mean) ** 2 for m, s in zip(centre, spread)]), rtol=1e-3
+    )
 
 
 def moments(found: Any) -> dict[str, np.ndarray]:

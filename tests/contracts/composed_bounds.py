@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy.stats import lognorm
+from numpyro.infer.util import log_density
+from scipy.stats import lognorm, norm
 
 from tests.contracts import dense
 from tests.contracts.composed_case import START, Case, arrays, program, same
-from tests.contracts.compositions import GROUPS, OF_MEMBERS, ROWS, Composition
+from tests.contracts.compositions import COUPLED, GROUPS, OF_MEMBERS, ROWS, Composition
 from tests.precision import x64
 
 
@@ -79,15 +80,14 @@ def single_precision_is_double(case: Case) -> None:
     assert abs(float(found) - float(value)) < (2e-3 if case.c.has_jitter else 1e-2) * (count + abs(float(value)))
 
 
-# Quadrature that is as good as its docstring says, no better.
-TOLERANCES = {"negative binomial": 1e-4}
-
-
 def is_dense(c: Composition) -> bool:
     """Whether `dense.py` can compute it."""
-    is_plain = c.process == "one" and c.rest == "delta" and not c.has_replicates and not c.is_monotone
-    is_known = c.belief != "orthogonal natural" and not c.belief.startswith("layer") and c.likelihood != "closure"
-    return is_plain and is_known and c.has_jitter
+    is_plain = c.rest == "delta" and not c.has_replicates and not c.is_monotone and c.likelihood != "closure"
+    beliefs = {
+        "one": (*COUPLED, "decoupled", "hybrid", "orthogonal"),
+        "additive": ("coupled", "natural", "conditional"),
+    }
+    return is_plain and c.has_jitter and c.belief in beliefs.get(c.process, ())
 
 
 @relation(is_dense)
@@ -97,9 +97,29 @@ def the_bound_is_dense(case: Case) -> None:
     mean, variance, divergence = process.belief(c.belief, case.of_belief, case.others)
     value = dense.expected(c, data["y"], mean, variance, hyper["noise"], data["table"]) - divergence
     wanted = value + sum(log_priors(c, hyper).values())
-    np.testing.assert_allclose(
-        -case.value, wanted, rtol=TOLERANCES.get(c.likelihood, 2e-5 if c.reads == "slopes" else 1e-6)
-    )
+    np.testing.assert_allclose(-case.value, wanted, rtol=tolerance_of(c))
+
+
+@relation(lambda c: is_dense(c) and c.hyper != "param")
+def the_density_of_points_is_dense(case: Case) -> None:
+    """What NUTS and particles see: the prior of the whitened values, and the expectation under what is left of it."""
+    c, data, rng = case.c, case.data, np.random.default_rng(case.c.seed + 2)
+    hyper = {
+        name: start * np.exp(0.3 * rng.normal()) if c.hyper == "sampled" else start for name, start in START.items()
+    }
+    process = dense.Process(c, data["X"], data["Z"], hyper)
+    v = rng.normal(size=len(process.L))
+    mean, variance = process.covered(v, np.zeros(process.L.shape))
+    value = dense.expected(c, data["y"], mean, variance, hyper["noise"], data["table"]) + norm.logpdf(v).sum()
+    points = {"f": v, **(hyper if c.hyper == "sampled" else {})}
+    density = jax.jit(lambda points, data: log_density(case.model, (), data, points)[0])
+    found = density(*arrays((points, data)))
+    np.testing.assert_allclose(found, value + sum(log_priors(c, hyper).values()), rtol=tolerance_of(c))
+
+
+def tolerance_of(c: Composition) -> float:
+    """Of a bound: slopes are differences, and some quadrature is as good as its docstring says, no better."""
+    return 1e-4 if c.likelihood == "negative binomial" else 2e-5 if c.reads == "slopes" else 1e-6
 
 
 def log_priors(c: Composition, hyper: Any) -> dict[str, float]:
@@ -109,7 +129,7 @@ def log_priors(c: Composition, hyper: Any) -> dict[str, float]:
     return {name: lognorm(0.5, scale=START[name]).logpdf(value).sum() for name, value in hyper.items()}
 
 
-@relation(lambda c: c.process in OF_MEMBERS and c.rest == "delta")
+@relation(lambda c: c.process in (*OF_MEMBERS, "outputs") and c.likelihood != "softmax" and c.rest == "delta")
 def members_equal_a_loop(case: Case) -> None:
     """The bound of all is the sum of the bounds of each, less the priors of what they share counted again."""
     c, hyper = case.c, case.hyper()
@@ -139,7 +159,7 @@ def _own(c: Composition, name: str, value: np.ndarray, member: int) -> np.ndarra
     shared = ("Z_alpha", "Z_gamma", "Z_mean")
     if not is_own or name.endswith(shared) or not np.ndim(value):
         return value
-    return value[member] if c.process == "named" else value[member, 0]
+    return value[member] if c.process in ("named", "outputs") else value[member, 0]
 
 
 @relation(lambda c: not c.is_full and c.process != "latent")

@@ -1,4 +1,4 @@
-"""What a composed model of one process comes to by NumPy and SciPy alone, with every matrix written out.
+"""What a composed model of one process, or of a sum, comes to by NumPy and SciPy alone, with every matrix written out.
 
 Kernels are of one column each, expectations by those of 200 points of Gauss and Hermite that have weight, beliefs as
 mathematics.md sections 3, 4 and 14 have them. Slopes are differences.
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy import special, stats
+from scipy.linalg import block_diag
 
 from tests.contracts.compositions import CATEGORY, JITTER, Composition
 
@@ -77,22 +78,26 @@ def mean(c: Composition, X: np.ndarray) -> np.ndarray:
 
 
 class Process:
-    """Matrices of one process at hyper-parameters."""
+    """Matrices of one process at hyper-parameters; those of the components of a sum are stacked."""
 
     def __init__(self, c: Composition, X: np.ndarray, Z: np.ndarray, hyper: Mapping[str, float]) -> None:
-        k = lambda A, B: kernel(c, A, B, hyper["variance"], hyper["scale"])  # noqa: E731
-        self.c, self.k, self.Z, self.at = c, k, Z, readings(c, X)
-        gram = k(Z, Z)
-        jitter = JITTER * np.mean(np.diag(gram))
-        self.L = np.linalg.cholesky(gram + jitter * np.eye(len(Z)))
-        self.jitter = jitter
-        self.A = np.linalg.solve(self.L, self.cross(Z))
-        self.prior = np.diag(sum(w * v * k(P, Q) for w, P in self.at for v, Q in self.at))
+        self.c, self.Z, self.at = c, Z, readings(c, X)
+        parts = [lambda A, B: kernel(c, A, B, hyper["variance"], hyper["scale"])]
+        if c.process == "additive":
+            parts.append(lambda A, B: 0.5 * part("Matern52", A[:, 1], B[:, 1], 0.8))
+        grams = [k(Z, Z) for k in parts]
+        factors = [np.linalg.cholesky(gram + JITTER * np.mean(np.diag(gram)) * np.eye(len(Z))) for gram in grams]
+        self.k = lambda A, B: sum(k(A, B) for k in parts)
+        self.L = block_diag(*factors)
+        self.A = np.linalg.solve(self.L, np.vstack([self.cross(Z, k) for k in parts]))
+        self.prior = np.diag(sum(w * v * self.k(P, Q) for w, P in self.at for v, Q in self.at))
         self.level = sum(w * mean(c, P) for w, P in self.at)
+        # What pseudo-data are measured from: the mean belongs to no component of a sum.
+        self.level_at_inducing = np.zeros(len(self.L)) if c.process == "additive" else mean(c, Z)
 
-    def cross(self, Z: np.ndarray) -> np.ndarray:
+    def cross(self, Z: np.ndarray, k: Any = None) -> np.ndarray:
         """Covariance of the function at ``Z`` with what the rows read, ``(M, N)``."""
-        return sum(w * self.k(Z, P) for w, P in self.at)
+        return sum(w * (k or self.k)(Z, P) for w, P in self.at)
 
     def covered(self, m: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Marginals at the rows of a belief ``N(m, S)`` over the whitened values."""
@@ -112,7 +117,7 @@ class Process:
             spread = self.prior - np.einsum("mn,mk,kn->n", Kx, T, Kx)
             own = a @ self.k(others, others) @ a
             return self.cross(others).T @ a + self.level, spread, 0.5 * (own + value)
-        m, S = whitened(kind, p, self.L, mean(self.c, self.Z))
+        m, S = whitened(kind, p, self.L, self.level_at_inducing)
         spread = self.covered(m, S)[1]
         value = 0.5 * (np.trace(S) - len(S) - np.linalg.slogdet(S)[1])
         if kind in ("hybrid", "orthogonal"):
@@ -167,6 +172,27 @@ def log_density(name: str, y: Any, f: Any, noise: float, rows: Mapping[str, np.n
         "exponential": lambda: stats.expon(scale=np.exp(f)).logpdf(y),
         "beta": lambda: stats.beta((1 + noise) * share, (1 + noise) * (1 - share)).logpdf(y),
         "negative binomial": lambda: stats.nbinom(1 + noise, (1 + noise) / (1 + noise + np.exp(f))).logpmf(y),
+    }[name]()
+
+
+def moments(name: str, f: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of a datum given the function; of the number of a label."""
+    rate, share, size = np.exp(f), special.expit(f), 1 + noise
+    if name == "probit":
+        share = stats.norm.cdf(f)
+    if name == "ordinal":
+        above = stats.norm.cdf((f + 0.5) / noise), stats.norm.cdf((f - 0.6) / noise)
+        return above[0] + above[1], above[0] + 3 * above[1] - (above[0] + above[1]) ** 2
+    return {
+        "gaussian": lambda: (f, noise**2 + 0 * f),
+        "student": lambda: (f, 2 * noise**2 + 0 * f),
+        "poisson": lambda: (rate, rate),
+        "bernoulli": lambda: (share, share * (1 - share)),
+        "probit": lambda: (share, share * (1 - share)),
+        "gamma": lambda: (size * rate, size * rate**2),
+        "exponential": lambda: (rate, rate**2),
+        "beta": lambda: (share, share * (1 - share) / (1 + size)),
+        "negative binomial": lambda: (rate, rate + rate**2 / size),
     }[name]()
 
 

@@ -26,6 +26,7 @@ EACH = 2
 # Of those that compare with other numbers than the library's own one is checked wherever it can be.
 STRONG = (
     "the_bound_is_dense",
+    "the_density_of_points_is_dense",
     "predictions_are_dense",
     "inducing_inputs_at_all_rows_are_exact",
     "members_equal_a_loop",
