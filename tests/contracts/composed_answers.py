@@ -8,12 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from tests.contracts import dense
 from tests.contracts.composed_bounds import NET, is_dense, log_priors, relation
-from tests.contracts.composed_case import KEY, START, Case, arrays, optimiser, program, same
+from tests.contracts.composed_case import KEY, START, Case, arrays, program, same
 from tests.contracts.compositions import ROWS
 
 __all__ = ["NET"]
@@ -135,7 +134,7 @@ def two_fits_of_one_guide_equal_two_guides(case: Case) -> None:
     second = {**case.made_up(ROWS - 2 * (case.c.seed % 2)), "Z": case.data["Z"]}
 
     def fitted(guide: Any, data: Any) -> Any:
-        svi = SVI(case.model, guide, optimiser(), Trace_ELBO())
+        svi = case.svi(guide)
         result = ngp.fit(KEY, svi, 3, **arrays(data), progress=False)
         return ngp.Posterior.from_svi(case.model, guide, result.params), np.asarray(result.losses)
 
@@ -152,7 +151,7 @@ def a_stream_of_all_rows_is_a_fit(case: Case) -> None:
     """Batches that are the whole data, as numbers of NumPy, and the data as arguments."""
     data, losses = case.data, []
     for is_stream in (True, False):
-        svi = SVI(case.model, case.new_guide(), optimiser(), Trace_ELBO())
+        svi = case.svi(case.new_guide())
         batch = {name: value for name, value in data.items() if name != "Z"}
         given = {"batches": [batch], "num_data": ROWS} if is_stream else arrays(batch)
         losses.append(ngp.fit(KEY, svi, 2, **given, Z=jnp.asarray(data["Z"]), progress=False).losses)

@@ -38,7 +38,6 @@ class Case:
         self.data["Z"] = self.data["X"] if c.is_full else inputs_of(self.rng, POINTS)
         self.others = inputs_of(self.rng, 3)
         self.guide = self.new_guide()
-        self.svi = SVI(self.model, self.guide, optimiser(), Trace_ELBO())
 
     def made_up(self, count: int) -> dict[str, Any]:
         """Arguments of the model, data included."""
@@ -122,6 +121,12 @@ class Case:
         """Arguments of a prediction."""
         return {**{name: x for name, x in self.made_up(ROWS).items() if name != "y"}, "Z": self.data["Z"]}
 
+    def svi(self, guide: Any) -> SVI:
+        """An engine with an optimiser that suits the recipes."""
+        adam, is_natural = optax.adam(0.05), any("natural_" in name for name in self.params)
+        optimiser = ngp.optim.natural_gradient(adam, 0.3) if is_natural else adam
+        return SVI(self.model, guide, optimiser, Trace_ELBO())
+
     @property
     def of_belief(self) -> dict[str, np.ndarray]:
         """Parameters of the belief of the process, by the names of its recipe."""
@@ -133,11 +138,6 @@ class Case:
         params = self.params if params is None else params
         names = {"sampled": "{}_auto_loc", "param": "{}", "fixed": ""}[self.c.hyper]
         return {name: params.get(names.format(name), start) for name, start in START.items()}
-
-
-def optimiser() -> Any:
-    """One that suits every recipe."""
-    return ngp.optim.natural_gradient(optax.adam(0.05), 0.3)
 
 
 def narrow(model: Any) -> AutoNormal:
