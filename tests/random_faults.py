@@ -56,10 +56,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "gam/column_kernels.py",
-        "Matern52: lambda x: (8 - (8 + 5 * math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),",
-        "Matern52: lambda x: (8 - (8 + 5 / math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),",
-        "gam/test_column_kernels.py",
+        "kernels/profiles.py",
+        "return (8 - (8 + 5 * z + z * z) * xp.exp(-z)) / (3 * rate)",
+        "return (8 - (8 + 5 / z + z * z) * xp.exp(-z)) / (3 * rate)",
+        "kernels/test_profiles.py",
     ),
     (
         "operator",

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Matern52
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32
 from numpyro_gp.kernels.measures import legendre
+from numpyro_gp.kernels.profiles import RATES, double_mean, integral, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
 
 
@@ -54,10 +55,6 @@ class KernelMatrices(NamedTuple):
         return KernelMatrices(*map(function, self, *others))
 
 
-# Lengthscales in units of the decay of the exponential.
-RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
-
-
 def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``kappa - 1`` at gaps of zero or more, and its slope in the lengthscale."""
     z = gaps * (RATES[kind] / lengthscale)
@@ -79,16 +76,6 @@ def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> 
     return d, (slope + slope * z) / (3 * lengthscale)
 
 
-# ``int_0^x kappa`` of unit lengthscale at ``x >= 0``, and its double integral over [0, 1]^2 by that and the moment
-# ``int_0^1 u kappa(u / l) du``.
-INTEGRALS: dict[type, Callable[[np.ndarray], np.ndarray]] = {
-    RBF: lambda x: math.sqrt(math.pi / 2) * np.vectorize(math.erf)(x / math.sqrt(2)),
-    Matern12: lambda x: -np.expm1(-x),
-    Matern32: lambda x: (2 - (2 + math.sqrt(3) * x) * np.exp(-math.sqrt(3) * x)) / math.sqrt(3),
-    Matern52: lambda x: (8 - (8 + 5 * math.sqrt(5) * x + 5 * x * x) * np.exp(-math.sqrt(5) * x)) / (3 * math.sqrt(5)),
-}
-
-
 class Average(NamedTuple):
     """``a`` at points ``(N,)`` and ``b``, each with its slope."""
 
@@ -108,12 +95,10 @@ def average(kind: type, measure: Any, lengthscale: float, x: np.ndarray) -> Aver
 
 
 def _over_normal(mean: float, sd: float, lengthscale: float, x: np.ndarray) -> Average:
-    """Of the RBF kernel: ``1 + a = (1 + r)^-1/2 exp(-(x - m)^2 / 2 t)`` with ``r = (sd / l)^2``, ``t = l^2 + sd^2``."""
     ratio, total, squares = (sd / lengthscale) ** 2, lengthscale**2 + sd**2, (x - mean) ** 2
-    a = np.expm1(-0.5 * math.log1p(ratio) - 0.5 * squares / total)
-    b = math.expm1(-0.5 * math.log1p(2 * ratio))
+    a, b = over_normal(x, lengthscale, mean, sd, np)
     a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
-    return Average(a, a_slope, b, (b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale)
+    return Average(a, a_slope, float(b), float((b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale))
 
 
 def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
@@ -127,29 +112,16 @@ def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
         d, slope = deviation(kind, nodes, l)
         double = 2 * weights * (1 - nodes)
         return Average(a, a_slope, float(double @ d), float(double @ slope))
-    integral = INTEGRALS[kind]
 
     def part(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
         u = np.abs(ends) / l
-        value = np.sign(ends) * integral(u)
+        value = np.sign(ends) * integral(kind, u, np)
         return l * value, value - np.sign(ends) * u * (1 + deviation(kind, u, 1.0)[0])
 
     (left, left_slope), (right, right_slope), (whole, _) = part(x), part(1 - x), part(np.ones(()))
-    mean = _mean(kind, l)
+    mean = float(double_mean(kind, np.asarray(l), np))
     return Average(left + right - 1, left_slope + right_slope, mean - 1, 2 * (mean - float(whole)) / l)
-
-
-def _mean(kind: type, l: float) -> float:
-    """``cbar``: ``kappa`` averaged over both arguments in [0, 1]."""
-    w = RATES[kind] / l
-    if kind is RBF:
-        return float(2 * l * INTEGRALS[RBF](np.asarray(1 / l)) + 2 * l * l * math.expm1(-0.5 / (l * l)))
-    if kind is Matern12:
-        return 2 * l * (1 + l * math.expm1(-1 / l))
-    if kind is Matern32:
-        return 2 * (2 * w - 3 + (3 + w) * math.exp(-w)) / (w * w)
-    return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * math.exp(-w)) / (3 * w * w)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import erf
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
@@ -21,6 +20,7 @@ from numpyro_gp.kernels.averages import averages
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
+from numpyro_gp.kernels.profiles import double_mean, integral, over_normal
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,
@@ -75,52 +75,26 @@ def _deviation_52(squares: Array) -> Array:
 _deviation_52.defjvps(lambda change, _, squares: -5 / 6 * exponential_32(5 * squares) * change)
 
 
-# Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale, and cbar.
+# Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale.
 
 
-def _odd_integral(rate: float, integral: Profile, deviation: Profile) -> Profile:
-    """``g(x) = int_0^x kappa``, odd, from its values at ``z = rate x > 0``; its derivative is ``kappa``, also at 0."""
+def _odd_integral(kind: type, deviation: Profile) -> Profile:
+    """``g(x) = int_0^x kappa``, odd; its derivative is ``kappa``, also at 0."""
 
     @jax.custom_jvp
     def g(x: Array) -> Array:
-        return jnp.sign(x) * integral(rate * jnp.abs(x)) / rate
+        value: Array = jnp.sign(x) * integral(kind, jnp.abs(x))
+        return value
 
     g.defjvps(lambda change, _, x: (1 + deviation(x**2)) * change)
     return g
 
 
-def _integral_rbf(x: Array) -> Array:
-    return math.sqrt(math.pi / 2) * erf(x / math.sqrt(2))
-
-
-_integral_12 = _odd_integral(1.0, lambda z: -jnp.expm1(-z), _deviation_12)
-_integral_32 = _odd_integral(math.sqrt(3), lambda z: 2 - (2 + z) * jnp.exp(-z), _deviation_32)
-_integral_52 = _odd_integral(math.sqrt(5), lambda z: (8 - (8 + 5 * z + z * z) * jnp.exp(-z)) / 3, _deviation_52)
-
-
-def _mean_rbf(l: Array) -> Array:
-    return 2 * l * _integral_rbf(1 / l) + 2 * l * l * jnp.expm1(-0.5 / (l * l))
-
-
-def _mean_12(l: Array) -> Array:
-    return 2 * l * (1 + l * jnp.expm1(-1 / l))
-
-
-def _mean_32(l: Array) -> Array:
-    w = math.sqrt(3) / l
-    return 2 * (2 * w - 3 + (3 + w) * jnp.exp(-w)) / (w * w)
-
-
-def _mean_52(l: Array) -> Array:
-    w = math.sqrt(5) / l
-    return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * jnp.exp(-w)) / (3 * w * w)
-
-
-_FORMULAS: dict[type, tuple[Profile, Profile, Profile]] = {
-    RBF: (_deviation_rbf, _integral_rbf, _mean_rbf),
-    Matern12: (_deviation_12, _integral_12, _mean_12),
-    Matern32: (_deviation_32, _integral_32, _mean_32),
-    Matern52: (_deviation_52, _integral_52, _mean_52),
+_FORMULAS: dict[type, tuple[Profile, Profile]] = {
+    RBF: (_deviation_rbf, partial(integral, RBF)),
+    Matern12: (_deviation_12, _odd_integral(Matern12, _deviation_12)),
+    Matern32: (_deviation_32, _odd_integral(Matern32, _deviation_32)),
+    Matern52: (_deviation_52, _odd_integral(Matern52, _deviation_52)),
 }
 
 
@@ -128,7 +102,7 @@ def _uniform_deviations(
     family: type, X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"]
 ) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
     """``a(x)`` of each coordinate and ``b`` on [0, 1], right for every lengthscale."""
-    deviation, integral, mean = _FORMULAS[family]
+    deviation, whole = _FORMULAS[family]
     nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in legendre(NODES))
     is_short = lengthscale < CLOSED_FORM_BELOW
     # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
@@ -139,18 +113,10 @@ def _uniform_deviations(
     is_far = jnp.abs(ends) * CLOSED_FORM_BELOW > long
     near, far = jnp.where(is_far, 0.0, ends), jnp.where(is_far, ends, 0.0)
     quadrature = near * jnp.sum(weights * deviation((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
-    quadrature = jnp.where(is_far, long * integral(far / long) - far, quadrature)
+    quadrature = jnp.where(is_far, long * whole(far / long) - far, quadrature)
     double = 2 * jnp.sum(weights * (1 - nodes) * deviation((nodes / long[:, :, None]) ** 2), axis=-1)
-    first, second = jnp.split(jnp.where(is_short, short * integral(ends / short), quadrature), 2)
-    return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, mean(short) - 1, double)
-
-
-def _gaussian_deviations(
-    X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"], mean: Float[Array, "1 #D"], sd: Float[Array, "1 #D"]
-) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
-    """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``."""
-    ratio, total = (sd / lengthscale) ** 2, lengthscale**2 + sd**2
-    return jnp.expm1(-0.5 * jnp.log1p(ratio) - 0.5 * (X - mean) ** 2 / total), jnp.expm1(-0.5 * jnp.log1p(2 * ratio))
+    first, second = jnp.split(jnp.where(is_short, short * whole(ends / short), quadrature), 2)
+    return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, double_mean(family, short) - 1, double)
 
 
 def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Array:
@@ -280,7 +246,7 @@ class ZeroMean(Kernel):
             return self._empirical_deviations(X)
         lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
         if isinstance(self.measure, Gaussian):
-            a, b = _gaussian_deviations(X, lengthscale, first, second)
+            a, b = over_normal(X, lengthscale, first, second)
         else:
             length = second - first  # map the interval to [0, 1]
             a, b = _uniform_deviations(type(self.kernel), (X - first) / length, lengthscale / length)

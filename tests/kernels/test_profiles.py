@@ -1,0 +1,42 @@
+"""Integrals and averages of correlations by quadrature, in NumPy and in JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
+from numpyro_gp.kernels.profiles import double_mean, integral, over_normal
+
+CORRELATIONS = {
+    RBF: lambda t: np.exp(-0.5 * t**2),
+    Matern12: lambda t: np.exp(-t),
+    Matern32: lambda t: (1 + np.sqrt(3) * t) * np.exp(-np.sqrt(3) * t),
+    Matern52: lambda t: (1 + np.sqrt(5) * t + 5 * t**2 / 3) * np.exp(-np.sqrt(5) * t),
+}
+
+
+@pytest.mark.parametrize("kind", CORRELATIONS)
+def test_integrals_and_double_means(kind):
+    """The double mean over [0, 1]^2 is ``2 int_0^1 (1 - t) kappa(t / l) dt``."""
+    kappa, x, l = CORRELATIONS[kind], np.array([0.0, 0.3, 2.0]), 0.13
+    wanted = [quad(kappa, 0, end, epsabs=1e-13)[0] for end in x]
+    np.testing.assert_allclose(integral(kind, x, np), wanted, rtol=1e-12, atol=1e-14)
+    mean = quad(lambda t: 2 * (1 - t) * kappa(t / l), 0, 1, epsabs=1e-13, limit=200)[0]
+    np.testing.assert_allclose(double_mean(kind, np.asarray(l), np), mean, rtol=1e-11)
+    both = jax.jit(lambda x, l: (integral(kind, x), double_mean(kind, l)))(jnp.asarray(x), jnp.asarray(l))
+    np.testing.assert_allclose(both[0], wanted, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(both[1], mean, rtol=1e-11)
+
+
+def test_averages_under_a_normal_distribution():
+    """Of the RBF kernel: ``E kappa(x - s)`` is a density of two variances, and ``b`` its average."""
+    x, l, mean, sd = np.array([-1.0, 0.2]), 0.7, 0.1, 1.3
+    first = np.sqrt(2 * np.pi) * l * stats.norm(mean, np.hypot(l, sd)).pdf(x) - 1
+    second = np.sqrt(2 * np.pi) * l * stats.norm(0, np.sqrt(l**2 + 2 * sd**2)).pdf(0) - 1
+    for xp in (np, jnp):
+        a, b = over_normal(xp.asarray(x), l, mean, sd, xp)
+        np.testing.assert_allclose(a, first, rtol=1e-12)
+        np.testing.assert_allclose(b, second, rtol=1e-12)
