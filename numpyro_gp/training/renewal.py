@@ -61,7 +61,7 @@ class Renewal:
                 renewed[id(near)] = near.rescaled(scale)
         tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=_is_neighbours)
         found = split_arrays(tuple(tree))[0]
-        placed = [jax.device_put(new, old.sharding) for new, old in zip(found, arrays, strict=False)]
+        placed = [_placed(new, old) for new, old in zip(found, arrays, strict=False)]
         self.feed.now = [*placed, *arrays[len(placed) :]]
 
     def _lengthscales(self, state: Any, arrays: list[Array]) -> list[Array | None]:
@@ -77,6 +77,12 @@ class Renewal:
             units = [process.units() for process in found.values() if hasattr(process, "units")]
             by_near = {id(near): scale for near, scale in units if scale is not None}
             return [by_near.get(id(near)) for near in _neighbours(given)]
+
+
+def _placed(new: Array, old: Array) -> Array:
+    """An array where another was, on devices that were chosen; one that JAX had placed is another program elsewhere."""
+    found: Array = jax.device_put(new, old.sharding) if old.committed else new
+    return found
 
 
 def _is_neighbours(leaf: object) -> bool:
