@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import time_kernels as own
+from numpyro_gp.gam.effects import grid_of
 from numpyro_gp.gam.family import Start, as_family
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 
@@ -98,3 +100,17 @@ def test_points_stand_for_a_measure():
     np.testing.assert_allclose(np.asarray(own.points_of(Uniform(1.0, 3.0)).points).mean(), 2.0)
     normal = np.asarray(own.points_of(Gaussian(1.0, 2.0)).points)
     np.testing.assert_allclose([normal.mean(), np.median(normal)], 1.0, atol=1e-9)
+
+
+def test_a_model_of_a_series_can_be_traced_and_its_season_is_drawn_at_the_end():
+    """Points of a circle are numbers where a model is traced, also those of a cyclic curve under another measure."""
+    t = np.arange(60.0)
+    data = {"t": t, "h": np.arange(60) % 12, "y": np.cos(np.pi * t / 6) + 0.1 * t}
+    for formula, measure in (("y ~ season(t, period=12) + trend(t)", "gaussian"), ("y ~ s(h, cyclic=True)", "uniform")):
+        model = ngp.gam.model(formula, data, measure=measure)
+        jax.eval_shape(lambda X, model=model: numpyro.handlers.seed(model, 0)(X), model.arguments[0])
+    model = ngp.gam.model("y ~ season(t, period=12) + cycle(t)", data)
+    for part, low, count in zip(model.layout.read_terms, (59.0 - 12.0, 0.0), (80, 320), strict=True):
+        (axis,), _ = grid_of(model, part, 80)
+        drawn = model.layout.columns[0].decode(axis)
+        np.testing.assert_allclose([drawn[0], drawn[-1], len(drawn)], [low, 59.0, count], atol=1e-9)
