@@ -65,7 +65,9 @@ def draw_terms(
             beside = next(places)
             if draw.surface(numbers, labels[name]):
                 said["dotted: one standard deviation from zero"] = None
-            draw._replace(axis=beside).deviations(numbers)
+            is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
+            words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
+            draw._replace(axis=beside).deviations(numbers, words)
             _finish(beside, f"{name}, standard deviation")
         elif numbers:
             draw.curves(numbers[0], labels[name])
@@ -193,8 +195,8 @@ class _Panel(NamedTuple):
         self._map(numbers)
         return has_line
 
-    def deviations(self, numbers: list[int]) -> None:
-        """Standard deviation of a surface, on the scale of the link."""
+    def deviations(self, numbers: list[int], label: str) -> None:
+        """Standard deviation of a surface, before a link is undone."""
         first, second = (self.effect.axes[at] for at in numbers)
         scale = self.effect.scale.reshape(len(first), len(second))
         shade(
@@ -202,7 +204,7 @@ class _Panel(NamedTuple):
             first,
             second,
             scale,
-            "on the scale of the link",
+            label,
             DEVIATIONS,
             (float(scale.min()), float(scale.max())),
         )

@@ -62,6 +62,8 @@ def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
     some, labels = {"surface": EFFECTS["surface"]}, {"surface": "effect"}
     made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
     assert made._suptitle.get_text() == "dotted: one standard deviation from zero"  # no band is drawn
+    assert made.axes[3].get_ylabel() == "effect"
+    assert "on the scale of the link" in {axis.get_ylabel() for axis in figure.axes}
     plt.close(made)
 
 
