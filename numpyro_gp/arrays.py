@@ -18,9 +18,9 @@ S      posterior draws
 They stand in annotations: ``Float[Array, "M N"]``, a leading ``*batch`` for any axes on the left. The
 tests check them while the code runs; what a user passes is judged by `numpyro_gp.checks` alone.
 
-Words with one meaning: *variance* and *noise* are variances, *scale* is a standard deviation,
-*factor* is a lower Cholesky factor, *whitened* values have a standard normal prior, a *bound* is
-maximised and a *loss* minimised. Not used: amplitude, sigma, length, ell, likelihood variance.
+Words with one meaning: *scale* and *noise* are standard deviations, a *factor* is a lower Cholesky
+factor, *whitened* values have a standard normal prior, a *bound* is maximised and a *loss* minimised.
+Not used: amplitude, sigma, length, ell, likelihood variance.
 """
 
 import dataclasses

@@ -427,31 +427,31 @@ FAULTS = [
     ),
     Fault(
         "terms of a short batch of a stream counted as those of a full one",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "self.each_counts = float(num_data) / count",
         "self.each_counts = float(num_data) / rows",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     Fault(
         "first padding row of a batch counted",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "(self.indices < self.count)",
         "(self.indices <= self.count)",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     Fault(
         "mask of the padding rows of a batch dropped",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "(self.indices < self.count)",
         "(self.indices < self.rows)",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     Fault(
         "rows of a minibatch drawn with replacement",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "return permuted_rows(rng_key, size, jnp.arange(subsample_size))",
         "return jax.random.randint(rng_key, (subsample_size,), 0, size)",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     Fault(
         "a key without the constants inside of inner programs",
@@ -560,10 +560,10 @@ FAULTS = [
     ),
     Fault(
         "each site of a subsampled plate makes a scale of its own",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):",
         "if False:",
-        "rows/test_held.py::test_sites_of_a_subsampled_plate_share_one_scale",
+        "rows/test_batch_plates.py::test_sites_of_a_subsampled_plate_share_one_scale",
     ),
 ]
 FAULTS += [Fault(f"{kind} at random: {new}", *rest, new, tests) for kind, *rest, new, tests in RANDOM]

@@ -91,10 +91,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "criticism/looks.py",
+        "criticism/fit_checks.py",
         "ratio = float(seen.noise.mean()) / max(float(middle or seen.y.std()), 1e-300)",
         "ratio = float(seen.noise.mean()) / max(float(middle and seen.y.std()), 1e-300)",
-        "criticism/test_looks.py::test_noise_is_small_beside_most_data_or_beside_all_where_most_are_equal",
+        "criticism/test_fit_checks.py::test_noise_is_small_beside_most_data_or_beside_all_where_most_are_equal",
     ),
     (
         "operator",
@@ -133,10 +133,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "criticism/looks_posterior.py",
+        "criticism/posterior_checks.py",
         "if label in theirs and (b := theirs[label]).std() > 0:",
         "if label in theirs or (b := theirs[label]).std() > 0:",
-        "criticism/test_looks_posterior.py::test_parameters_that_are_apart_are_named_where_both_fits_have_them",
+        "criticism/test_posterior_checks.py::test_parameters_that_are_apart_are_named_where_both_fits_have_them",
     ),
     (
         "operator",
@@ -154,10 +154,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "if size != self.rows and (size, held) != (self.num_data, self.rows):",
         "if size != self.rows and (size, held) == (self.num_data, self.rows):",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     (
         "operator",
@@ -175,24 +175,24 @@ RANDOM = [
     ),
     (
         "operator",
-        "rows/held.py",
+        "rows/batch_plates.py",
         'if msg["type"] == "plate" and msg["value"] is None:',
         'if msg["type"] != "plate" and msg["value"] is None:',
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     (
         "operator",
-        "rows/held.py",
+        "rows/batch_plates.py",
         'elif msg["type"] == "sample" and in_plate(msg, self.plate):',
         'elif msg["type"] != "sample" and in_plate(msg, self.plate):',
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     (
         "operator",
-        "rows/held.py",
+        "rows/batch_plates.py",
         "self.each_counts = float(num_data) / count",
         "self.each_counts = float(num_data) * count",
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     (
         "operator",
@@ -203,10 +203,10 @@ RANDOM = [
     ),
     (
         "operator",
-        "rows/held.py",
+        "rows/batch_plates.py",
         'if msg["type"] != "param" or not in_plate(msg, self.plate):',
         'if msg["type"] == "param" or not in_plate(msg, self.plate):',
-        "rows/test_held.py",
+        "rows/test_batch_plates.py",
     ),
     (
         "operator",

@@ -15,8 +15,8 @@ from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.optimum import AdditiveOptimum, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.beliefs.paths import corrections
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
-from numpyro_gp.beliefs.rank import truncate
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.beliefs.truncation import truncate
 
 __all__ = [
     "Decoupled",

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, Shape, over_axes, value_type
-from numpyro_gp.beliefs.halves import lower_congruence
+from numpyro_gp.beliefs.triangular_products import lower_congruence
 from numpyro_gp.beliefs.whitened import is_same_row, numbered
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel

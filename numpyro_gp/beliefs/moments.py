@@ -17,8 +17,8 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.halves import lower_moved, lower_outer_square, lower_times, moved_lower
 from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
+from numpyro_gp.beliefs.triangular_products import lower_moved, lower_outer_square, lower_times, moved_lower
 from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and

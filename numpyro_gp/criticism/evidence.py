@@ -117,7 +117,7 @@ class Evidence(NamedTuple):
 def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None) -> Evidence:
     """Run the model at draws of the posterior and at the data of ``call``."""
     draws = draws_at_data(posterior, key, call, num_samples)
-    look = _Look(draws[1].size)
+    look = _RowDensities(draws[1].size)
 
     def first(source: Any, draw: Any, arrays: list[Array]) -> dict[str, Array]:
         return are_whitened(belief_trace(posterior.at(source), draw, call.at(arrays)))
@@ -160,7 +160,7 @@ def chosen(count: int) -> np.ndarray:
     return np.unique(np.round(np.linspace(0, count - 1, min(count, ROWS))).astype(int))
 
 
-class _Look:
+class _RowDensities:
     """What is kept of a model at one of ``count`` draws, and what its trace tells beside numbers."""
 
     def __init__(self, count: int) -> None:

@@ -13,7 +13,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.finding import Case, Finding
-from numpyro_gp.criticism.looks import (
+from numpyro_gp.criticism.fit_checks import (
     calibration,
     divergences,
     effective_draws,
@@ -24,7 +24,7 @@ from numpyro_gp.criticism.looks import (
     not_normal,
     r_hat,
 )
-from numpyro_gp.criticism.looks_posterior import at_prior, fits_differ, parameters_differ, pareto
+from numpyro_gp.criticism.posterior_checks import at_prior, fits_differ, parameters_differ, pareto
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import call_of
 

@@ -29,7 +29,7 @@ from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
 from numpyro_gp.guides.layer import decoupled_layer
 from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_field
 from numpyro_gp.guides.structured import block_diagonal, block_low_rank, structured
-from numpyro_gp.rows.held import keyed_rows, permuted_rows
+from numpyro_gp.rows.batch_plates import keyed_rows, permuted_rows
 
 __all__ = [
     "decoupled",

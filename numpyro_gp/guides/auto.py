@@ -19,8 +19,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
 from numpyro_gp.guides.by_rows import pseudo_data
 from numpyro_gp.guides.fits import Fit, begin_again, fits_of, known_fit
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
-from numpyro_gp.guides.rest import (
+from numpyro_gp.guides.other_sites import (
     NotOfRest,
     Remainder,
     at_medians,
@@ -31,9 +30,10 @@ from numpyro_gp.guides.rest import (
     median_of_rest,
     quantiles_of_rest,
 )
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
-from numpyro_gp.primitives.inducing import Inducing, look_at_start, noted_inducing
+from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.programs.set_up import (
@@ -45,8 +45,8 @@ from numpyro_gp.programs.set_up import (
     is_set_up_here,
     without_tracer,
 )
+from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
 from numpyro_gp.rows.call import named_arguments
-from numpyro_gp.rows.held import inside_blocks, keyed_rows
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
@@ -154,7 +154,7 @@ class AutoGP(AutoGuide):
 
     def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        sites, given = look_at_start(self.model, args, kwargs)
+        sites, given = sites_at_start(self.model, args, kwargs)
         if given is not None and not has_values():  # else it is evaluated at parameters that it has
             begin_again(self, given)
             self.inducing = given

@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.private import active_handlers, mask_of
-from numpyro_gp.rows.held import BatchPlate
+from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.sites import Belief, Observation, Site, Trace, is_latent, role, standard_normal, unwrap
 
 

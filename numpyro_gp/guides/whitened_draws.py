@@ -13,7 +13,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.rows.held import inside_blocks
+from numpyro_gp.rows.batch_plates import inside_blocks
 from numpyro_gp.sites import Site, fits, is_latent, unwrap
 
 Beliefs = Mapping[str, AbstractBelief]

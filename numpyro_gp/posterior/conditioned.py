@@ -22,7 +22,7 @@ from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.linalg import einsum, half_log_det, solve_lower
-from numpyro_gp.posterior.past import PseudoData, pseudo_data
+from numpyro_gp.posterior.fitted_pseudo_data import PseudoData, pseudo_data
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.sites import InducingPrior, unwrap

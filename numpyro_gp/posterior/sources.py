@@ -18,7 +18,7 @@ from numpyro_gp.arrays import Array, is_key, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
-from numpyro_gp.primitives.inducing import Inducing, look_at_start
+from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.programs.set_up import abstract_trace
@@ -165,7 +165,7 @@ def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
     given = arguments_of_run(mcmc)
     if given is None or not _is_same(getattr(getattr(mcmc, "sampler", None), "model", None), model):
         return {}
-    return look_at_start(model, *given)[1] or {}
+    return sites_at_start(model, *given)[1] or {}
 
 
 def _is_same(one: object, other: object) -> bool:

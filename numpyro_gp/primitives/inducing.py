@@ -79,7 +79,7 @@ def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
         yield found
 
 
-def look_at_start(
+def sites_at_start(
     model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[Trace | None, Inducing | None]:
     """Sites of a model that is about to run on these arguments, whose rows are checked, and its inducing inputs.

@@ -18,10 +18,10 @@ from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
+from numpyro_gp.rows.batch_plates import BatchPlate, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
-from numpyro_gp.rows.held import BatchPlate, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.look import (
     Look,
     check_behind,

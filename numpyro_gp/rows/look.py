@@ -21,9 +21,9 @@ from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import active_handlers, constants_of_loop
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, replaced, traced, written_out
+from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.rows.call import Call, call_of
 from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
-from numpyro_gp.rows.held import BatchPlate
 from numpyro_gp.sites import Trace
 
 # What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.

@@ -19,7 +19,7 @@ from numpyro.optim import optax_to_numpyro
 from numpyro_gp.arrays import Array, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.guides.fits import begin_again
-from numpyro_gp.primitives.inducing import Inducing, look_at_start
+from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import NumPyroOptimiser, SteinHooks, declared_parameters, key_of_stein_step
 from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
@@ -136,7 +136,7 @@ class SVGD(SteinHooks):
     def init(self, rng_key: Array, *args: object, **kwargs: object) -> SteinVIState:
         """Place the particles and the optimiser at the start."""
         check_key("rng_key", rng_key)
-        self.inducing = look_at_start(self.model, args, {**kwargs, **self.static_kwargs})[1] or {}
+        self.inducing = sites_at_start(self.model, args, {**kwargs, **self.static_kwargs})[1] or {}
         begin_again(self, self.inducing)
         args, kwargs = on_devices((args, kwargs))
         state = in_one_program(lambda: self._init(rng_key, args, kwargs), self)

@@ -14,7 +14,7 @@ from numpyro.infer.util import log_density
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import axes_of, fail, known
 from numpyro_gp.programs.private import mask_of, model_and_guide_keys
-from numpyro_gp.rows.held import keyed_rows
+from numpyro_gp.rows.batch_plates import keyed_rows
 
 
 class Target(NamedTuple):

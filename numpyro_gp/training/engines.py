@@ -26,7 +26,7 @@ class Particle(NamedTuple):
     key: Array
 
 
-class Family(NamedTuple):
+class EngineTraits(NamedTuple):
     """What engines of one kind have in common.
 
     ``loss_name`` is what ``update`` returns beside the state, ``loss_is_gradient`` whether that is the norm of a
@@ -89,14 +89,14 @@ def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
     return [Particle(pick(number), {}, key) for number in range(engine.num_stein_particles)]
 
 
-FAMILIES: dict[type, Family] = {
-    SVI: Family("loss", False, _elbo_particles, can_be_traced=True),
-    SteinVI: Family("Stein force", True, _stein_particles),
-    SteinHooks: Family("Stein force", True, _stein_particles, can_be_traced=True, judged=_judged),
-    ASVGD: Family("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state)),
+TRAITS: dict[type, EngineTraits] = {
+    SVI: EngineTraits("loss", False, _elbo_particles, can_be_traced=True),
+    SteinVI: EngineTraits("Stein force", True, _stein_particles),
+    SteinHooks: EngineTraits("Stein force", True, _stein_particles, can_be_traced=True, judged=_judged),
+    ASVGD: EngineTraits("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state)),
 }
 
 
-def family(engine: object) -> Family:
+def traits_of(engine: object) -> EngineTraits:
     """The family of an engine by its class; one that is in no row has a loss, and sites that cannot be named."""
-    return next((FAMILIES[kind] for kind in type(engine).__mro__ if kind in FAMILIES), Family("loss", False, None))
+    return next((TRAITS[kind] for kind in type(engine).__mro__ if kind in TRAITS), EngineTraits("loss", False, None))

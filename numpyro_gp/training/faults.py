@@ -12,7 +12,7 @@ from numpyro.infer.util import compute_log_probs
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.programs.private import model_and_guide_keys
 from numpyro_gp.rows.feeds import Feed
-from numpyro_gp.training.engines import Particle, family
+from numpyro_gp.training.engines import Particle, traits_of
 
 # A shorter fit says nothing about where it would end.
 FEWEST_STEPS = 100
@@ -39,7 +39,7 @@ def explain(
         reason += f" Parameters that were not finite before this step: {names}."
     else:
         reason += " All parameters were finite before this step."
-    kind = family(engine)
+    kind = traits_of(engine)
     if kind.particles is None:
         return reason, ()
     try:

@@ -19,11 +19,11 @@ from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
+from numpyro_gp.rows.batch_plates import HeldRows
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
-from numpyro_gp.rows.held import HeldRows
 from numpyro_gp.rows.look import FirstRows
-from numpyro_gp.training.engines import family
+from numpyro_gp.training.engines import traits_of
 from numpyro_gp.training.faults import all_finite
 
 REMEDY = (
@@ -49,7 +49,7 @@ def initial_state(
         cure = 'Pass {"name": value}.'
         fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
-    own, can_be_traced = engine, family(engine).can_be_traced
+    own, can_be_traced = engine, traits_of(engine).can_be_traced
     if can_be_traced and is_used(engine.guide):
         own = copy.copy(engine)
         own.guide = unused(engine.guide)
@@ -126,7 +126,7 @@ def check_batch_sizes(engine: Any, feed: Feed) -> None:
             fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
 
 
-def look_at_start(engine: Any, state: Any) -> tuple[dict[str, Any], bool]:
+def parameters_at_start(engine: Any, state: Any) -> tuple[dict[str, Any], bool]:
     """The parameters of a state, and whether they are all finite."""
 
     def look(state: Any) -> tuple[dict[str, Any], Array]:

@@ -21,9 +21,9 @@ from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_data, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
-from numpyro_gp.training.engines import check_engine, check_objective, family
+from numpyro_gp.training.engines import check_engine, check_objective, traits_of
 from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
-from numpyro_gp.training.first_state import REMEDY, initial_state, look_at_start
+from numpyro_gp.training.first_state import REMEDY, initial_state, parameters_at_start
 from numpyro_gp.training.loop import loop_of
 from numpyro_gp.training.renewal import Renewal
 
@@ -222,7 +222,7 @@ def fit(
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps)
-    start, watch = look_at_start(svi_or_stein, position.state)
+    start, watch = parameters_at_start(svi_or_stein, position.state)
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     size = 1 if feed.changes else size
     advance = loop_of(svi_or_stein, feed, position.state, size, watch)
@@ -236,7 +236,7 @@ def fit(
     is_new = done == 0 and init_params is None  # else it may well have begun where it should end
     with tqdm.tqdm(total=num_steps, initial=done, disable=not (progress and job.is_first), file=sys.stderr) as bar:
         position, failure = run_chunks(
-            job, position, pace, lambda text: f"{family(svi_or_stein).loss_name} {text}", bar
+            job, position, pace, lambda text: f"{traits_of(svi_or_stein).loss_name} {text}", bar
         )
     result = written(job, position)
     if failure is not None:
@@ -338,7 +338,7 @@ def keep(error: Any, job: Job, position: Position, result: FitResult) -> None:
 
 def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
     """What the target says of particles at the end of a fit of whole data; nothing of the first steps of one."""
-    judged, feed = family(job.engine).judged, job.feed
+    judged, feed = traits_of(job.engine).judged, job.feed
     if judged is None or feed.part is not None or feed.placement is not None:
         return ""
     try:

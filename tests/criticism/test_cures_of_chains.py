@@ -13,7 +13,8 @@ import pytest
 from numpyro.infer import NUTS, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism import looks, looks_posterior
+from numpyro_gp.criticism import fit_checks as looks
+from numpyro_gp.criticism import posterior_checks as looks_posterior
 from numpyro_gp.criticism.evidence import Evidence, Fact, Seen
 from numpyro_gp.criticism.finding import Case
 from tests.criticism import faults

@@ -13,7 +13,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
 from numpyro_gp.guides.fits import hand_on, inducing_of
-from numpyro_gp.primitives.inducing import look_at_start
+from numpyro_gp.primitives.inducing import sites_at_start
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).uniform(size=(12, 2))
@@ -174,7 +174,7 @@ def test_what_a_model_makes_of_its_arguments_counts_and_random_numbers_do_not():
         ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
         ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), Z * numpyro.sample("scale", dist.LogNormal(0.0, 1.0)))
 
-    found = look_at_start(made, (X,), {"Z": Z})[1]
+    found = sites_at_start(made, (X,), {"Z": Z})[1]
     assert sorted(found) == ["f", "g"]
     np.testing.assert_allclose(found["f"][""], 2 * Z, rtol=1e-12)
-    assert jax.jit(lambda Z: jnp.sum(Z) + (look_at_start(made, (X,), {"Z": Z})[1] is None))(Z) == Z.sum() + 1
+    assert jax.jit(lambda Z: jnp.sum(Z) + (sites_at_start(made, (X,), {"Z": Z})[1] is None))(Z) == Z.sum() + 1

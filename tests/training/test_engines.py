@@ -10,7 +10,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.training.engines import family
+from numpyro_gp.training.engines import traits_of
 from tests.oracles.engines import Countdown, data, engine, key, model
 
 KEY, DATA = key(), data()
@@ -45,8 +45,8 @@ def test_each_engine_says_what_its_loss_is_and_how_many_particles_a_step_has(nam
     make, loss_name, count = ENGINES[name]
     instance = make()
     state = instance.init(KEY, DATA)
-    assert family(instance).loss_name == loss_name
-    particles = family(instance).particles(instance, state)
+    assert traits_of(instance).loss_name == loss_name
+    particles = traits_of(instance).particles(instance, state)
     assert len(particles) == count
     params = instance.get_params(state)
     for number, particle in enumerate(particles):
@@ -60,7 +60,7 @@ def test_each_engine_says_what_its_loss_is_and_how_many_particles_a_step_has(nam
 def test_annealed_particles_lie_in_the_state_within():
     asvgd = einstein.ASVGD(shared_model, numpyro.optim.SGD(0.1), einstein.RBFKernel(), 2)
     state = asvgd.init(KEY, 10, DATA)
-    first = family(asvgd).particles(asvgd, state)[0]
+    first = traits_of(asvgd).particles(asvgd, state)[0]
     np.testing.assert_array_equal(first.free["location_auto_loc"], asvgd.get_params(state)["location_auto_loc"][0])
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_assumed_of_a_foreign_engine():
     """Not even of one that has a model, a guide and particles of another sense."""
     foreign = Countdown(bad_step=3)
     foreign.model, foreign.guide, foreign.num_stein_particles = model, model, 5
-    assert family(foreign).loss_name == "loss"
+    assert traits_of(foreign).loss_name == "loss"
     with pytest.raises(ngp.NonFiniteLoss, match=r"were finite before this step\. Try a larger jitter") as info:
         ngp.fit(KEY, foreign, 9, DATA, progress=False)
     assert info.value.sites == ()

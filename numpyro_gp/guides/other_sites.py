@@ -17,7 +17,7 @@ from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.programs.private import is_density_asked, shared_plates, starts_well
 from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
-from numpyro_gp.rows.held import inside_blocks
+from numpyro_gp.rows.batch_plates import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
 
 # What these say depends on the density of the model that they were made for, not on their parameters alone.

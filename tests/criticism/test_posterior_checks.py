@@ -11,7 +11,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism import looks_posterior
+from numpyro_gp.criticism import posterior_checks as looks_posterior
 from numpyro_gp.criticism.evidence import Evidence
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.verdict import findings

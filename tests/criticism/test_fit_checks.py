@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism import looks
+from numpyro_gp.criticism import fit_checks as looks
 from numpyro_gp.criticism.evidence import Evidence, Seen
 from numpyro_gp.criticism.finding import Case
 from tests.criticism import faults

@@ -20,7 +20,7 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fits import as_fitted, inducing_of_sites, is_same
-from numpyro_gp.guides.rest import median_of_rest
+from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals

@@ -14,8 +14,8 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.guides import keyed_rows, permuted_rows
-from numpyro_gp.rows import held as module
-from numpyro_gp.rows.held import BatchPlate, _walk, inside_blocks, refuse_own_parameters
+from numpyro_gp.rows import batch_plates as module
+from numpyro_gp.rows.batch_plates import BatchPlate, _walk, inside_blocks, refuse_own_parameters
 
 Y = jnp.asarray([0.3, -1.0, 2.0, 2.0])  # three rows of ten, and a copy of the last
 TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
