@@ -13,7 +13,7 @@ from scipy.stats import lognorm, norm
 
 from tests.contracts import dense
 from tests.contracts.composed_case import START, Case, arrays, program, same
-from tests.contracts.compositions import COUPLED, GROUPS, OF_MEMBERS, ROWS, Composition
+from tests.contracts.compositions import CATEGORY, COUPLED, GROUPS, LAYERS, OF_MEMBERS, ROWS, Composition
 from tests.precision import x64
 
 
@@ -49,16 +49,20 @@ def minibatches_average_to_the_whole(case: Case) -> None:
 def gradients_equal_differences(case: Case) -> None:
     """Along one direction; but natural gradients, and those through a divisor that is held still (section 4.5)."""
     rng, params = np.random.default_rng(case.c.seed + 1), case.params
-    direction = {name: _direction(value, rng) for name, value in params.items() if _is_ordinary(case.c, name)}
+    direction = {name: _direction(name, value, rng) for name, value in params.items() if _is_ordinary(case.c, name)}
     ends = [{name: v + e * direction.get(name, 0.0) for name, v in params.items()} for e in (1e-5, -1e-5)]
     up, down = (case.bound(params=end)[0] for end in ends)
     along = sum(float(np.vdot(case.whole[1][name], step)) for name, step in direction.items())
     scale = 1.0 + sum(float(np.abs(case.whole[1][name] * step).sum()) for name, step in direction.items())
-    assert abs(along - (up - down) / 2e-5) < 3e-5 * scale, (along, (up - down) / 2e-5)
+    # Slopes of these in variances are not those of the nodes: their docstring says how good they are.
+    tolerance = 5e-3 if case.c.likelihood in ("bernoulli", "probit") else 3e-5
+    assert abs(along - (up - down) / 2e-5) < tolerance * scale, (along, (up - down) / 2e-5)
 
 
-def _direction(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _direction(name: str, value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     step = rng.normal(size=value.shape)
+    if name.endswith("inducing_mean"):  # codes of a category stay
+        return step * (np.arange(step.shape[-1]) != CATEGORY)
     is_factor = value.ndim > 1 and value.shape[-1] == value.shape[-2] and not np.triu(value, 1).any()
     return np.tril(step) if is_factor else step
 
@@ -84,7 +88,7 @@ def is_dense(c: Composition) -> bool:
     """Whether `dense.py` can compute it."""
     is_plain = c.rest == "delta" and not c.has_replicates and not c.is_monotone and c.likelihood != "closure"
     beliefs = {
-        "one": (*COUPLED, "decoupled", "hybrid", "orthogonal"),
+        "one": (*COUPLED, *LAYERS, "decoupled", "hybrid", "orthogonal"),
         "additive": ("coupled", "natural", "conditional"),
     }
     return is_plain and c.has_jitter and c.belief in beliefs.get(c.process, ())

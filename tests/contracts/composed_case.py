@@ -72,7 +72,8 @@ class Case:
             found.update({n: s for n, s in {**trace, **own}.items() if s["type"] == "param"})
 
         jax.eval_shape(look)
-        return {name: value_of(site, self.rng, self.c.rest == "delta") for name, site in found.items()}
+        values = {name: value_of(site, self.rng, self.c.rest == "delta") for name, site in found.items()}
+        return values | {name: np.asarray(self.others) for name in found if name.endswith("inducing_mean")}
 
     def new_guide(self, model: Any = None) -> Any:
         """A guide that has seen nothing."""
@@ -110,7 +111,9 @@ class Case:
         """The loss, by its own program where the gradient was not asked for."""
         if "whole" in vars(self):
             return self.whole[0]
-        return program(self.model, self.guide)(*arrays((self.params, self.noise, self.data)), None)
+        value = program(self.model, self.guide)(*arrays((self.params, self.noise, self.data)), None)
+        assert np.isfinite(value)
+        return value
 
     @property
     def posterior(self) -> ngp.Posterior:
@@ -180,4 +183,5 @@ def value_of(site: Any, rng: np.random.Generator, is_point: bool) -> np.ndarray:
 def same(left: Any, right: Any, rtol: float = 1e-7, atol: float = 1e-8) -> None:
     """Equality up to rounding of two trees."""
     assert jax.tree.structure(left) == jax.tree.structure(right)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(left))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), left, right)

@@ -87,6 +87,7 @@ class Process:
             parts.append(lambda A, B: 0.5 * part("Matern52", A[:, 1], B[:, 1], 0.8))
         grams = [k(Z, Z) for k in parts]
         factors = [np.linalg.cholesky(gram + JITTER * np.mean(np.diag(gram)) * np.eye(len(Z))) for gram in grams]
+        self.jitter = JITTER * np.mean(np.diag(grams[0]))
         self.k = lambda A, B: sum(k(A, B) for k in parts)
         self.L = block_diag(*factors)
         self.A = np.linalg.solve(self.L, np.vstack([self.cross(Z, k) for k in parts]))
@@ -118,8 +119,15 @@ class Process:
             own = a @ self.k(others, others) @ a
             return self.cross(others).T @ a + self.level, spread, 0.5 * (own + value)
         m, S = whitened(kind, p, self.L, self.level_at_inducing)
-        spread = self.covered(m, S)[1]
+        spread = self.covered(0 * self.L[0], S)[1]
         value = 0.5 * (np.trace(S) - len(S) - np.linalg.slogdet(S)[1])
+        if kind.startswith("layer"):
+            own = self.k(others, others)
+            L = np.linalg.cholesky(own + self.jitter * np.eye(len(others)))
+            white = np.linalg.solve(L, m) if kind == "layer gp" else m
+            a = m if kind == "layer cb" else np.linalg.solve(L.T, white)
+            norm = a @ own @ a if kind == "layer cb" else white @ white
+            return self.cross(others).T @ a + self.level, spread, value + 0.5 * norm
         if kind in ("hybrid", "orthogonal"):
             K, R = self.k(others, others), np.linalg.solve(self.L, self.k(self.Z, others))
             H = K - R.T @ R

@@ -13,7 +13,31 @@ from tests.contracts.net import NET, check, check_relations, chosen, seed_of_com
 COUNT = 7
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED") or seed_of_commit())
 # Models that failed, with the relation: as they are printed, since what a seed chooses changes with `compositions.py`.
-KEPT: tuple[tuple[str, Composition], ...] = ()
+KEPT = (
+    # Twenty nodes at a latent variance of 3: the slope in it was said to be as good as the value.
+    (
+        "gradients_equal_differences",
+        Composition(
+            seed=68,
+            process="deep",
+            kernel=((("SpectralMixture", 1),), (("Matern12", 1), ("ArcCosine", 1))),
+            likelihood="probit",
+            belief="layer gp",
+            hyper="sampled",
+            rest="delta",
+            mean="none",
+            reads="values",
+            is_full=False,
+            is_masked=True,
+            has_offset=False,
+            is_scaled=True,
+            has_replicates=False,
+            has_own_scale=False,
+            is_monotone=False,
+            has_jitter=True,
+        ),
+    ),
+)
 
 
 @pytest.mark.long
@@ -23,9 +47,9 @@ def test_composed_models_keep_the_relations(number):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "composition"), KEPT)
-def test_models_that_failed_keep_the_relations(name, composition):
-    check_relations(composition, [name])
+@pytest.mark.parametrize(("name", "kept"), KEPT)
+def test_models_that_failed_keep_the_relations(name, kept):
+    check_relations(kept, [name])
 
 
 def test_a_seed_is_one_composition():
