@@ -87,14 +87,20 @@ def _solve(factor: Array, right: Array, transpose: bool = False) -> Array:
     return found[..., 0]
 
 
-@jax.custom_jvp
 def log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
     """``log p(r_last | the others)`` of residuals of these covariances, ``(B,)``."""
+    dtype = jnp.result_type(covariance, residual)
+    density: Array = _log_density(covariance.astype(dtype), residual.astype(dtype))
+    return density
+
+
+@jax.custom_jvp
+def _log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
     x = last_row(covariance)[1]
     return jnp.log(x[..., -1]) - 0.5 * jnp.square(jnp.sum(x * residual, axis=-1)) - HALF_LOG_2PI
 
 
-@log_density.defjvp
+@_log_density.defjvp
 def _log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     """No inverse, and no derivative of a factorisation: that in ``S`` has rank two.
 

@@ -41,6 +41,7 @@ from numpyro_gp.posterior.draws import (
     seen_entries,
 )
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.primitives.given_neighbours import GivenNeighbours, LocalProcess
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.programs.keep import run_quickly
@@ -181,6 +182,8 @@ class _RowDensities:
         sites = {name: self.of_site(name, site, calls, is_point, keys[0]) for name, site in data.items()}
         facts: dict[str, Any] = {}
         for f, inputs in calls:
+            if isinstance(f, LocalProcess):  # it has no inducing inputs
+                continue
             if f.name not in facts and (f.noise is not None or not isinstance(f.process, AbstractBelief)):
                 facts[f.name] = self.of_process(f, inputs, data)
                 only = len(calls) == len(data) == 1
@@ -197,10 +200,14 @@ class _RowDensities:
     def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
-        axes, noise, term, below = 0 if isinstance(fn, Marginal) else site["fn"].event_dim, None, None, None
+        is_marginal = isinstance(fn, (Marginal, GivenNeighbours))
+        axes, noise, term, below = 0 if is_marginal else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]
-        if isinstance(fn, Marginal):
-            mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
+        if isinstance(fn, (Marginal, GivenNeighbours)):
+            if isinstance(fn, GivenNeighbours):
+                mean, variance = (value[fn.rows] for value in fn.data.left_out())
+            else:
+                mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
             noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):

@@ -6,13 +6,17 @@ import jax
 import numpy as np
 
 from numpyro_gp.beliefs import Conditional
+from numpyro_gp.criticism.evidence import ROWS, chosen
 from numpyro_gp.criticism.finding import Case, Finding, entries
 from numpyro_gp.criticism.fit_checks import OPEN
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.posterior.near import gain_of_neighbours, neighbours_of
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
+# Left-out data: nats a row that more neighbours may bring, in any case and in standard errors, and rows looked at.
+BETTER, ERRORS, MOST_LEFT_OUT = 0.02, 3.0, 200
 # A posterior is its prior where both its median and its width are within these shares of the prior's width.
 SAME_PLACE, SAME_WIDTH = 0.25, 0.8
 
@@ -42,6 +46,23 @@ def _of_two_fits(case: Case) -> str:
     again = "start again from other values, for there may be two modes"
     has_steps = case.posterior is None or case.posterior.kind == "svi"
     return f"train longer, or {again}" if has_steps else f"run longer chains, or {again}"
+
+
+def more_neighbours(case: Case) -> Iterator[Finding]:
+    """Data that are left out, and predicted better from four times the neighbours of the fit."""
+    if case.posterior is None or case.call is None or case.key is None:
+        return
+    for near in neighbours_of(case.call):
+        few, rows = near.count, chosen(near.size)[:: max(1, min(ROWS, near.size) // MOST_LEFT_OUT)]
+        if 4 * few < near.size and (gain := gain_of_neighbours(case.posterior, case.key, case.call, near, rows, few)):
+            mean, error = gain
+            if mean > max(BETTER, ERRORS * error):
+                text = (
+                    f"Data that are left out are predicted {mean:.2g} nats a row better from {4 * few} neighbours than "
+                )
+                text += f"from the {few} of the fit"
+                cure = "predict from more, as predict_at(..., neighbours=512), and fit with twice as many"
+                yield Finding("neighbours", text, mean, BETTER, cure)
 
 
 def _weights_of(case: Case) -> Weights | None:

@@ -24,7 +24,7 @@ from numpyro_gp.criticism.fit_checks import (
     not_normal,
     r_hat,
 )
-from numpyro_gp.criticism.posterior_checks import at_prior, fits_differ, parameters_differ, pareto
+from numpyro_gp.criticism.posterior_checks import at_prior, fits_differ, more_neighbours, parameters_differ, pareto
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import call_of
 
@@ -37,6 +37,7 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     effective_draws,
     noise,
     inducing,
+    more_neighbours,
     long_lengthscale,
     not_normal,
     follow,

@@ -29,7 +29,7 @@ from numpyro_gp.posterior.tracing import (
     look_again,
     run_model,
 )
-from numpyro_gp.primitives.given_neighbours import SeenProcesses
+from numpyro_gp.primitives.given_neighbours import GivenNeighbours, SeenProcesses
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.programs.keep import run
@@ -236,13 +236,16 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
 
     With points at the GP sites it is ``log E_{p(f_n | v)} p(y_n | f_n)``. With a decoupled belief, whose
     function is not fixed by ``v``, it is ``log p(y_n | f_n)`` at ``f_n ~ q(f_n)`` drawn with ``key``. For
-    exact `gp_regression` it is ``log p(y_n | y_-n, draw)``: the data are not independent given
+    exact `gp_regression`, and by neighbours, it is ``log p(y_n | y_-n, draw)``: the data are not independent given
     hyper-parameters, and this is the density that makes PSIS-LOO right; so it is of pseudo-data by neighbours. None for
     the collapsed bound, which is no density of ``y``.
     """
     inner = unwrap(fn)
     if isinstance(inner, CollapsedMarginal):
         return None
+    if isinstance(inner, GivenNeighbours):
+        mean, variance = inner.data.left_out()
+        return norm.logpdf(inner.data.y, mean, jnp.sqrt(variance))[inner.rows]
     if isinstance(inner, ExactMarginal):
         mean, variance = inner.each(leave_one_out, y)
         return norm.logpdf(y, mean, jnp.sqrt(variance))
@@ -281,7 +284,7 @@ def _is_value(site: Site) -> bool:
 
 def _has_copies(site: Site) -> bool:
     """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
-    return not isinstance(unwrap(site["fn"]), Marginal)
+    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours))
 
 
 def check_full(sites: Mapping[str, Any]) -> None:

@@ -10,7 +10,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
-from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalProcess, SeenProcesses
+from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalData, LocalProcess, SeenProcesses
+from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
 
@@ -105,3 +106,39 @@ def _that_of(
         and np.array_equal(one.order, order[0])
     ]
     return same[0]
+
+
+def gain_of_neighbours(
+    posterior: Any, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int
+) -> tuple[float, float] | None:
+    """Mean log density of left-out data from ``4 count`` of the nearest others less that from ``count``, and its error.
+
+    At one draw of the posterior; None of neighbours on which no process stands.
+    """
+    if not all(map(is_known, jax.tree.leaves(near))):
+        return None
+    draw = tracing.draws_of(key, posterior.spread(1, True))
+
+    def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
+        found = [process.units()[1] for process in _on(own, draw, arrays, call, near)]
+        return [scale for scale in found if scale is not None]
+
+    scales = tracing.at_each_draw(units, posterior, draw, call.arrays)
+    own = scales[0][0] if scales else near.lengthscale
+    few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, 4 * count))
+
+    def densities(own: Any, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
+        data = [process.data for process in _on(own, draw, arrays, call, near)]
+        return [one.log_density_at(many, rows) - one.log_density_at(few, rows) for one in data]
+
+    found = tracing.at_each_draw(densities, posterior, draw, call.arrays, few, many)
+    gains = np.asarray(found[0][0]) if found else np.zeros(0)
+    return (float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))) if gains.size else None
+
+
+def _on(own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours) -> list[LocalProcess]:
+    """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
+    with recorded_processes() as found:
+        tracing.trace_at(own, draw, call.at(arrays), frozenset())
+    shape, local = near.inputs.shape, [one for one in found.values() if isinstance(one, LocalProcess)]
+    return [one for one in local if isinstance(one.data, LocalData) and one.data.near.inputs.shape == shape]

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
-from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, least_noise, log_density
+from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, last_row, least_noise, log_density
 from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_points, check_positive, fail, is_known
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
@@ -66,7 +66,8 @@ class LocalData:
     def covariance(self, at: Blocks, own_noise: ArrayLike) -> Array:
         """The covariance of blocks, noise included."""
         noise = jnp.broadcast_to(self.noise, at.rows.shape) if self.noise.ndim == 0 else self.noise[at.rows]
-        return at.covariance(self.kernel, at.behind(noise.astype(at.inputs.dtype), own_noise, 1.0), jitter=self.jitter)
+        noise = noise.astype(jnp.result_type(noise, at.inputs))
+        return at.covariance(self.kernel, at.behind(noise, own_noise, 1.0), jitter=self.jitter)
 
     def levels(self, at: Blocks) -> Array:
         """The mean function at all places of blocks, ``(B, K + 1)``."""
@@ -103,6 +104,33 @@ class LocalData:
         found: tuple[Array, Array] = by_parts(some, X.inputs, X.index, at_once=some_rows, together=some_rows)
         return found
 
+    def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
+        """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
+        mean, variance = self.at(X)
+        variance = variance + self.noise_of(jnp.asarray(rows))
+        return -0.5 * (jnp.square(self.y[jnp.asarray(rows)] - mean) / variance + jnp.log(2 * jnp.pi * variance))
+
+    def left_out(self) -> tuple[Array, Array]:
+        """Mean and variance ``(N,)`` of each datum given all others, under the joint density of the terms.
+
+        With ``x`` of each block their precision is ``sum_i x_i x_i^T`` (mathematics.md section 16.2), of which the
+        diagonal and a product with the residuals are sums over blocks.
+        """
+        inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
+
+        def some(own: Array, index: Array, rows: Array) -> tuple[Array, Array]:
+            at = self.blocks(index, own)
+            x = last_row(self.covariance(at, self.noise_of(rows)))[1]
+            x = jnp.where(at.behind(at.taken, True, False), x, 0)
+            return x, jnp.sum(x * (at.behind(self.y[at.rows], self.y[rows]) - self.levels(at)), axis=-1)
+
+        rows = jnp.arange(self.near.size)
+        x, z = by_parts(some, inputs, index, rows)
+        places = jnp.concatenate([jnp.maximum(index, 0), rows[:, None]], axis=1)
+        precision = jnp.zeros_like(z).at[places].add(jnp.square(x))
+        product = jnp.zeros_like(z).at[places].add(x * z[:, None])
+        return self.y - product / precision, 1 / precision
+
     @one_program
     def drawn(self, white: Array) -> Array:
         """All data from standard normal noise ``(..., N)``, each given those drawn before it, in their order."""
@@ -115,7 +143,7 @@ class LocalData:
 
         index = jnp.asarray(self.near.index)
         weights, scale, level = by_parts(some, inputs, index, jnp.arange(self.near.size))
-        flat = white.reshape(-1, self.near.size).T  # rows first
+        flat = white.reshape(-1, self.near.size).T.astype(scale.dtype)  # rows first
 
         def step(values: Array, i: Array) -> tuple[Array, None]:
             mean = jnp.sum(weights[i][:, None] * values[jnp.maximum(index[i], 0)], axis=0)

@@ -161,12 +161,17 @@ class Neighbours:
         new = np.asarray(_known("X_new", points), float) / scale
         return NewRows(points, jnp.asarray(nearest(np.asarray(self.inputs, float) / scale, new, count)))
 
-    def around(self, num_neighbours: int) -> NewRows:
-        """Each row with the nearest of all other rows, earlier and later: for predictions of data that are left out."""
+    def around(
+        self, num_neighbours: int, *, rows: ArrayLike | None = None, lengthscale: ArrayLike | None = None
+    ) -> NewRows:
+        """Rows, all or some, with the nearest of all others, earlier and later: to predict data that are left out."""
         self._check_known("around")
         count = _check_below("num_neighbours", num_neighbours, self.size)
-        scaled = np.asarray(self.inputs, float) / np.asarray(self.lengthscale, float)
-        return NewRows(self.inputs, jnp.asarray(nearest(scaled, scaled, count, np.arange(self.size))))
+        own = self.lengthscale if lengthscale is None else _check_scale(lengthscale, self.inputs)
+        asked = np.arange(self.size) if rows is None else np.asarray(_check_numbers("rows", rows, self.size))
+        scaled = np.asarray(self.inputs, float) / np.asarray(own, float)
+        found = nearest(scaled, scaled[asked], count, asked)
+        return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(found))
 
     def _check_known(self, method: str) -> None:
         if not all(map(is_known, jax.tree.leaves(self))):

@@ -93,3 +93,28 @@ def test_many_draws_are_some_draws_unless_more_are_asked_for():
 def test_what_is_refused(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(posterior(), ngp.neighbours(X, 5))
+
+
+def test_draws_leave_each_datum_out_and_the_verdict_looks_at_more_neighbours(capsys):
+    near, own = ngp.neighbours(X, 2), posterior(30)
+    terms = own.draws(KEY, ngp.neighbours(X, 59), Y, num_samples=2).log_likelihood["y"]
+    k = np.exp(-0.5 * (((X[:, None] - X[None]) / SCALE) ** 2).sum(axis=-1)) + 0.09 * np.eye(60)
+    precision = np.linalg.inv(k)
+    z = (precision @ Y) / np.sqrt(np.diag(precision))
+    expected = 0.5 * np.log(np.diag(precision) / (2 * np.pi)) - 0.5 * z**2
+    np.testing.assert_allclose(terms, np.repeat(expected[None], 2, 0), rtol=1e-7, atol=1e-9)
+
+    def left_out(count):
+        found = []
+        for row in range(60):
+            some = np.argsort((((X - X[row]) / SCALE) ** 2).sum(axis=1))[1 : count + 1]
+            weights = np.linalg.solve(k[np.ix_(some, some)], k[some, row])
+            found.append(
+                -0.5 * np.log(2 * np.pi * (v := k[row, row] - weights @ k[some, row]))
+                - (Y[row] - weights @ Y[some]) ** 2 / 2 / v
+            )
+        return np.array(found)
+
+    findings = {one.fault: one for one in ngp.diagnose.verdict(own, near, Y, num_samples=4)}
+    assert findings["neighbours"].number == pytest.approx((left_out(8) - left_out(2)).mean(), rel=1e-6)
+    assert "better from 8 neighbours than from the 2 of the fit" in capsys.readouterr().out

@@ -113,6 +113,40 @@ def test_without_data_they_are_drawn_in_their_order():
     assert plated["fn"].sample(jax.random.key(0), (2,)).shape == (2, 30)
 
 
+def test_numbers_of_two_precisions_are_those_of_the_higher():
+    """Data in float32 beside priors in float64, as they come where double precision is switched on."""
+    near = ngp.neighbours(X.astype(np.float32), 29)
+    p = {name: jnp.asarray(value) for name, value in POINT.items()}
+    found, slope = jax.value_and_grad(
+        lambda p: log_density(model, (near, jnp.asarray(Y, jnp.float32)), {"is_whole": True, "p": p}, {})[0]
+    )(p)
+    np.testing.assert_allclose(found, exact(POINT), rtol=1e-5)
+    assert all(np.isfinite(value) for value in slope.values())
+    drawn = handlers.seed(lambda: model(near, None, is_whole=True, p=p), 0)()
+    assert drawn.data.y.shape == (30,)
+
+
+def test_data_are_left_out_by_the_precision_of_all():
+    """For all earlier rows by NumPy's inverse, and for few by that of the covariance that draws have."""
+    p = {name: jnp.asarray(value) for name, value in POINT.items()}
+    for count in (29, 4):
+        f = jax.jit(lambda near: model(near, Y, is_whole=True, p=p))(near := ngp.neighbours(X, count))
+        root = np.asarray(f.data.drawn(jnp.eye(30))) - 0.5
+        precision = np.linalg.inv(root.T @ root)
+        mean, variance = f.data.left_out()
+        np.testing.assert_allclose(variance, 1 / np.diag(precision), rtol=1e-8)
+        np.testing.assert_allclose(mean, Y - precision @ (Y - 0.5) / np.diag(precision), rtol=1e-7, atol=1e-9)
+    rows = np.array([3, 17])
+    found = f.data.log_density_at(near.around(29, rows=rows), rows)
+    whole = multivariate_normal(np.full(30, 0.5), gram(POINT) + 0.09 * np.eye(30)).logpdf(Y)
+    others = [np.delete(np.arange(30), row) for row in rows]
+    parts = [
+        multivariate_normal(np.full(29, 0.5), (gram(POINT) + 0.09 * np.eye(30))[np.ix_(o, o)]).logpdf(Y[o])
+        for o in others
+    ]
+    np.testing.assert_allclose(found, whole - np.array(parts), rtol=1e-8)
+
+
 def test_the_process_is_a_value():
     near = ngp.neighbours(X, 8)
     f = handlers.seed(lambda: model(near, Y, is_whole=True), 0)()
