@@ -115,6 +115,21 @@ def _log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]
     return value, jnp.sum(change * slope, axis=(-2, -1)) - jnp.sum(z * x * moved, axis=-1)
 
 
+@jax.custom_jvp
+def row_factor(covariance: Float[Array, "B L L"]) -> Float[Array, "B L"]:
+    """``x = L^-T e_last`` alone, with a derivative that passes the factorisation by."""
+    return last_row(covariance)[1]
+
+
+@row_factor.defjvp
+def _row_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """``x = S^-1 e / x_last``, so that ``dx = -S^-1 dS x + x (x^T dS x) / 2``."""
+    factor, x = last_row(primals[0])
+    moved = jnp.sum(tangents[0] * x[..., None, :], axis=-1)
+    solved = _solve(factor, _solve(factor, moved), transpose=True)
+    return x, 0.5 * x * jnp.sum(x * moved, axis=-1, keepdims=True) - solved
+
+
 def conditional(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
     """Weights ``a`` of the others, with which the mean of the last is ``a . r_N``, and its variance: a pivot."""
     x = last_row(covariance)[1]

@@ -14,10 +14,12 @@ from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, Blocks, by_parts, conditional, log_density
+from numpyro_gp.beliefs.blocks import AT_ONCE, HALF_LOG_2PI, TOGETHER, Blocks, by_parts, conditional, log_density
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Kernel
 
+# Numbers in the blocks that are looked at together.
+NUMBERS = 2**21
 # Pseudo-data, rows, mean of q, variance of f, and how often a term of the plate counts.
 _Saved = tuple[Array, Array, Array, Array, Array, ArrayLike]
 
@@ -125,7 +127,9 @@ class PseudoRows(AbstractBelief):
             weights, variance = conditional(self._covariance(kernel, at, 1.0, 0.0, jitter))
             return jnp.sum(weights * jnp.where(at.taken, residual[at.rows], 0), axis=-1), variance
 
-        found: tuple[Array, Array] = by_parts(some, own, index)
+        most = max(1, NUMBERS // (index.shape[1] + 1) ** 2)  # many neighbours, in predictions, make large blocks
+        together, at_once = min(TOGETHER, most), min(AT_ONCE, most)
+        found: tuple[Array, Array] = by_parts(some, own, index, at_once=at_once, together=together)
         return found
 
     def evidence(

@@ -29,6 +29,7 @@ from numpyro_gp.posterior.tracing import (
     look_again,
     run_model,
 )
+from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours, SeenProcesses
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import shifted
@@ -241,7 +242,7 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     the collapsed bound, which is no density of ``y``.
     """
     inner = unwrap(fn)
-    if isinstance(inner, CollapsedMarginal):
+    if isinstance(inner, (CollapsedMarginal, CombinedMarginal)):
         return None
     if isinstance(inner, GivenNeighbours):
         mean, variance = inner.data.left_out()

@@ -140,5 +140,7 @@ def _on(own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, near: Nei
     """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
     with recorded_processes() as found:
         tracing.trace_at(own, draw, call.at(arrays), frozenset())
-    shape, local = near.inputs.shape, [one for one in found.values() if isinstance(one, LocalProcess)]
+    # Those of gp_regression: a latent one under a sampler has its values for data.
+    local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
+    shape = near.inputs.shape
     return [one for one in local if isinstance(one.data, LocalData) and one.data.near.inputs.shape == shape]

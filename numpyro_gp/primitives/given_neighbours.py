@@ -326,23 +326,17 @@ def regression_by_neighbours(
 ) -> LocalProcess:
     """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each."""
     own = as_kernel(kernel)
-    if lead := batch_shape(own):
-        cure = "Open a site for each member, with neighbours of its own rows."
-        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
     whole = near.near if isinstance(near, NeighbourRows) else near
+    check_alone(name, own, whole, isinstance(near, Neighbours) or obs is None)
     noise = check_positive("noise_variance", noise_variance)
     if noise.shape not in ((), (whole.size,)):
         cure = "Pass one variance, or one for each row of all the data: of neighbours too the noise counts."
         fail("noise_variance", f"a number or of shape {(whole.size,)}", f"shape {noise.shape}", cure)
     relative = least_noise(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
-    y = jnp.zeros(whole.size, whole.inputs.dtype) if obs is None else _check_data(name, obs, whole.size)
+    y = jnp.zeros(whole.size, whole.inputs.dtype) if obs is None else check_all_data(name, obs, whole.size)
     data = LocalData(own, whole, y, noise, as_mean(mean), relative)
     rows = jnp.arange(whole.size) if isinstance(near, Neighbours) else near.rows
     fn = GivenNeighbours(data, rows, jnp.asarray(near.index))
-    if whole.rows is not None and (isinstance(near, Neighbours) or obs is None):
-        cure = "Search for all of them, ngp.neighbours(X, K), or take minibatches: near[idx] in a plate of near.size."
-        got = f"those of {whole.rows.shape[0]} of {whole.size} rows"
-        fail("near", "neighbours of all rows where these stand whole, or are drawn", got, cure)
     if obs is None and len(rows) != whole.size:
         cure = "Pass None for the argument that sets the minibatch, as batch=None."
         fail(f"the rows of site {name!r}", "all of them where there are no data", f"{len(rows)} of {whole.size}", cure)
@@ -360,7 +354,18 @@ def regression_by_neighbours(
     return found
 
 
-def _check_data(name: str, obs: ArrayLike, size: int) -> Array:
+def check_alone(name: str, kernel: Kernel, near: Neighbours, is_whole: bool = True) -> None:
+    """Refuse a batch of kernels, and neighbours of some rows where all of them stand."""
+    if lead := batch_shape(kernel):
+        cure = "Open a site for each member, with neighbours of its own rows."
+        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
+    if is_whole and near.rows is not None:
+        cure = "Search for all of them, ngp.neighbours(X, K), or take minibatches: near[idx] in a plate of near.size."
+        got = f"those of {near.rows.shape[0]} of {near.size} rows"
+        fail("near", "neighbours of all rows where these stand whole, or are drawn", got, cure)
+
+
+def check_all_data(name: str, obs: ArrayLike, size: int) -> Array:
     """All data, one for each row that has neighbours."""
     data = check_array(f"obs of site {name!r}", obs)
     if data.shape != (size,):

@@ -20,10 +20,9 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows, natural_moments
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_neighbours import LocalData, LocalProcess, check_handlers
+from numpyro_gp.primitives.given_neighbours import LocalData, LocalProcess, check_alone, check_handlers
 from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
@@ -207,9 +206,6 @@ def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[LocalData, di
 
 def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> NeighbourRows:
     """The rows of a plate, of one process."""
-    if lead := batch_shape(kernel):
-        cure = "Open a site for each member, with neighbours of its own rows."
-        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
     if outputs is not None:
         cure = "Open a site for each function, and pass a tuple to observe: (f.at_inducing(), g.at_inducing())."
         fail("outputs", "None where rows have neighbours", outputs, cure)
@@ -220,6 +216,7 @@ def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> Neighbo
         cure = "Write `with numpyro.plate('data', near.size, subsample_size=batch) as idx:` around it, and near[idx]."
         fail("inducing", "the rows of a plate", "neighbours of all rows", cure, TypeError)
     whole = near.near
+    check_alone(name, kernel, whole, is_whole=False)
     if whole.rows is not None:
         got = f"those of {whole.rows.shape[0]} of {whole.size} rows"
         cure = "Search for all of them: leave rows= out of ngp.neighbours."

@@ -21,6 +21,7 @@ from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.given_both import regression_by_both
 from numpyro_gp.primitives.given_neighbours import LocalProcess, regression_by_neighbours
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
@@ -40,6 +41,7 @@ def gp_regression(
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
+    inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
     noise: ArrayLike | None = None,
@@ -86,7 +88,8 @@ def gp_regression(
     Large data take `ngp.neighbours` in place of ``X`` (mathematics.md section 16), and then minibatches: in
     ``with numpyro.plate("data", near.size, subsample_size=batch) as idx`` the site of ``near[idx]`` has one term for
     each row, ``log p(y_i | y_N(i))``, ``O(K^3)``. Give it all data, ``obs=y``: neighbours count too. ``near`` itself,
-    outside of the plate, is the same number as one event.
+    outside of the plate, is the same number as one event. With ``inducing`` points as well these hold what is global,
+    and neighbours the rest: hyper-parameters are then nearer to those of the exact process. It is one event too.
 
     Parameters
     ----------
@@ -102,7 +105,7 @@ def gp_regression(
     mean : callable, number or None
         Mean function; in plates also an array of levels, one for each member.
     inducing : array (M, D) or Functional, optional
-        Inducing inputs of the collapsed bound.
+        Inducing inputs of the collapsed bound; of ``near`` those for what is global (mathematics.md section 16.5).
     obs : array (N,), optional
         Data; None draws them from the prior.
     jitter : float, optional
@@ -133,8 +136,7 @@ def gp_regression(
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(X, (Neighbours, NeighbourRows)):
         if inducing is not None:
-            cure = "Leave inducing= out: neighbours are in its place."
-            fail("inducing", "None where rows have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
+            return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
         return regression_by_neighbours(name, kernel, X, given, mean, obs, jitter)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     variance = _check_noise(given, inputs.shape[-2])

@@ -195,7 +195,7 @@ def twice():
         (twice, "the plates around site 'y' must be one of the 30 rows of near"),
         (lambda: in_plate(batch=5, obs=None), "the rows of site 'y' must be all of them where there are no data"),
         (masked, "the mask over site 'y' must be one number, where rows have neighbours"),
-        (lambda: in_plate(inducing=X), "inducing must be None where rows have neighbours"),
+        (lambda: in_plate(inducing=X), "inducing must be None where rows of a plate have neighbours"),
         (lambda: ngp.gp_regression("y", RBF, NEAR, np.ones(4), obs=Y), r"noise_variance must be a number or of shape"),
         (
             lambda: ngp.gp_regression("y", RBF, ngp.neighbours(X, 4, rows=[1, 2]), 0.1, obs=Y),
