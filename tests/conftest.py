@@ -27,12 +27,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 import numpy as np
 import pytest
+from jax._src import core
 from jax._src.interpreters import mlir
 
 from tests.shapes import install
 
-# Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs.
-if "benchmark" not in sys.argv:
+# Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That is
+# a twelfth of the time: .ci/run does it in the first stage, which calls all of these functions.
+if "benchmark" not in sys.argv and os.environ.get("NUMPYRO_GP_TEST_SHAPES") != "0":
     install()
 
 jax.config.update("jax_enable_x64", True)
@@ -57,6 +59,10 @@ def shared_context() -> Any:
 
 if new_context is not None and "benchmark" not in sys.argv:
     mlir.make_ir_context = shared_context
+# Under vmap, JAX makes the type of a value without its mapped axis whenever it is asked for it: that is two fifths of a
+# trace. Types are values that compare and hash, so equal questions have equal answers.
+if "benchmark" not in sys.argv:
+    core.mapped_aval = functools.lru_cache(4096)(core.mapped_aval)
 # JAX keeps millions of objects alive: looking through them for garbage is a tenth of the suite's time.
 gc.freeze()
 gc.set_threshold(500_000, 50, 1000)
