@@ -33,8 +33,10 @@ def expected_softplus(mean: Float[Array, "*batch"], variance: Float[Array, "*bat
 
     Examples
     --------
-    >>> round(float(expected_softplus(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: 1.3918
-    1.3918
+    >>> import jax.numpy as jnp
+    >>> from numpyro_gp.likelihoods.softplus import expected_softplus
+    >>> round(float(expected_softplus(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: 1.3941
+    1.3941
     """
     spread, below, density, shares = _parts(-jnp.abs(mean), variance)  # of the small side: nothing cancels
     small = jnp.sum(shares * (spread * density - jnp.abs(mean)[..., None] * below), axis=-1)
