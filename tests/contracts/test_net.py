@@ -37,6 +37,29 @@ KEPT = (
             has_jitter=True,
         ),
     ),
+    # Rows of averages are longer than inputs: the checks of shapes refused them in a natural step of mean points.
+    (
+        "a_store_gives_the_same_numbers",
+        Composition(
+            seed=100,
+            process="one",
+            kernel=((("Constant", 0), ("Modulated", 0)),),
+            likelihood="exponential",
+            belief="orthogonal natural",
+            hyper="sampled",
+            rest="delta",
+            mean="none",
+            reads="averages",
+            is_full=False,
+            is_masked=False,
+            has_offset=False,
+            is_scaled=False,
+            has_replicates=False,
+            has_own_scale=False,
+            is_monotone=False,
+            has_jitter=True,
+        ),
+    ),
 )
 
 
