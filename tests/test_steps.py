@@ -71,7 +71,7 @@ def size_of_step(kind, number=1, batch=None):
 @pytest.mark.parametrize(
     ("kind", "number", "batch", "most"),
     [
-        ("coupled", 1, None, 1264),
+        ("coupled", 1, None, 1270),
         ("natural", 1, 4, 1312),
         ("orthogonal", 1, None, 1900),
         ("coupled", 2, None, 2050),
