@@ -94,6 +94,16 @@ def test_parts_are_those_of_the_package():
     assert len(list(PACKAGE.glob("*.py"))) <= 10  # nine and __init__
 
 
+def test_the_page_of_rooms_has_their_order_and_names_files_that_exist():
+    page = (PACKAGE / "README.md").read_text()
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
+    assert rows == PARTS
+    named = re.findall(r"`([\w/]+/[\w.]*\.(?:py|txt|md))`", page)
+    assert len(named) > 20
+    for name in named:
+        assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{name} is not there"
+
+
 def test_imports_only_point_up():
     for path, tree in trees().items():
         own = place(path).split("/")[0].removesuffix(".py")
