@@ -72,7 +72,7 @@ def size_of_step(kind, number=1, batch=None):
     ("kind", "number", "batch", "most"),
     [
         ("coupled", 1, None, 1270),
-        ("natural", 1, 4, 1312),
+        ("natural", 1, 4, 1318),
         ("orthogonal", 1, None, 1900),
         ("coupled", 2, None, 2050),
         ("additive", 10, None, 2000),

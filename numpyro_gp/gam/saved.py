@@ -16,7 +16,7 @@ from numpyro_gp.gam.family import as_family
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.stored_values import decoded, encoded
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.training.checkpoints import read_whole, write_whole
+from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 FORMAT = "numpyro_gp gam 1"
 
@@ -51,9 +51,7 @@ class Saved(NamedTuple):
 
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
     """Write it whole, or leave the file that was there."""
-    target, model = Path(path), saved.model
-    if not target.parent.is_dir() or target.is_dir():
-        fail("path", "a file in a folder that exists", repr(str(target)), "Make the folder first: os.makedirs(folder).")
+    target, model = check_place(path), saved.model
     if not isinstance(model.family.spec, str):  # a likelihood, or a function of the user's own
         model = dataclasses.replace(model, family=model.family._replace(spec=None))
     content = saved._asdict() | {

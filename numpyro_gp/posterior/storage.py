@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.training.checkpoints import read_whole, write_whole
+from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
 SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
@@ -47,9 +47,7 @@ def to_pickle(argument: str, value: Any, kept: str = "All arrays are in the pick
 
 def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mapping[str, object]], notes: object) -> None:
     """Write named arrays by group; ``notes`` is anything that JSON can hold. Never leaves half a file."""
-    target = Path(path)
-    if not target.parent.is_dir() or target.is_dir():
-        fail("path", "a file in a folder that exists", repr(str(target)), "Make the folder first: os.makedirs(folder).")
+    target = check_place(path)
     entries: dict[str, np.ndarray] = {}
     description: list[Any] = []
     sequences: list[Any] = []

@@ -1,5 +1,7 @@
 """Rows with their nearest earlier rows: a value that is found once, before the model (mathematics.md section 16)."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,7 +10,10 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, check_positive, fail, is_known
+from numpyro_gp.programs.files import check_place, read_whole, write_whole
 from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
+
+FORMAT = "numpyro_gp neighbours 1"
 
 
 @value_type()
@@ -173,6 +178,32 @@ class Neighbours:
         found = nearest(scaled, scaled[asked], count, asked)
         return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(found))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep rows and neighbours in one file of NumPy's format: a search of many rows need not be repeated."""
+        self._check_known("save")
+        arrays = {name: np.asarray(value) for name, value in self._arrays().items() if value is not None}
+        write_whole(check_place(path), format=np.asarray(FORMAT), replicates=np.asarray(self.replicates), **arrays)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Neighbours":
+        """What `save` wrote.
+
+        Examples
+        --------
+        >>> import jax.numpy as jnp, numpyro_gp as ngp
+        >>> ngp.neighbours(jnp.arange(9.0), 2).save("/tmp/near.npz")
+        >>> ngp.Neighbours.load("/tmp/near.npz")
+        Neighbours(9 rows, 1 columns, 2 neighbours)
+        """
+        cure = "Check the path, or save them anew: near.save(path)."
+        found = read_whole(Path(path), "path", "a file written by Neighbours.save", cure, _of_file)
+        if not isinstance(found, Neighbours):
+            fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
+        return found
+
+    def _arrays(self) -> dict[str, Array | None]:
+        return {name: getattr(self, name) for name in ("inputs", "index", "order", "lengthscale", "rows", "others")}
+
     def _check_known(self, method: str) -> None:
         if not all(map(is_known, jax.tree.leaves(self))):
             cure = f"Call near.{method}(...) before the model, outside jit, and pass what it returns as an argument."
@@ -240,6 +271,16 @@ def neighbours(
     _known("X", points)
     ordered = jnp.asarray(_ordered(size, order))
     return _found(points, count, lengthscale, bool(replicates), ordered, asked, bool(others))
+
+
+def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
+    """The value in a file; of a file of something else its format."""
+    form = str(stored.pop("format"))
+    if form != FORMAT:
+        return form
+    replicates = bool(stored.pop("replicates"))
+    arrays = {name: jnp.asarray(array) for name, array in stored.items()}
+    return Neighbours(**{"rows": None} | arrays, replicates=replicates)
 
 
 def _found(

@@ -2,11 +2,8 @@
 
 import json
 import os
-import tempfile
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +11,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
-
-T = TypeVar("T")
+from numpyro_gp.programs.files import read_whole, write_whole
 
 
 class FitResult(NamedTuple):
@@ -107,33 +103,6 @@ def write_checkpoint(path: Path, engine: object, position: Position) -> None:
     entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
     description = np.asarray(json.dumps(describe(engine, position.state)))
     write_whole(path, description=description, losses=position.losses, **entries)
-
-
-def write_whole(path: Path, **arrays: np.ndarray) -> None:
-    """Write arrays by name to a temporary file, then rename it: never half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def read_whole(path: Path, argument: str, required: str, cure: str, decode: Callable[[dict[str, np.ndarray]], T]) -> T:
-    """What ``decode`` makes of the arrays of a file of `write_whole`, by name; nothing that runs is read.
-
-    The sums of the format find what was damaged, and zip, NumPy and JSON each have their own errors for it.
-    """
-    try:
-        with zipfile.ZipFile(path):  # of a file of one array, without a name, NumPy makes that array
-            pass
-        with np.load(path, allow_pickle=False) as file:
-            return decode({name: file[name] for name in file.files})
-    except Exception as error:  # whatever a damaged file makes them raise
-        fail(argument, required, f"{str(path)!r}, which cannot be read ({error})", cure)
 
 
 def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> None:

@@ -81,7 +81,9 @@ def test_each_kind_of_model_points_to_its_own_method():
         with numpyro.plate("data", X.shape[0]):
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
-    with pytest.raises(ValueError, match=r"For gp_regression call posterior\.predict_at\(key, X_new, "):
+    with pytest.raises(
+        ValueError, match=r"For gp_regression, and processes by neighbours, call posterior\.predict_at\(key, X_new, "
+    ):
         ngp.Posterior.from_mcmc(model, DRAWS).predict(KEY, NEW)
     points = ngp.Posterior.from_mcmc(sparse, {"f": jnp.zeros((2, 12))})
     with pytest.raises(TypeError, match="gp must be the data site of a gp_regression, but got the gp site 'f'"):

@@ -112,3 +112,23 @@ def test_others_are_the_nearest_of_all_other_rows(replicates):
         np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
     np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
     assert ngp.neighbours(rows, 6).others is None
+
+
+def test_neighbours_are_saved_and_loaded(tmp_path, rng):
+    path = tmp_path / "near.npz"
+    for near in (
+        ngp.neighbours(rng.normal(size=(9, 2)), 3, lengthscale=[1.0, 2.0], others=True),
+        ngp.neighbours(rng.normal(size=(9, 2)), 3, replicates=True, rows=np.array([4, 1])),
+    ):
+        near.save(path)
+        again = ngp.Neighbours.load(path)
+        assert jax.tree.structure(again) == jax.tree.structure(near)
+        for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(near), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"path must be a file written by Neighbours\.save, .* near\.save"):
+        ngp.Neighbours.load(path)
+    np.savez(path, format="another")
+    with pytest.raises(ValueError, match="of format 'numpyro_gp neighbours 1', but got 'another'"):
+        ngp.Neighbours.load(path)
