@@ -205,7 +205,7 @@ class _RowDensities:
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]
         if isinstance(fn, (Marginal, GivenNeighbours)):
             if isinstance(fn, GivenNeighbours):
-                mean, variance = (value[fn.rows] for value in fn.data.left_out())
+                mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
             else:
                 mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
             term = norm.logpdf(y, mean, jnp.sqrt(variance))

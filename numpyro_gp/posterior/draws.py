@@ -245,8 +245,9 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     if isinstance(inner, (CollapsedMarginal, CombinedMarginal)):
         return None
     if isinstance(inner, GivenNeighbours):
-        mean, variance = inner.data.left_out()
-        return norm.logpdf(inner.data.y, mean, jnp.sqrt(variance))[inner.rows]
+        data = inner.given(y)
+        mean, variance = data.left_out()
+        return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]
     if isinstance(inner, ExactMarginal):
         mean, variance = inner.each(leave_one_out, y)
         return norm.logpdf(y, mean, jnp.sqrt(variance))

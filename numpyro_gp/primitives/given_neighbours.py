@@ -110,12 +110,20 @@ class LocalData:
         variance = variance + self.noise_of(jnp.asarray(rows))
         return -0.5 * (jnp.square(self.y[jnp.asarray(rows)] - mean) / variance + jnp.log(2 * jnp.pi * variance))
 
+    def of(self, y: Array) -> "LocalData":
+        """The same of other data."""
+        return LocalData(self.kernel, self.near, y, self.noise, self.level, self.jitter)
+
     def left_out(self) -> tuple[Array, Array]:
         """Mean and variance ``(N,)`` of each datum given all others, under the joint density of the terms.
 
         With ``x`` of each block their precision is ``sum_i x_i x_i^T`` (mathematics.md section 16.2), of which the
         diagonal and a product with the residuals are sums over blocks.
         """
+        if self.near.rows is not None:
+            cure = "Pass neighbours of all rows in their place: near = ngp.neighbours(X, K), without rows=."
+            got = f"those of {self.near.rows.shape[0]} of {self.near.size} rows"
+            fail("near", "neighbours of all rows where each datum is left out", got, cure)
         inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
 
         def some(own: Array, index: Array, rows: Array) -> tuple[Array, Array]:
@@ -167,9 +175,15 @@ class GivenNeighbours(dist.Distribution):
     def log_prob(self, value: Array) -> Array:
         """The terms of the rows; of several sets of data on the left, one after the other."""
         if value.ndim == 1:
-            return self.data.terms(self.rows, self.index, value)
+            return self.given(value).terms(self.rows, self.index, value)
         several: Array = lax.map(self.log_prob, value)
         return several
+
+    def given(self, value: Array) -> LocalData:
+        """The data where this is the value: all of them, of whatever handler, or those behind a minibatch."""
+        if self.data.near.rows is not None or value.shape[-1] != self.data.near.size:
+            return self.data
+        return self.data.of(jnp.zeros_like(value).at[self.rows].set(value))
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """All data together."""
@@ -346,10 +360,7 @@ def regression_by_neighbours(
         event = fn.to_event(1) if isinstance(near, Neighbours) else fn
         value = numpyro.sample(check_name("name", name), event, obs=None if obs is None else y[rows])
     (site,) = trace.values()
-    if obs is None:
-        ordered = value if isinstance(near, Neighbours) else jnp.zeros_like(value).at[rows].set(value)
-        data = LocalData(own, whole, ordered, noise, data.level, relative)
-    found = record(LocalProcess(site["name"], data, int(whole.inputs.shape[-1])))
+    found = record(LocalProcess(site["name"], fn.given(value), int(whole.inputs.shape[-1])))
     record_call(found, jnp.asarray(near.inputs))
     return found
 

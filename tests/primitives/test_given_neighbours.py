@@ -113,6 +113,17 @@ def test_without_data_they_are_drawn_in_their_order():
     assert plated["fn"].sample(jax.random.key(0), (2,)).shape == (2, 30)
 
 
+def test_data_that_a_handler_gives_are_those_of_the_neighbours_too():
+    """`condition`, and data as a latent site: each row is given the values of this site at the others."""
+    near, p = ngp.neighbours(X, 29), {name: jnp.asarray(value) for name, value in POINT.items()}
+    for is_whole in (True, False):
+        own = lambda: model(near, None, is_whole=is_whole, p=p)  # noqa: E731, B023
+        given = handlers.condition(own, {"y": jnp.asarray(Y)})
+        found = log_density(given, (), {}, {})[0], log_density(own, (), {}, {"y": jnp.asarray(Y)})[0]
+        np.testing.assert_allclose(found, exact(POINT), rtol=1e-8)
+        np.testing.assert_array_equal(handlers.seed(given, 0)().data.y, Y)
+
+
 def test_numbers_of_two_precisions_are_those_of_the_higher():
     """Data in float32 beside priors in float64, as they come where double precision is switched on."""
     near = ngp.neighbours(X.astype(np.float32), 29)
@@ -145,6 +156,13 @@ def test_data_are_left_out_by_the_precision_of_all():
         for o in others
     ]
     np.testing.assert_allclose(found, whole - np.array(parts), rtol=1e-8)
+
+
+def test_no_datum_is_left_out_of_neighbours_of_some_rows():
+    some = ngp.neighbours(X, 4, rows=[1, 2])
+    p = {name: jnp.asarray(value) for name, value in POINT.items()}
+    with pytest.raises(ValueError, match="near must be neighbours of all rows where each datum is left out"):
+        model(some, Y, p=p).data.left_out()
 
 
 def test_the_process_is_a_value():
