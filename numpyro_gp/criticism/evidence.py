@@ -41,6 +41,7 @@ from numpyro_gp.posterior.draws import (
     seen_entries,
 )
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours, LocalProcess
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
 from numpyro_gp.primitives.opening import recorded_calls
@@ -200,6 +201,8 @@ class _RowDensities:
     def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
+        if isinstance(fn, CombinedMarginal):  # a draw from it is new data of the prior
+            return None
         is_marginal = isinstance(fn, (Marginal, GivenNeighbours))
         axes, noise, term, below = 0 if is_marginal else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]

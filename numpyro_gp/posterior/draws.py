@@ -286,7 +286,7 @@ def _is_value(site: Site) -> bool:
 
 def _has_copies(site: Site) -> bool:
     """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
-    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours))
+    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours, CombinedMarginal))
 
 
 def check_full(sites: Mapping[str, Any]) -> None:

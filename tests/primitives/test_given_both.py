@@ -9,6 +9,8 @@ from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism.evidence import _RowDensities
+from numpyro_gp.posterior.draws import _has_copies
 from tests.precision import x64
 
 RNG = np.random.default_rng(4)
@@ -87,3 +89,11 @@ def test_what_is_refused():
         ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, np.full(N, 0.1), obs=Y, inducing=Z)
     with pytest.raises(ValueError, match=r"obs of site 'y' must be of shape \(24,\)"):
         ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, 0.1, obs=Y[:3], inducing=Z)
+
+
+def test_a_draw_from_it_is_no_replicate_of_the_data():
+    """It is one of the prior: neither `Posterior.draws` nor the verdict takes it for new data given these."""
+    near = ngp.neighbours(X, 4)
+    site = handlers.trace(handlers.seed(model, 0)).get_trace(POINT, near)["y"]
+    assert not _has_copies(site)
+    assert _RowDensities(1).of_site("y", site, [], True, jax.random.key(0)) is None
