@@ -79,6 +79,12 @@ def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | N
     while len(left):
         wanted = min(wanted, len(rows))
         at = own[left]
+        if len(left) * wanted > max(HELD // 8, 4 * (count + 4) * len(own)):
+            # Many rows equal these: all distances take less than a tree's answers, and do not grow in memory.
+            for start in range(0, len(left), step := _together(len(rows))):
+                some = left[start : start + step]
+                found[some] = _by_distances(rows[own[some]], rows, count, own[some], kinds)[0]
+            break
         places = tree.query(rows[at], wanted)[1].reshape(len(left), -1)
         counts = places < at[:, None]
         if kinds is not None:
@@ -183,7 +189,8 @@ def _distances(wanted: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
 
 def twins_of(rows: np.ndarray) -> np.ndarray | None:
     """A number for each row that equal rows share; None where all are different."""
-    # A sum along each row is the same for equal rows, and by itself for others.
-    weights = np.random.default_rng(0).uniform(1, 2, rows.shape[1])
-    _, kinds = np.unique((rows * weights).sum(axis=1), return_inverse=True)
-    return None if kinds.max(initial=-1) + 1 == len(rows) else np.asarray(kinds)
+    order = np.lexsort(rows.T)
+    is_new = np.any(rows[order][1:] != rows[order][:-1], axis=1)
+    kinds = np.zeros(len(rows), np.int64)
+    kinds[order[1:]] = np.cumsum(is_new)
+    return None if is_new.all() else kinds

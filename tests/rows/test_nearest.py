@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from numpyro_gp.rows import nearest as nearest_rows
 from numpyro_gp.rows.nearest import earlier, nearest, twins_of
 
 
@@ -51,3 +52,36 @@ def test_rows_far_from_zero_are_told_apart(rng):
     assert np.array_equal(
         earlier(rows, np.arange(300), 3, None, np.arange(300)), by_sorting(rows, np.arange(300), 3, range(300))
     )
+
+
+def test_many_equal_rows_take_no_more_memory(rng, monkeypatch):
+    """Answers of a tree would grow up to all pairs of rows; then all distances are computed, some rows at a time."""
+    monkeypatch.setattr(nearest_rows, "HELD", 2**12)
+    rows, order, asked = np.repeat(rng.normal(size=(4, 1)), 60, axis=0), rng.permutation(240), np.arange(240)
+    twins, most = twins_of(rows), []
+    tree = nearest_rows._tree(rows)
+    monkeypatch.setattr(nearest_rows, "_tree", lambda rows: Asked(type(tree)(rows), most))
+    found, expected = earlier(rows, order, 3, twins, asked), by_sorting(rows, order, 3, asked, twins)
+    apart = lambda index: np.where(index >= 0, np.abs(rows[index, 0] - rows), np.inf)  # noqa: E731
+    np.testing.assert_allclose(apart(found), apart(expected))
+    assert ((np.argsort(order)[found] < np.argsort(order)[:, None]) | (found < 0)).all()
+    assert 0 < max(most) <= 240 * 28  # twice the first question, 2 K + 8 of each row
+
+
+class Asked:
+    """A tree that notes how many answers it gives at a time."""
+
+    def __init__(self, tree, most):
+        self.tree, self.most = tree, most
+
+    def query(self, rows, count):
+        self.most.append(len(rows) * count)
+        return self.tree.query(rows, count)
+
+
+def test_rows_are_equal_only_where_all_columns_are():
+    """Beside a column of nanoseconds, whose sum with another column keeps nothing of that one."""
+    rows = np.stack([1.6e18 + 1e9 * np.repeat(np.arange(4.0), 2), np.tile([0.0, 1.0], 4)], axis=1)
+    assert twins_of(rows) is None
+    kinds = twins_of(np.array([[1.0, 0.0], [0.0, 2.0], [1.0, -0.0]]))
+    assert kinds[0] == kinds[2] != kinds[1]
