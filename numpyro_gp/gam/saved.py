@@ -14,11 +14,14 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.family import as_family
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.stored_values import decoded, encoded
+from numpyro_gp.gam.stored_values import check_words, decoded, encoded, refuse_word
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
-FORMAT = "numpyro_gp gam 1"
+# What a file begins with, and its version: another one where files say something else, or in other words.
+KIND, VERSION = "numpyro_gp gam", 1
+FORMAT = f"{KIND} {VERSION}"
+CONTENT = ("model", "engine", "steps", "notes", "key", "params", "is_double", "losses", "posterior", "precision")
 
 
 class Saved(NamedTuple):
@@ -54,9 +57,15 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
     target, model = check_place(path), saved.model
     if not isinstance(model.family.spec, str):  # a likelihood, or a function of the user's own
         model = dataclasses.replace(model, family=model.family._replace(spec=None))
-    content = saved._asdict() | {
+    content = {  # words of files, which stay when code is renamed
         "model": model,
+        "engine": saved.engine,
+        "steps": saved.steps,
+        "notes": saved.notes,
         "key": np.asarray(jax.random.key_data(saved.key)),
+        "params": saved.params,
+        "is_double": saved.is_double,
+        "losses": saved.losses,
         "posterior": None if saved.posterior is None else saved.posterior.parts(),
         "precision": jnp.result_type(float).name,
     }
@@ -69,15 +78,34 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
 def read(path: str | os.PathLike[str], family: Any = None) -> Saved:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
-    form, content = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _content_of)
-    if content is None:
-        cure = "Read a posterior with ngp.Posterior.load."
-        fail("path", f"a file of format {FORMAT!r}", f"{form!r}", cure)
-    _check_precision(content.pop("precision"), content["is_double"])
+    header, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
+    _check_format(header["format"])
+    content = decoded(header["content"], arrays)
+    check_words("parts", CONTENT, content)
+    _check_precision(content["precision"], content["is_double"])
     model = _with_family(content["model"], family)
     parts, key = content["posterior"], jax.random.wrap_key_data(content["key"])
     posterior = None if parts is None else Posterior.of_parts(parts, model)
-    return Saved(**content | {"model": model, "key": key, "posterior": posterior})
+    return Saved(
+        model,
+        content["engine"],
+        content["steps"],
+        content["notes"],
+        key,
+        content["params"],
+        content["is_double"],
+        content["losses"],
+        posterior,
+    )
+
+
+def _check_format(found: str) -> None:
+    if found == FORMAT:
+        return
+    if found.startswith(KIND):
+        refuse_word("format", [repr(FORMAT)], repr(found))
+    cure = "Read a posterior with ngp.Posterior.load."
+    fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
 
 
 def _check_precision(of_fit: str, is_double: bool) -> None:
@@ -87,12 +115,13 @@ def _check_precision(of_fit: str, is_double: bool) -> None:
         fail("the precision of JAX", f"that of the fit, {of_fit}", jnp.result_type(float).name, cure)
 
 
-def _content_of(stored: dict[str, np.ndarray]) -> tuple[Any, dict[str, Any] | None]:
+def _parts_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The header, and arrays by their number; those of other files are by names."""
     header = json.loads(str(stored["header"]))
-    if header["format"] != FORMAT:
-        return header["format"], None
-    arrays = [stored[f"array_{number}"] for number in range(len(stored) - 1)]
-    return FORMAT, decoded(header["content"], arrays)
+    numbered = (f"array_{number}" for number in range(len(stored)))
+    return {"format": header["format"], "content": header.get("content")}, [
+        stored[name] for name in numbered if name in stored
+    ]
 
 
 def _with_family(model: Model, family: Any) -> Model:

@@ -1,21 +1,18 @@
 """Values of a gam as text and arrays: what a file holds in place of a pickle, so that nothing runs when it is read.
 
-Numbers, text, dates, containers and arrays are themselves; classes that are known here are their fields by name; a
-prior is its class of NumPyro and its parameters.
+Numbers, text, dates, containers and arrays are themselves; classes that are known here are their fields by words that
+stay when code is renamed; a prior is its class of NumPyro and its parameters.
 """
 
-import dataclasses
 import datetime
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from numpyro_gp import kernels
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.family import Family, Prior, Start
@@ -24,15 +21,41 @@ from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout
 from numpyro_gp.gam.term_kernels import KernelData
 from numpyro_gp.gam.terms import Term, Terms
 from numpyro_gp.gam.time_kernels import TimePrior
-from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Uniform
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
 
-CLASSES: dict[str, type] = {
-    one.__name__: one
-    for one in (
-        Column, Empirical, Family, Gaussian, KernelData, Model, Prior, ReadTerm, Rows, Start, TableLayout, Term,
-        Terms, TimePrior, Uniform,
-    )
-}  # fmt: skip
+
+class Words(NamedTuple):
+    """A class in a file: attributes by the words for them there."""
+
+    kind: type
+    attributes: dict[str, str]
+
+
+def _words(kind: type, text: str) -> Words:
+    """From ``"word word=attribute"``: the two are the same until an attribute is renamed, and then the word stays."""
+    return Words(kind, {pair.split("=")[0]: pair.split("=")[-1] for pair in text.split()})
+
+
+# What files say, which no renaming may change: a word of a file is one for good, and another one is another format.
+CLASSES: dict[str, Words] = {
+    "Column": _words(Column, "name levels shift scale low high is_date"),
+    "Empirical": _words(Empirical, "points weights"),
+    "Family": _words(Family, "name link spec"),
+    "Gaussian": _words(Gaussian, "mean sd"),
+    "KernelData": _words(KernelData, "layout measures periods inducing time_priors"),
+    "Model": _words(Model, "terms layout kernel_data family start rows measure start_values jitter"),
+    "Prior": _words(Prior, "median spread shape"),
+    "ReadTerm": _words(ReadTerm, "term columns"),
+    "Rows": _words(Rows, "X y weights left_out"),
+    "Start": _words(Start, "constant size noise"),
+    "TableLayout": _words(TableLayout, "columns read_terms offsets response_column"),
+    "Term": _words(Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
+    "Terms": _words(Terms, "items response"),
+    "TimePrior": _words(TimePrior, "scale lengths"),
+    "Uniform": _words(Uniform, "low high"),
+}
+KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
+WORDS_OF = {own.kind: word for word, own in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
 DATES: dict[str, Any] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
 PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
@@ -53,18 +76,15 @@ def encoded(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"dict": [[encoded(one, arrays) for one in pair] for pair in value.items()]}
     if isinstance(value, datetime.date):
         return {type(value).__name__: value.isoformat()}
-    if isinstance(value, type) and issubclass(value, Kernel):
-        return {"kernel": value.__name__}
-    if type(value).__name__ in CLASSES and type(value) is CLASSES[type(value).__name__]:
-        return {"class": type(value).__name__, "fields": encoded(_fields(value), arrays)}
+    if isinstance(value, type) and value in WORDS_OF:
+        return {"kernel": WORDS_OF[value]}
+    if type(value) in WORDS_OF:
+        word = WORDS_OF[type(value)]
+        own = {name: getattr(value, attribute) for name, attribute in CLASSES[word].attributes.items()}
+        return {"class": word, "fields": encoded(own, arrays)}
     if isinstance(value, dist.Distribution):
         return _prior(value, arrays)
     _refuse(value)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    names = [one.name for one in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else value._fields
-    return {name: getattr(value, name) for name in names}
 
 
 def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> Any:
@@ -99,17 +119,41 @@ def decoded(value: Any, arrays: list[np.ndarray]) -> Any:
     if kind == "dict":
         return {decoded(key, arrays): decoded(one, arrays) for key, one in own}
     if kind == "prior":
-        return _class_of(dist, own, dist.Distribution)(**decoded(value["parameters"], arrays))
+        return _prior_of(own)(**decoded(value["parameters"], arrays))
     if kind == "class":
-        return CLASSES[own](**decoded(value["fields"], arrays))
+        return _with_fields(own, decoded(value["fields"], arrays))
     if kind == "kernel":
-        return _class_of(kernels, own, Kernel)
-    return DATES[kind].fromisoformat(own)
+        return _known(own, KERNELS, "kernel")
+    return _known(kind, DATES, "kind of value").fromisoformat(own)
 
 
-def _class_of(module: ModuleType, name: str, base: type) -> type:
-    """A class by its name, of those that a file may name."""
-    found = getattr(module, name)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        fail("a class in the file", f"a {base.__name__}", name, "Save the fit anew: fit.save(path).")
+def _known(word: str, words: dict[str, Any], what: str) -> Any:
+    if word not in words:
+        refuse_word(what, words, word)
+    return words[word]
+
+
+def _with_fields(word: str, fields: dict[str, Any]) -> Any:
+    own = _known(word, CLASSES, "class")
+    check_words(f"fields of {word}", own.attributes, fields)
+    return own.kind(**{attribute: fields[name] for name, attribute in own.attributes.items()})
+
+
+def check_words(what: str, words: Iterable[str], found: Iterable[str]) -> None:
+    """Refuse words that are not known here, and those that lack: of what they say nothing may be guessed."""
+    if differing := sorted(set(words) ^ set(found)):
+        refuse_word(what, words, f"{differing} more or less")
+
+
+def refuse_word(what: str, words: Iterable[str], got: str) -> NoReturn:
+    """Of a file that another version of the library wrote."""
+    cure = "Load it with the version of numpyro_gp that wrote it, or fit anew and save that: fit.save(path)."
+    fail(f"{what} in a file of a fit", f"{', '.join(words)}", got, cure)
+
+
+def _prior_of(name: str) -> type[dist.Distribution]:
+    """A class of NumPyro by its name, which is all that a file may name there."""
+    found = getattr(dist, name, None)
+    if not (isinstance(found, type) and issubclass(found, dist.Distribution)):
+        refuse_word("prior", ["a distribution of numpyro.distributions"], name)
     return found

@@ -1,5 +1,8 @@
 """Fits in files: another process has the same numbers, and damage is refused in words."""
 
+import json
+from pathlib import Path
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -18,6 +21,14 @@ TERMS = (
     + ngp.gam.re("g")
     + ngp.gam.factor("weekday")
 )
+# Rows of the file that was written when the format was new.
+OLD_FORMULA = "y ~ s(x, num_inducing=3, kernel=Matern32) + trend(t) + re(g)"
+OLD = {
+    "x": (np.arange(10) * 7 % 10) / 10,
+    "t": np.datetime64("2024-01-01") + np.arange(10),
+    "g": np.array(list("aabbaabbab")),
+    "y": np.array([1.0, 2.0, 0.5, 2.5, 3.0, 2.0, 4.0, 3.5, 5.0, 4.5]),
+}
 
 
 def same(fit, again):
@@ -109,3 +120,30 @@ def test_what_is_no_file_of_a_fit_is_refused_and_damage_is_found(tmp_path):
             assert "path must be a file written by fit.save of ngp.gam, but got" in str(error)  # noqa: PT017
     with pytest.raises(ValueError, match="path must be a file in a folder that exists"):
         fit.save(tmp_path / "no" / "fit.npz")
+
+
+def test_a_file_of_the_first_format_is_read_whatever_code_is_called_now():
+    """``fit_of_format_1.npz`` was written when the format was new; a fit of the same rows says the same."""
+    old = ngp.gam.load(Path(__file__).parent / "fit_of_format_1.npz")
+    fit = ngp.gam(OLD_FORMULA, OLD)
+    assert old.model.terms == fit.model.terms
+    assert old.model.layout == fit.model.layout
+    new = {"x": [0.3, 0.8], "t": OLD["t"][[2, 7]], "g": ["a", "new"]}
+    wanted, found = fit.terms(new, num_draws=3), old.terms(new, num_draws=3)
+    np.testing.assert_allclose(found.mean, wanted.mean, atol=0.02)
+    np.testing.assert_allclose(found.scale, wanted.scale, rtol=0.1)
+
+
+def test_a_file_of_another_format_is_refused_with_the_cure(tmp_path):
+    stored = dict(np.load(Path(__file__).parent / "fit_of_format_1.npz"))
+    header = json.loads(str(stored["header"]))
+    cure = r".*Load it with the version of numpyro_gp that wrote it, or fit anew"
+    later = header | {"format": "numpyro_gp gam 2", "content": None}
+    more = header | {"content": {"dict": [*header["content"]["dict"], ["seed", 1]]}}
+    for changed, words in [
+        (later, "format in a file of a fit must be 'numpyro_gp gam 1', but got 'numpyro_gp gam 2'"),
+        (more, r"parts in a file of a fit must be model, .*, but got \['seed'\] more or less"),
+    ]:
+        np.savez(tmp_path / "fit.npz", **stored | {"header": np.asarray(json.dumps(changed))})
+        with pytest.raises(ValueError, match=words + cure):
+            ngp.gam.load(tmp_path / "fit.npz")

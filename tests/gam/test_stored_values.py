@@ -1,5 +1,6 @@
 """Values as text and arrays: what is written comes back as the same types, and what is refused says what to do."""
 
+import dataclasses
 import datetime
 
 import jax
@@ -8,7 +9,8 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.stored_values import decoded, encoded
+from numpyro_gp.gam import terms
+from numpyro_gp.gam.stored_values import CLASSES, KERNELS, decoded, encoded
 from tests.gam.test_result import DATA
 
 
@@ -55,7 +57,27 @@ def test_models_of_all_terms_come_back(measure):
 
 
 def test_a_file_names_no_class_but_those_it_may():
-    with pytest.raises(ValueError, match="a class in the file must be a Distribution, but got biject_to"):
+    with pytest.raises(ValueError, match=r"prior in a file of a fit must be a distribution of numpyro.*got biject_to"):
         decoded({"prior": "biject_to", "parameters": {"dict": []}}, [])
-    with pytest.raises(ValueError, match="a class in the file must be a Kernel, but got Uniform"):
+    with pytest.raises(ValueError, match=r"kernel in a file of a fit must be RBF, Matern12, .*, but got Uniform"):
         decoded({"kernel": "Uniform"}, [])
+
+
+def test_words_of_files_stand_for_all_that_a_class_holds():
+    """A field that is added, or one that is renamed, is seen here, before files lack it."""
+    for own in CLASSES.values():
+        fields = getattr(own.kind, "_fields", None) or [one.name for one in dataclasses.fields(own.kind)]
+        assert sorted(own.attributes.values()) == sorted(fields)
+    assert set(KERNELS.values()) == set(terms.KERNELS.values())
+
+
+def test_words_that_are_not_known_are_refused_with_the_cure():
+    cure = r".* Load it with the version of numpyro_gp that wrote it, or fit anew and save that: fit\.save\(path\)"
+    for stored, words in [
+        ({"class": "Start", "fields": {"dict": [["constant", 0.0], ["size", 1.0]]}}, r"fields of Start .*\['noise'\]"),
+        ({"class": "Start", "fields": {"dict": [["slope", 0.0]]}}, "fields of Start in a file of a fit must be const"),
+        ({"class": "Spline", "fields": {"dict": []}}, "class in a file of a fit must be Column, .*, but got Spline"),
+        ({"complex": "1"}, "kind of value in a file of a fit must be date, datetime, but got complex"),
+    ]:
+        with pytest.raises(ValueError, match=words + cure):
+            decoded(stored, [])
