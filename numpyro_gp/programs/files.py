@@ -1,7 +1,7 @@
 """Arrays in one file of NumPy's format: written whole, and read without running anything."""
 
 import os
-import tempfile
+import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +24,15 @@ def check_place(path: str | os.PathLike[str]) -> Path:
 
 def write_whole(path: Path, **arrays: np.ndarray) -> None:
     """Write arrays by name to a temporary file, then rename it: never half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(beside, "xb") as file:  # with the rights of any new file: those of `tempfile` are for its owner alone
             np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(beside, path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 def read_whole(path: Path, argument: str, required: str, cure: str, decode: Callable[[dict[str, np.ndarray]], T]) -> T:

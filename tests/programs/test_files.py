@@ -33,3 +33,11 @@ def test_a_place_is_a_file_in_a_folder(tmp_path):
     for place in (tmp_path, tmp_path / "absent" / "a.npz"):
         with pytest.raises(ValueError, match="path must be a file in a folder that exists"):
             check_place(place)
+
+
+def test_a_file_has_the_rights_of_a_new_file(tmp_path):
+    """A service that is another user may read it, where files of this user can be read."""
+    (tmp_path / "new").touch()
+    write_whole(tmp_path / "fit.npz", a=np.ones(2))
+    assert (tmp_path / "fit.npz").stat().st_mode == (tmp_path / "new").stat().st_mode
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["fit.npz", "new"]
