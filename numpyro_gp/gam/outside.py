@@ -42,10 +42,14 @@ def outside(model: Model, X: np.ndarray) -> list[Outside]:
 
 
 def _returning(model: Model, part: ReadTerm) -> list[int]:
-    """Columns outside of which a term returns to its mean: not of a circle, a line, a trend or levels."""
+    """Columns outside of which a term returns to its mean: not of a circle, a line, a trend or levels.
+
+    Nor of a column of which a line or a trend stands beside it, as the warning advises: to that it returns.
+    """
     if part.term.kind not in SMOOTH or part.term.cyclic:
         return []
-    return [at for at in part.columns if not model.layout.columns[at].is_category]
+    goes_on = {other.columns[0] for other in model.layout.read_terms if other.term.kind in ("linear", "trend")}
+    return [at for at in part.columns if not model.layout.columns[at].is_category and at not in goes_on]
 
 
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:

@@ -35,10 +35,23 @@ def test_terms_that_return_to_their_mean_are_named_once():
 
 
 @pytest.mark.parametrize(
-    "formula", ["y ~ trend(t) + season(t, period=7) + cycle(t)", "y ~ linear(t)", "y ~ s(hour, cyclic=(0, 24)) + re(g)"]
+    "formula",
+    [
+        "y ~ trend(t) + season(t, period=7) + cycle(t)",
+        "y ~ linear(t)",
+        "y ~ s(hour, cyclic=(0, 24)) + re(g)",
+        "y ~ s(t) + linear(t)",  # the two cures of the warning, which would not end it
+        "y ~ s(t, by=g) + trend(t)",
+    ],
 )
 def test_terms_that_go_on_and_circles_are_not_warned_of(formula):
     assert message(formula, {"t": [90.0, 100.0], "hour": [3, 23], "g": ["a", "new"]}) is None
+
+
+def test_beside_a_line_of_one_column_the_others_are_warned_of():
+    said = message("y ~ te(t, x) + t", {"t": [90.0], "x": [3.0]})
+    assert "te(t, x), as 1 of 1 rows have x up to 3" in said
+    assert " have t " not in said
 
 
 def test_rows_a_little_outside_are_not_warned_of():
