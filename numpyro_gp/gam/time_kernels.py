@@ -88,15 +88,20 @@ def series_scales(
 ) -> Scales:
     """Scales of a response on the scale of its link, of the mean of all rows of one time."""
     times, place = np.unique(t, return_inverse=True)
-    rows = np.bincount(place)
+    rows, response = np.bincount(place), np.zeros(len(times))
     if family.link == "log" and np.all(y >= 0) and np.any(y > 0):
         response = np.log(np.maximum(np.bincount(place, y) / rows, 0.5 * y[y > 0].min()))
     elif family.link == "identity":
         response = np.bincount(place, y) / rows
-    else:  # of labels a step says nothing
+    else:
+        offset = np.zeros(len(t))
+    response = response - np.bincount(place, offset) / rows
+    if np.ptp(response) <= 1e-6 * float(
+        start.size
+    ):  # of labels, and of counts that are all the same, steps say nothing
         sizes = (float(start.size), 0.5 * float(start.size), float(start.size))
         return Scales(*scales_of(times, times, ())[:2], *sizes)
-    return scales_of(times, response - np.bincount(place, offset) / rows, periods)
+    return scales_of(times, response, periods)
 
 
 def noise_of(scales: Scales) -> float:
