@@ -13,6 +13,7 @@ from numpyro_gp.gam.columns import (
     category_column,
     column_values,
     count_rows,
+    distinct,
     is_category,
     is_missing,
     is_numeric,
@@ -76,6 +77,9 @@ class TableLayout:
                 fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
+        for at, (column, values) in enumerate(read):
+            if column.is_category:
+                _refuse_text_of_levels(column, values[encoded[:, at] == len(column.levels or ())])
         for part, at in self.of_known_levels:
             levels = self.columns[at].levels or ()
             if (new := encoded[:, at] == len(levels)).any():
@@ -114,6 +118,16 @@ class TableLayout:
                 cure = "Leave rows without exposure out."
                 fail(f"offset({self.columns[at].name})", "finite", f"{bad}", cure)
         return encoded
+
+
+def _refuse_text_of_levels(column: Column, new: np.ndarray) -> None:
+    """Refuse ``"3"`` for the level 3: it would be a new one, which is predicted from the prior."""
+    known = {str(level): level for level in column.levels or ()}
+    for value in map(plain, distinct(new)[0]):
+        if str(value) in known:
+            level = known[str(value)]
+            cure = f"Give it as the data of the fit had it: {level!r}."
+            fail(f"column {column.name!r}", f"of the type of its levels, {type(level).__name__}", f"{value!r}", cure)
 
 
 def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:

@@ -63,6 +63,23 @@ def test_new_levels_have_a_code_or_are_refused_by_name():
             laid(text)[0].encode(new)
 
 
+def test_the_text_of_a_level_is_no_new_level():
+    """As JSON or a form gives it: it would be predicted from the prior, without a word."""
+    days = np.datetime64("2024-01-01") + np.arange(4)
+    table = {"y": np.arange(4.0), "k": [1, 2, 1, 2], "d": days, "b": [True, False, True, False], "x": np.arange(4.0)}
+    for name, wrong, right in [
+        ("k", "2", "2"),
+        ("d", "2024-01-02", r"datetime.date\(2024, 1, 2\)"),
+        ("b", "True", "True"),
+    ]:
+        for term in (f"re({name})", f"s(x, by={name})"):
+            layout, _ = laid(f"y ~ {term}", table)
+            with pytest.raises(ValueError, match=rf"type of its levels, .*, but got '{wrong}'\. .* had it: {right}\."):
+                layout.encode({name: [wrong], "x": [1.0]})
+            unseen = {"k": 7, "d": "other", "b": "other"}[name]
+            assert layout.encode({name: [unseen], "x": [1.0]})[0, -1] == len(layout.columns[-1].levels)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
