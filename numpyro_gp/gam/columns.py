@@ -120,6 +120,11 @@ def names_of(data: Any) -> list[str]:
     return list(_keys_of(data))
 
 
+def columns_of(data: Any) -> dict[str, Any]:
+    """Columns of a table by their names, or the values of one of its rows."""
+    return {name: data[key] for name, key in _keys_of(data).items()}
+
+
 def count_rows(data: Any) -> int:
     """Rows of a table, by its first column."""
     names = names_of(data)
@@ -166,6 +171,8 @@ def as_array(column: Any) -> np.ndarray:
     """Values of a column; those under the mask of a masked array are missing."""
     mask = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
     values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if isinstance(column, (list, tuple)) and values.dtype.kind == "U" and not all(isinstance(x, str) for x in column):
+        values = np.array(column, object)  # of ["a", nan] NumPy makes the text "nan"
     if mask is None or not mask.any():
         return values
     if values.dtype.kind in "fmM":
@@ -226,11 +233,26 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         days = (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
-        cure = f"Take factor({name}) or re({name}) for a category."
-        if len(values) and isinstance(values[0], datetime.time):
-            cure = "Make hours of the times of day: t.hour + t.minute / 60."
-        fail(f"column {name!r}", "numbers", f"{values[:1].tolist()[0]!r} and others" if len(values) else "none", cure)
+        known = values[~is_missing(values)]
+        got = f"{known[:1].tolist()[0]!r} and others" if len(known) else "none"
+        fail(f"column {name!r}", "numbers", got, _number_cure(name, known[0] if len(known) else None))
     return values.astype(float)
+
+
+def _number_cure(name: str, value: Any) -> str:
+    """How a value that is no number becomes one, where it stands for one."""
+    own = f'data["{name}"]'
+    if isinstance(value, datetime.time):
+        return "Make hours of the times of day: t.hour + t.minute / 60."
+    if isinstance(value, (datetime.timedelta, np.timedelta64)):
+        return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
+    if hasattr(value, "to_timestamp"):  # a period of pandas
+        return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", value):
+        return f"Make numbers of the text: {own} = np.array({own}, float)."
+    if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
+        return f"Make dates of the text: {own} = pandas.to_datetime({own})."
+    return f"Take factor({name}) or re({name}) for a category."
 
 
 def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:

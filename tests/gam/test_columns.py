@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import fractions
+import re
 
 import numpy as np
 import pytest
@@ -112,6 +113,41 @@ def test_objects_that_are_numbers_or_dates():
     assert columns.as_numbers("a", times).tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match=r"but got datetime.time.*Make hours of the times of day"):
         columns.as_numbers("a", np.array([datetime.time(3)], object))
+
+
+@pytest.mark.parametrize("single", [list, tuple])
+def test_what_is_missing_among_text_is_no_text(single):
+    """NumPy makes ``"nan"`` of it, and ``"1"`` of a number, which would be levels."""
+    values = columns.as_array(single(["a", float("nan"), None, "b", 1]))
+    assert columns.is_missing(values).tolist() == [False, True, True, False, False]
+    assert columns.category_column("g", values[[0, 3, 4]], "category").levels == (1, "a", "b")
+    assert columns.as_array(single(["a", "b"])).dtype.kind == "U"
+
+
+def test_what_stands_for_a_number_is_refused_with_the_cure():
+    """Each cure is applied to the column that was refused; that of pandas' periods is as pandas has it."""
+
+    class Period:
+        def to_timestamp(self):
+            return datetime.datetime(1970, 1, 2)
+
+    days = np.array([2, 3]).astype("timedelta64[D]").astype("timedelta64[ns]")
+    texts = {"number": np.array(["1.5", "-2e3"]), "date": np.array(["1970-01-02", "1970-01-04"], object)}
+    for values, cure in [
+        (days, 'Make days of the durations: data["t"] = data["t"] / np.timedelta64(1, "D").'),
+        (texts["number"], 'Make numbers of the text: data["t"] = np.array(data["t"], float).'),
+        (texts["date"], 'Make dates of the text: data["t"] = pandas.to_datetime(data["t"]).'),
+        (np.array(["2/1/1970 10:00"]), "Make dates of the text"),
+        (np.array([None, Period()], object), 'Make dates of the periods: data["t"] = data["t"].dt.to_timestamp().'),
+        (np.array([None, "west"], object), "but got 'west' and others. Take factor(t) or re(t) for a category."),
+        (np.array(["12 Main Street"]), "Take factor(t)"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(cure)):
+            columns.as_numbers("t", values)
+    assert columns.as_numbers("t", days / np.timedelta64(1, "D")).tolist() == [2.0, 3.0]
+    assert columns.as_numbers("t", np.array(texts["number"], float)).tolist() == [1.5, -2000.0]
+    pandas = pytest.importorskip("pandas")
+    assert columns.as_numbers("t", columns.as_array(pandas.to_datetime(texts["date"]))).tolist() == [1.0, 3.0]
 
 
 def test_whole_numbers_are_names_however_many():
