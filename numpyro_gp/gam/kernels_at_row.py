@@ -120,10 +120,11 @@ class TermAtRow:
     def _fixed(self, read: np.ndarray) -> AtRow:
         """What no lengthscale moves; of levels kept, since there are few."""
         key = read.tobytes()
-        if key not in self._known:
+        found = self._known.get(key)
+        if found is None:
             matrices = fixed_matrices(self.levels, self.given[self.count :], self.Z[:, self.count :], read[None])
             found = AtRow(matrices.cross.value.T, matrices.diagonal.value)
             if len(self._known) > 1000:  # a slope, or a line: of numbers there is no end
                 self._known.clear()
             self._known[key] = found
-        return self._known[key]
+        return found

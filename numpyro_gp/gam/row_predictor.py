@@ -5,12 +5,13 @@ At each draw of the hyper-parameters ``E f = m^T A`` and ``var f = k - |R A|^2``
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.columns import columns_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
 from numpyro_gp.gam.model import offset_at
@@ -75,9 +76,10 @@ class RowPredictor:
         self.directions = np.stack([np.pad(one, ((0, most - len(one)), (0, 0))) for one in turned])
 
     def __call__(self, data: Any) -> RowPrediction:
-        """Predict a row, ``{"age": 60, "site": "west"}``, or the rows of a small table."""
-        if isinstance(data, Mapping):
-            data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in data.items()}
+        """Predict a row, ``{"age": 60, "site": "west"}``, one of a table, or the rows of a small table."""
+        columns = columns_of(data)
+        if any(np.ndim(value) == 0 for value in columns.values()):
+            data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in columns.items()}
         X = self.layout.encode(data)
         mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
         return RowPrediction(self.new_data, mean + offset_at(self.model, X), variance)

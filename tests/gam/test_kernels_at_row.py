@@ -12,6 +12,20 @@ DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "g": np.array(list("
 TERMS = ("s(x)", "s(x, by=g)", "s(x, cyclic=True)", "te(x, z)", "ti(x, z, kernel=Matern32)", "re(g, by=x)", "linear(z)")
 
 
+def test_levels_that_are_forgotten_while_a_row_is_predicted_are_found_all_the_same():
+    """A service has threads, and one of them may clear what another has just kept."""
+    model = ngp.gam.model("y ~ re(g)", DATA)
+    (part,) = model.layout.read_terms
+    term, row = TermAtRow(model, part, np.zeros((1, 0))), model.rows.X[4]
+
+    class Forgetful(dict):
+        def __setitem__(self, key, value):
+            """Nothing stays, as where another thread clears it at once."""
+
+    wanted, term._known = term.at(row), Forgetful()
+    np.testing.assert_array_equal(term.at(row).cross, wanted.cross)
+
+
 @pytest.mark.parametrize("measure", ["empirical", "uniform"])
 def test_kernels_of_every_term(measure):
     for text in TERMS:

@@ -35,6 +35,17 @@ def fit_of(model, likelihood, size=3):
     return fit
 
 
+def rows_of(table):
+    """The second row of a table, as NumPy and pandas have it."""
+    kinds = [(name, "U1" if name == "g" else float) for name in table]
+    yield np.array(list(zip(*table.values(), strict=True)), kinds)[1]
+    try:
+        import pandas
+    except ImportError:
+        return
+    yield pandas.DataFrame(table).iloc[1]
+
+
 @pytest.mark.parametrize("measure", ["empirical", "uniform"])
 def test_moments_and_quantiles_of_all_terms(measure):
     text = TEXT + " + x + offset(e)" if measure == "empirical" else "y ~ s(x) + s(z, kernel=RBF, by=g)"
@@ -48,6 +59,8 @@ def test_moments_and_quantiles_of_all_terms(measure):
         row = predictor({name: values[1] for name, values in NEW.items()})
     assert programs.count == 0
     np.testing.assert_allclose(row.mean[0], wanted.mean[1], rtol=1e-7)
+    for one in rows_of(NEW):
+        np.testing.assert_array_equal(predictor(one).mean, row.mean)
     with pytest.raises(ValueError, match="data must be a table with the column 'z'"):
         predictor({"x": 1.0})
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1"):
