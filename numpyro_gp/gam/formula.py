@@ -78,8 +78,9 @@ def _parsed(part: str, line: str) -> ast.expr:
         return ast.parse(f"({part})", mode="eval").body
     except SyntaxError as error:
         place = min(max((error.offset or 1) - 2, 0), len(line))
-        cure = {"cure": _of_two("a", "b")} if line[place : place + 1] == ":" else {}
-        _refuse(line, place, "what Python cannot read there", **cure)
+        cure = f"Write one like {EXAMPLE!r}; names with spaces, signs or words of Python are in quotes."
+        cure = _of_two("a", "b") if line[place : place + 1] == ":" else cure
+        _refuse(line, place, "what Python cannot read there", cure)
 
 
 def _summands(node: ast.expr) -> list[ast.expr]:
@@ -149,6 +150,8 @@ def _habit(node: ast.expr) -> str:
         return "Leave it out: the constant is always there, and terms are only added."
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and names:
         return f"Write s({names[0]}): a curve needs no powers."
+    if isinstance(node, ast.Attribute):
+        return f'Write the name of a column with signs in quotes: "{ast.unparse(node)}".'
     if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
         return f"Write s({names[1]}) for a curve of {names[1]}."
     return ""
