@@ -23,6 +23,9 @@ from numpyro_gp.gam.term_kernels import count_lengthscales
 MOST_ROWS = 1000
 # Draws of the prior that are scored, those that take some steps, how many, and those that go on to the end.
 DRAWS, SOME, STEPS, BEST = 64, 6, 12, 2
+# No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
+# covariance of the rows has no factor.
+LEAST_NOISE = 1e-5
 # Draws whose weights give mean and covariance.
 WEIGHTED = 100
 
@@ -48,6 +51,7 @@ class Evidence(Bound):
 
     def __init__(self, parts: BoundParts, data: Data) -> None:
         self.parts, self.data, self.tables, self.is_exact = parts, data, None, True
+        self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
         self.start, self.losses, self._last = parts.evaluator.start, [], None
         self.pseudo_data = PseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         read = parts.model.layout.read_terms
@@ -80,7 +84,7 @@ class Evidence(Bound):
         C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
         for scale, one in zip(values.scales, matrices, strict=False):
             C += float(scale) ** 2 * one
-        C[np.diag_indices(len(C))] += float(values.noise) ** 2 / self.data.weights
+        C[np.diag_indices(len(C))] += (float(values.noise) ** 2 + self.least_variance) / self.data.weights
         inverse, half_log = inverse_of(C)
         rest = self.data.y - self.data.offset
         alpha = inverse @ rest

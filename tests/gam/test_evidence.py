@@ -74,6 +74,15 @@ def test_a_forecast_is_that_of_the_rows_themselves(fit):
         np.testing.assert_allclose(found, variance, rtol=0.03)
 
 
+def test_a_series_without_noise_is_fitted():
+    """Of a line, and of rows that are there twice: the covariance of the rows had no factor, and the fit ended in one."""
+    line = {"t": np.arange(40.0), "y": 2 * np.arange(40.0) + 1}
+    for rows in (line, {name: np.repeat(column[:20], 2) for name, column in line.items()}):
+        found = ngp.gam("y ~ trend(t)", rows).predict({"t": [45.0]})
+        np.testing.assert_allclose(found.mean, 91.0, atol=0.5)
+        assert found.variance[0] < 4.0
+
+
 def test_weighted_draws_have_the_moments_of_a_skew_posterior():
     """A plateau of the prior below, and a cliff above: the curvature at the mode says nothing of the cliff."""
     evidence = object.__new__(own.Evidence)
