@@ -73,6 +73,7 @@ class Evidence(Bound):
             for slot in range(self.counts[at]):
                 of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, one.slopes[slot]))
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
+        of_noise += self._others * values.noise / self._variance(values)
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
         self.losses.append(float(loss - values.log_density))
         last = self.losses[-1], np.concatenate(bars) @ point.slopes
@@ -84,12 +85,23 @@ class Evidence(Bound):
         C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
         for scale, one in zip(values.scales, matrices, strict=False):
             C += float(scale) ** 2 * one
-        C[np.diag_indices(len(C))] += (float(values.noise) ** 2 + self.least_variance) / self.data.weights
+        variance, weights = self._variance(values), self.data.weights
+        C[np.diag_indices(len(C))] += variance / weights
         inverse, half_log = inverse_of(C)
         rest = self.data.y - self.data.offset
         alpha = inverse @ rest
         loss = half_log + 0.5 * float(rest @ alpha) + 0.5 * len(rest) * np.log(2 * np.pi)
+        # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of that of all.
+        loss += 0.5 * (self._others * np.log(2 * np.pi * variance) + np.log(weights).sum())
         return loss, 0.5 * (inverse - np.outer(alpha, alpha))
+
+    @property
+    def _others(self) -> float:
+        """Rows for which others stand: ``sum_n (w_n - 1)``."""
+        return float(np.sum(self.data.weights - 1))
+
+    def _variance(self, values: BoundArguments) -> float:
+        return float(values.noise) ** 2 + self.least_variance
 
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none."""

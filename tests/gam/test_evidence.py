@@ -32,14 +32,16 @@ def covariance(model, scales, lengths, X):
 
 
 def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
-    """With a random effect beside, whose rows repeat, and weights, which divide the noise."""
+    """With a random effect beside, whose rows repeat, and weights: of a row of weight w the density to the power w."""
     model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
     parts = BoundParts.of(model)
     evidence = own.Evidence(parts, Data.of(model))
     free = evidence.start + 0.3 * RNG.normal(size=len(evidence.start))
     values = parts.evaluator(free).values
-    C = covariance(model, values.scales, values.lengths, model.rows.X) + np.diag(values.noise**2 / DATA["w"])
+    w = DATA["w"]
+    C = covariance(model, values.scales, values.lengths, model.rows.X) + np.diag(values.noise**2 / w)
     wanted = stats.multivariate_normal(np.full(45, model.start.constant), C).logpdf(Y)
+    wanted -= 0.5 * np.sum((w - 1) * np.log(2 * np.pi * values.noise**2) + np.log(w))
     loss, gradient = evidence(free)
     np.testing.assert_allclose(loss, -wanted - values.log_density, rtol=1e-7)
     step = 1e-5 * np.eye(len(free))
@@ -72,6 +74,17 @@ def test_a_forecast_is_that_of_the_rows_themselves(fit):
         np.testing.assert_allclose(model.start.constant + posterior.mean @ A, mean, atol=0.02)
         found = seen.prior.sum(axis=0) - np.sum(A**2, axis=0) + posterior.row_variances(A)
         np.testing.assert_allclose(found, variance, rtol=0.03)
+
+
+def test_a_row_of_weight_three_is_as_three_rows():
+    """The evidence at any hyper-parameters, whose priors follow from rows of different times alone."""
+    once = ngp.gam.model("y ~ trend(t)", DATA, weights=np.full(45, 3.0))
+    thrice = ngp.gam.model("y ~ trend(t)", {name: np.repeat(column, 3) for name, column in DATA.items()})
+    one, three = (own.Evidence(BoundParts.of(model), Data.of(model)) for model in (once, thrice))
+    differences = [each(one.start + 0.5)[0] - each(one.start)[0] for each in (one, three)]
+    np.testing.assert_allclose(one.start, three.start, rtol=1e-6)
+    np.testing.assert_allclose(*differences, rtol=1e-5)
+    np.testing.assert_allclose(one(one.start)[1], three(one.start)[1], rtol=1e-4, atol=1e-4)
 
 
 def test_a_series_without_noise_is_fitted():
