@@ -178,7 +178,9 @@ class Fit:
 
         Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`.
         """
-        return self.predict(data, num_samples=num_samples).quantiles(levels)
+        X = self.model.layout.encode(data)
+        warn_outside(self.model, X, stacklevel=3)
+        return self._predicted(X, num_samples).quantiles(levels)
 
     def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.

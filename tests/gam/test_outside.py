@@ -65,4 +65,7 @@ def test_a_prediction_warns_where_it_is_called():
     with pytest.warns(UserWarning, match=r"no forecast: s\(t\), as 2 of 2 rows have t up to 60") as caught:
         fit.predict({"t": [50.0, 60.0]})
     assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(UserWarning, match=r"no forecast: s\(t\)") as caught:
+        fit.quantiles({"t": [50.0, 60.0]})
+    assert [one.filename for one in caught] == [__file__]
     fit.predict({"t": [5.0]})
