@@ -78,7 +78,7 @@ RESPONSES: dict[type, Response] = {
     Bernoulli: Response(
         _of_link,
         lambda f, p: _of_link(f, p) * _of_link(-f, p),
-        lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(float),
+        lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(int),
     ),
     Beta: Response(_of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta),
 }
@@ -126,7 +126,12 @@ class NewData:
         rng, each = np.random.default_rng(0), -(-SAMPLES // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.response.draw(rng, f, self._wider())
-        found: np.ndarray = np.quantile(np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1), levels, axis=1)
+        method: Any = (
+            "lower" if draws.dtype.kind == "i" else "linear"
+        )  # of counts and labels a value, and no mean of two
+        found: np.ndarray = np.quantile(
+            np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1), levels, axis=1, method=method
+        )
         return found
 
 

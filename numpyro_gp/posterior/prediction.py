@@ -142,7 +142,7 @@ class Prediction:
         """Quantiles of new data, shape ``(levels, N, ...)``.
 
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);
-        otherwise from ``num_samples`` draws.
+        otherwise from ``num_samples`` draws. Those of counts and labels are values that were drawn, and whole.
         """
         probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
         given = known(levels)
@@ -155,7 +155,7 @@ class Prediction:
         key = jax.random.fold_in(self._key, 2)
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        parts = [jnp.quantile(draws, probabilities, axis=0) for draws in every]
+        parts = [_quantiles(draws, probabilities) for draws in every]
         return jnp.concatenate(parts, axis=1 + self._axis)
 
     def survival(self, times: ArrayLike) -> Array:
@@ -309,6 +309,12 @@ def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> Any:
 def _first(values: Any, size: int, axis: int) -> Any:
     """The first of an axis."""
     return values[(slice(None),) * axis + (slice(size),)]
+
+
+def _quantiles(draws: Array, probabilities: Array) -> Array:
+    """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
+    is_whole = jnp.issubdtype(draws.dtype, jnp.integer) or jnp.issubdtype(draws.dtype, jnp.bool_)
+    return jnp.quantile(draws, probabilities, axis=0, method="lower" if is_whole else "linear")
 
 
 @jax.jit

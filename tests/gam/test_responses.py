@@ -39,6 +39,12 @@ def test_moments_and_quantiles(likelihood):
     np.testing.assert_allclose(own, wanted, rtol=0.12, atol=0.05)
 
 
+@pytest.mark.parametrize("likelihood", [ngp.likelihoods.Poisson(), ngp.likelihoods.Bernoulli()])
+def test_quantiles_of_counts_and_labels_are_whole(likelihood):
+    every = NewData(repeated(likelihood, 2)).quantiles(np.ones((2, 3)), np.ones((2, 3)), np.linspace(0.001, 0.999, 999))
+    np.testing.assert_array_equal(every, np.round(every))
+
+
 def _of_library(likelihood, mean, variance):
     return likelihood.predictive_mean(mean, variance), likelihood.predictive_variance(mean, variance)
 
