@@ -5,7 +5,7 @@ import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def write_whole(path: Path, **arrays: np.ndarray) -> None:
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with open(beside, "xb") as file:  # with the rights of any new file: those of `tempfile` are for its owner alone
-            np.savez(file, **arrays)
+            np.savez(file, **cast("dict[str, Any]", arrays))  # one of its keywords is no array
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -279,8 +279,8 @@ def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
     if form != FORMAT:
         return form
     replicates = bool(stored.pop("replicates"))
-    arrays = {name: jnp.asarray(array) for name, array in stored.items()}
-    return Neighbours(**{"rows": None} | arrays, replicates=replicates)
+    arrays: dict[str, Any] = {"rows": None} | {name: jnp.asarray(array) for name, array in stored.items()}
+    return Neighbours(**arrays, replicates=replicates)
 
 
 def _found(
