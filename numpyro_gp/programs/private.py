@@ -123,7 +123,7 @@ class _Ordered(set[Any]):
         return iter(sorted(super().__iter__(), key=str))
 
     def union(self, *others: Iterable[Any]) -> "_Ordered":
-        return _Ordered(super().union(*others))
+        return _Ordered(set(self).union(*others))  # NumPyro calls it as a function, of plain sets too
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.contrib.funsor import plate_to_enum_plate
-from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO, elbo
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
 from numpyro_gp.programs import private
@@ -215,3 +215,14 @@ def test_constants_of_a_loop_are_its_first_inputs():
     loop = next(equation for equation in program.eqns if equation.primitive.name == "scan")
     assert private.constants_of_loop(loop.params) == len(loop.invars) - 2
     assert private.constants_of_loop(loop.params) >= 2
+
+
+def test_sets_of_a_bound_are_in_order_and_all_that_sets_are():
+    with private.sites_in_order():
+        ordered = vars(elbo)["set"]
+        assert list(ordered("cab")) == ["a", "b", "c"]
+        assert list(ordered("ca").union("b")) == ["a", "b", "c"]
+        # As `RenyiELBO` has them: methods called as functions, of plain sets.
+        assert list(ordered.union({"c"}, {"a"})) == ["a", "c"]
+        assert ordered.intersection({"c", "a"}, {"a"}) == {"a"}
+    assert vars(elbo)["set"] is set
