@@ -71,7 +71,8 @@ class LocalData:
 
     def levels(self, at: Blocks) -> Array:
         """The mean function at all places of blocks, ``(B, K + 1)``."""
-        return mean_at(self.level, at.inputs, at.inputs.shape[:-1], None, at.inputs.dtype)
+        flat = at.inputs.reshape(-1, at.inputs.shape[-1])  # (N, D), as means of data without neighbours have it
+        return mean_at(self.level, flat, flat.shape[:-1], None, flat.dtype).reshape(at.inputs.shape[:-1])
 
     def noise_of(self, rows: Array) -> Array:
         """Noise variances of rows of the data, ``(B,)``."""

@@ -158,6 +158,16 @@ def test_data_are_left_out_by_the_precision_of_all():
     np.testing.assert_allclose(found, whole - np.array(parts), rtol=1e-8)
 
 
+def test_a_mean_function_is_called_at_rows_as_without_neighbours():
+    """`X[:, 0]` of blocks would be their first row, and as many numbers where columns are one more than neighbours."""
+    near, rbf = ngp.neighbours(X, 1), ngp.kernels.RBF(1.0, 0.5)
+    own, other = (
+        handlers.trace(lambda: ngp.gp_regression("y", rbf, near, 0.1, mean=mean, obs=obs)).get_trace()["y"]  # noqa: B023
+        for mean, obs in ((lambda X: X[:, 0], Y), (None, Y - X[:, 0]))
+    )
+    np.testing.assert_allclose(own["fn"].log_prob(own["value"]), other["fn"].log_prob(other["value"]), rtol=1e-10)
+
+
 def test_no_datum_is_left_out_of_neighbours_of_some_rows():
     some = ngp.neighbours(X, 4, rows=[1, 2])
     p = {name: jnp.asarray(value) for name, value in POINT.items()}
