@@ -18,8 +18,10 @@ def test_the_components_are_those_of_the_formula():
     found = additive_by_hand.kernels_of(scales, lengthscales, data["measures"])
     spread, inputs = np.std(X, axis=0), gam.arguments[0]
     own = iter(lengthscales)
-    for part, scale, (name, columns) in zip(gam.layout.read_terms, scales, additive_by_hand.COMPONENTS.items(), strict=True):
+    for part, scale, (name, columns) in zip(
+        gam.layout.read_terms, scales, additive_by_hand.COMPONENTS.items(), strict=True
+    ):
         lengths = [next(own) / spread[d] for d in columns]
-        wanted = gam.ground.kernel(part, scale**2, lengths).matrix(inputs, inputs)
+        wanted = gam.kernel_data.kernel(part, scale**2, lengths).matrix(inputs, inputs)
         np.testing.assert_allclose(found[name].matrix(X, X), wanted, atol=1e-8)
     assert abs(np.mean(found["x0"].matrix(X, X))) < 1e-8
