@@ -191,7 +191,7 @@ class Neighbours:
         Examples
         --------
         >>> import jax.numpy as jnp, numpyro_gp as ngp
-        >>> ngp.neighbours(jnp.arange(9.0), 2).save("/tmp/near.npz")
+        >>> ngp.neighbours(jnp.arange(9.0)[:, None], 2).save("/tmp/near.npz")
         >>> ngp.Neighbours.load("/tmp/near.npz")
         Neighbours(9 rows, 1 columns, 2 neighbours)
         """
