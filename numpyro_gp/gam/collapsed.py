@@ -7,6 +7,7 @@ inducing values is known in closed form at every value of the hyper-parameters (
 quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -256,29 +257,14 @@ class Bound:
         is_whole = self.is_exact
         scale, before = np.eye(len(free)) if root is None else root, np.inf
         whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
-        best = self.losses[-1] if self.losses else np.inf
         slope = 1e-2 if root is None else whitened
         while (left := most_steps - len(self.losses)) > 0:
-
-            def white(z: np.ndarray, origin: np.ndarray = free, root: np.ndarray = scale) -> tuple[float, np.ndarray]:
-                nonlocal best
-                away = root @ z
-                if np.abs(away).max(initial=0) < FAR:
-                    try:
-                        loss, gradient = self(origin + away)
-                        best = min(best, loss)
-                        if np.isfinite(loss) and np.isfinite(gradient).all():
-                            return loss, root.T @ gradient
-                    except np.linalg.LinAlgError:
-                        pass
-                # A step far too long: the line search comes back from a steep wall.
-                return best + WALL, WALL * z / (z @ z)
-
             # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
             size = max(abs(self(free)[0]), len(self.data.y))
             options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
             options["ftol"] = 0.1 * FLAT / size
-            found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
+            whole = self.with_wall(free, scale)
+            found = minimize(whole, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
             free = free + scale @ found.x
             if (is_whole and found.success) or before - found.fun < FLAT:
                 return free, True
@@ -287,6 +273,28 @@ class Bound:
             scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
             slope = whitened
         return free, False
+
+    def with_wall(self, origin: np.ndarray, root: np.ndarray) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """The loss and its slope at ``origin + root z`` in ``z``; a steep wall where a step is far too long.
+
+        A line search comes back from it: it stands above the least loss that was seen.
+        """
+        least = np.inf
+
+        def white(z: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal least
+            away = root @ z
+            if np.abs(away).max(initial=0) < FAR:
+                try:
+                    loss, gradient = self(origin + away)
+                    least = min(least, loss)
+                    if np.isfinite(loss) and np.isfinite(gradient).all():
+                        return loss, root.T @ gradient
+                except np.linalg.LinAlgError:
+                    pass
+            return least + WALL, WALL * z / max(float(z @ z), np.finfo(float).tiny)
+
+        return white
 
     def covariance_root(self, free: np.ndarray) -> np.ndarray:
         """Lower root of the inverse curvature, by differences of gradients.

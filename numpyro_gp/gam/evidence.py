@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_gp.gam.bounds import inverse_of
-from numpyro_gp.gam.collapsed import FAR, WALL, Bound, BoundParts, Collapsed, Data, PseudoData, at_mode
+from numpyro_gp.gam.collapsed import Bound, BoundParts, Collapsed, Data, PseudoData, at_mode
 from numpyro_gp.gam.column_kernels import Sloped
 from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, vector_layout_of
 from numpyro_gp.gam.model import Model
@@ -137,21 +137,8 @@ class Evidence(Bound):
     def _descended(self, free: np.ndarray, spread: np.ndarray) -> np.ndarray:
         from scipy.optimize import minimize
 
-        best = self.value(free)
-
-        def white(z: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal best
-            if np.abs(spread * z).max(initial=0) < FAR:
-                try:
-                    loss, gradient = self(free + spread * z)
-                    if np.isfinite(loss) and np.isfinite(gradient).all():
-                        best = min(best, loss)
-                        return loss, spread * gradient
-                except np.linalg.LinAlgError:
-                    pass
-            return best + WALL, WALL * z / max(float(z @ z), 1e-300)
-
-        found = minimize(white, np.zeros(len(free)), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+        whole, start = self.with_wall(free, np.diag(spread)), np.zeros(len(free))
+        found = minimize(whole, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
         moved: np.ndarray = free + spread * found.x
         return moved
 

@@ -46,14 +46,14 @@ def log_ratio(likelihood: Any, count: int) -> np.ndarray:
     """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero."""
     if type(likelihood) is not Gamma:  # what a class of the user's own says has no link that is known
         return np.zeros(count)
-    return over_draws(np.log(np.asarray(likelihood.shape, float)), count)
+    return averaged(np.log(np.asarray(likelihood.shape, float)), count)
 
 
 def size_of_counts(likelihood: Any, count: int) -> np.ndarray:
     """``r`` of the negative binomial at ``count`` rows, averaged over draws; NaN of other likelihoods."""
-    return over_draws(likelihood.r, count) if isinstance(likelihood, NegativeBinomial) else np.full(count, np.nan)
+    return averaged(likelihood.r, count) if isinstance(likelihood, NegativeBinomial) else np.full(count, np.nan)
 
 
-def over_draws(values: Any, count: int) -> np.ndarray:
+def averaged(values: Any, count: int) -> np.ndarray:
     """The average of a parameter ``(S,)``, or ``(S, N)`` with one for each row, at ``count`` rows."""
     return np.broadcast_to(np.asarray(values, float).mean(axis=0), (count,))

@@ -126,12 +126,9 @@ class NewData:
         rng, each = np.random.default_rng(0), -(-SAMPLES // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.response.draw(rng, f, self._wider())
-        method: Any = (
-            "lower" if draws.dtype.kind == "i" else "linear"
-        )  # of counts and labels a value, and no mean of two
-        found: np.ndarray = np.quantile(
-            np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1), levels, axis=1, method=method
-        )
+        flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
+        method: Any = "lower" if draws.dtype.kind == "i" else "linear"  # a count or a label, and no mean of two
+        found: np.ndarray = np.quantile(flat, levels, axis=1, method=method)
         return found
 
 

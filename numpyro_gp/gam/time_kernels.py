@@ -96,10 +96,9 @@ def series_scales(
     else:
         offset = np.zeros(len(t))
     response = response - np.bincount(place, offset) / rows
-    if np.ptp(response) <= 1e-6 * float(
-        start.size
-    ):  # of labels, and of counts that are all the same, steps say nothing
-        sizes = (float(start.size), 0.5 * float(start.size), float(start.size))
+    size = float(start.size)
+    if np.ptp(response) <= 1e-6 * size:  # of labels, and of counts that are all the same, steps say nothing
+        sizes = (size, 0.5 * size, size)
         return Scales(*scales_of(times, times, ())[:2], *sizes)
     return scales_of(times, response, periods)
 
