@@ -22,6 +22,8 @@ from numpyro_gp.programs.trace import ANY_POINT
 # Blocks of more rows leave the cache of a processor: then so many at a time. A minibatch is not computed twice.
 TOGETHER = 128
 AT_ONCE = 256
+# Numbers in the blocks of new rows that are looked at together.
+NUMBERS = 2**21
 # Least noise of a datum by bytes of a number, in units of the kernel's variance there.
 LEAST_NOISE = {8: 1e-8, 4: 1e-4}
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -134,6 +136,21 @@ def conditional(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B K"],
     """Weights ``a`` of the others, with which the mean of the last is ``a . r_N``, and its variance: a pivot."""
     x = last_row(covariance)[1]
     return -x[..., :-1] / x[..., -1:], x[..., -1] ** -2
+
+
+def row_after_row(
+    weights: Float[Array, "N K"], scale: Float[Array, " N"], index: Int[Array, "N K"], order: Array, white: Array
+) -> Array:
+    """Draws ``f_i = a_i . f_N(i) + sd_i v_i`` of standard normal noise ``v (..., N)``, the rows in their order."""
+    flat = white.reshape(-1, len(scale)).T.astype(scale.dtype)  # rows first
+    weights, index = jnp.where(index >= 0, weights, 0), jnp.maximum(index, 0)
+
+    def step(values: Array, i: Array) -> tuple[Array, None]:
+        mean = jnp.sum(weights[i][:, None] * values[index[i]], axis=0)
+        return values.at[i].set(mean + scale[i] * flat[i]), None
+
+    values, _ = lax.scan(step, jnp.zeros_like(flat), order)
+    return values.T.reshape(white.shape)
 
 
 def by_parts(function: Callable[..., Any], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Any:

@@ -42,7 +42,8 @@ from numpyro_gp.posterior.draws import (
 )
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives.given_both import CombinedMarginal
-from numpyro_gp.primitives.given_neighbours import GivenNeighbours, LocalProcess
+from numpyro_gp.primitives.given_neighbours import GivenNeighbours
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.programs.keep import run_quickly

@@ -30,7 +30,8 @@ from numpyro_gp.posterior.tracing import (
     run_model,
 )
 from numpyro_gp.primitives.given_both import CombinedMarginal
-from numpyro_gp.primitives.given_neighbours import GivenNeighbours, SeenProcesses
+from numpyro_gp.primitives.given_neighbours import GivenNeighbours
+from numpyro_gp.primitives.local_process import SeenProcesses
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.programs.keep import run

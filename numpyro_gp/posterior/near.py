@@ -10,7 +10,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
-from numpyro_gp.primitives.given_neighbours import NEIGHBOURS, LocalData, LocalProcess, SeenProcesses
+from numpyro_gp.primitives.given_neighbours import LocalData
+from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
@@ -59,13 +60,9 @@ def with_neighbours(
         return X
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return X
-    seen: list[Any] = []
 
     def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
-        if isinstance(process, SeenProcesses):
-            process = process.processes[0]
-        seen.append(process)
+        process = _process_at(own, draw, arrays, call, plates, gp)
         if not isinstance(process, LocalProcess):
             return None
         near, found = process.units()
@@ -75,29 +72,34 @@ def with_neighbours(
     scales = tracing.at_each_draw(units, posterior, draws, call.arrays)
     if scales is None:
         return X
-    near = given[0] if len(given) == 1 else _that_of(given, seen[-1], posterior, draws, call, plates, gp)
+    near = given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp)
     return near.find(X, NEIGHBOURS if count is None else count, lengthscale=jnp.median(scales, axis=0))
+
+
+def _process_at(
+    own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, plates: frozenset[str], gp: str | None
+) -> Any:
+    """The process of new rows; of several that data are seen through, whose rows are the same, the first."""
+    process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+    return process.processes[0] if isinstance(process, SeenProcesses) else process
 
 
 def _that_of(
     given: list[Neighbours],
-    process: LocalProcess,
     posterior: Any,
     draws: tracing.Draw,
     call: Call,
     plates: frozenset[str],
     gp: str | None,
 ) -> Neighbours:
-    """The one of several that a process stands on: its rows are compared."""
+    """The one of several that the process stands on: its rows are compared."""
 
     def inputs(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        found = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
-        found = found.processes[0] if isinstance(found, SeenProcesses) else found
-        return found.data.near.inputs, found.data.near.order
+        near = _process_at(own, draw, arrays, call, plates, gp).data.near
+        return near.inputs, near.order
 
     first = jax.tree.map(lambda array: array[:1], draws)
     rows, order = tracing.at_each_draw(inputs, posterior, first, call.arrays)
-    assert process.data.near.size == rows.shape[1]
     same = [
         one
         for one in given

@@ -39,8 +39,8 @@ from numpyro_gp.posterior.sources import (
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
-from numpyro_gp.primitives.given_neighbours import LocalProcess
 from numpyro_gp.primitives.inducing import Inducing
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data

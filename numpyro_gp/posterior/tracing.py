@@ -18,9 +18,9 @@ from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.sources import check_params, check_precision, check_state
-from numpyro_gp.primitives.given_neighbours import SeenProcesses
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
+from numpyro_gp.primitives.local_process import SeenProcesses
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.programs.alone import alone

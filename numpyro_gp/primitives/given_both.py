@@ -8,20 +8,27 @@ from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, least_noise, row_factor
+from numpyro_gp.beliefs.blocks import (
+    HALF_LOG_2PI,
+    NUMBERS,
+    TOGETHER,
+    Blocks,
+    by_parts,
+    least_noise,
+    row_after_row,
+    row_factor,
+)
 from numpyro_gp.checks import check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.linalg import cholesky, einsum
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_neighbours import LocalProcess, check_all_data, check_alone, check_handlers
+from numpyro_gp.primitives.given_neighbours import check_all_data, check_alone, check_handlers
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
-
-# Numbers in the blocks that are looked at together.
-NUMBERS = 2**21
 
 
 @value_type()
@@ -93,20 +100,13 @@ class CombinedData:
         """All data from standard normal noise ``(..., N)`` and ``w`` ``(..., M)``, row after row in their order."""
         inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
 
-        def some(own: Array, index: Array) -> Array:
+        def some(own: Array, index: Array) -> tuple[Array, Array]:
             x = self._factor(own, index, self.noise)[1]
-            return jnp.concatenate([-x[:, :-1], jnp.ones_like(x[:, -1:])], axis=1) / x[:, -1:]
+            return -x[:, :-1] / x[:, -1:], 1 / x[:, -1]
 
-        found = by_parts(some, inputs, index, at_once=TOGETHER, together=TOGETHER)
-        flat = white.reshape(-1, self.near.size).T  # rows first
-
-        def step(drawn: Array, i: Array) -> tuple[Array, None]:
-            before = jnp.where(index[i] >= 0, found[i, :-1], 0)
-            mean = jnp.sum(before[:, None] * drawn[jnp.maximum(index[i], 0)], axis=0)
-            return drawn.at[i].set(mean + found[i, -1] * flat[i]), None
-
-        rest, _ = lax.scan(step, jnp.zeros_like(flat), jnp.asarray(self.near.order))
-        whole = rest.T.reshape(white.shape) + values @ self.basis.features(inputs)
+        weights, scale = by_parts(some, inputs, index, at_once=TOGETHER, together=TOGETHER)
+        rest = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
+        whole = rest + values @ self.basis.features(inputs)
         level = -self._residual(jnp.zeros_like(self.y))
         return whole + level.reshape((1,) * (whole.ndim - 1) + level.shape)
 

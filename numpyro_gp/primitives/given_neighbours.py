@@ -1,10 +1,7 @@
-"""Gaussian data given their nearest earlier neighbours: the site, one term a row, and the process given the data.
+"""Gaussian data given their nearest earlier neighbours: the site, one term a row, and what they say of new rows.
 
 mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what is predicted.
 """
-
-from copy import copy
-from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -15,26 +12,26 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
-from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, last_row, least_noise, log_density
-from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_points, check_positive, fail, is_known
+from numpyro_gp.beliefs.blocks import (
+    NUMBERS,
+    Blocks,
+    by_parts,
+    conditional,
+    last_row,
+    least_noise,
+    log_density,
+    row_after_row,
+)
+from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
-from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.units import lengthscales
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, record, record_call
-from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
-
-# Neighbours of a new row where nobody says how many.
-NEIGHBOURS = 256
-# Numbers in the blocks of new rows that are looked at together.
-NUMBERS = 2**21
-# Distances that are held at a time where a program itself looks for neighbours.
-HELD = 2**22
 
 
 @value_type()
@@ -148,19 +145,12 @@ class LocalData:
         def some(own: Array, index: Array, rows: Array) -> tuple[Array, Array, Array]:
             at = self.blocks(index, own)
             weights, variance = conditional(self.covariance(at, self.noise_of(rows)))
-            return jnp.where(at.taken, weights, 0), jnp.sqrt(variance), self.levels(at)[:, -1]
+            return weights, jnp.sqrt(variance), self.levels(at)[:, -1]
 
         index = jnp.asarray(self.near.index)
         weights, scale, level = by_parts(some, inputs, index, jnp.arange(self.near.size))
-        flat = white.reshape(-1, self.near.size).T.astype(scale.dtype)  # rows first
-
-        def step(values: Array, i: Array) -> tuple[Array, None]:
-            mean = jnp.sum(weights[i][:, None] * values[jnp.maximum(index[i], 0)], axis=0)
-            return values.at[i].set(mean + scale[i] * flat[i]), None
-
-        values, _ = lax.scan(step, jnp.zeros_like(flat), jnp.asarray(self.near.order))
-        found: Array = (values + level[:, None]).T.reshape(white.shape)
-        return found
+        found = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
+        return found + jnp.broadcast_to(level, found.shape)
 
 
 class GivenNeighbours(dist.Distribution):
@@ -190,144 +180,6 @@ class GivenNeighbours(dist.Distribution):
         """All data together."""
         white = jax.random.normal(key, (*sample_shape, *self.batch_shape), self.data.near.inputs.dtype)
         return self.data.drawn(white)[..., self.rows]
-
-
-@value_type(static=("name", "columns"))
-class LocalProcess:
-    """A process by neighbours: call it at rows.
-
-    `gp_regression` of `ngp.neighbours` returns one given its data, and `gp` one given pseudo-data or values of it.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data site, or of its own.
-    data : LocalData, or pseudo-data
-    columns : int
-        Number D of input columns.
-    marginals : Normal or None
-        Those of a latent process at the rows of its plate, ``(B,)``.
-    cavity : Normal or None
-        Those given the pseudo-data of all other rows: what is known of a row without its datum.
-    """
-
-    name: str
-    data: Any
-    columns: int
-    marginals: dist.Distribution | None = None
-    cavity: dist.Distribution | None = None
-
-    @property
-    def noise(self) -> Array | None:
-        """Noise variance of the data that it is given; None of a latent process."""
-        return self.data.noise if self.marginals is None else None
-
-    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:  # noqa: ARG002
-        """Marginals of a latent process at the rows of its plate: a Normal of batch shape ``(B,)``.
-
-        Its jitter is white noise in its kernel, with or without ``with_jitter``.
-        """
-        if self.marginals is None:
-            cure = "Call it at rows: f(X), or f(near.find(X, 256))."
-            fail("the process", "one made by gp()", f"that of gp_regression {self.name!r}", cure, TypeError)
-        normal = copy(self.marginals)
-        normal.near_of = self
-        return normal
-
-    @property
-    def plates(self) -> Plates:
-        """None: it is one process."""
-        return Plates()
-
-    def __call__(self, X: NewRows | ArrayLike) -> dist.Distribution:
-        """Marginals of the function at new rows, each given the data nearest to it: a Normal of batch shape ``(N,)``.
-
-        Pass ``near.find(X, K)``, or an array for the nearest 256 of the data. Where that is traced, as in a layer of a
-        compiled model, the program itself compares it with all rows of the data.
-        """
-        rows = self.rows_of(X)
-        record_call(self, jnp.asarray(rows.inputs))
-        mean, variance = self.data.at(rows)
-        normal = dist.Normal(mean, jnp.sqrt(variance))
-        normal.members_of = self.plates
-        if self.marginals is None:
-            normal.given_data_of = self.name
-        return normal
-
-    def units(self) -> tuple[Neighbours, Array | None]:
-        """The neighbours it stands on, and the lengthscales of its kernel ``(D,)``, None where it has none."""
-        return self.data.near, lengthscales(self.data.kernel, self.columns)
-
-    @property
-    def basis(self) -> NoReturn:
-        """Refused: there are no inducing inputs that all rows depend on."""
-        self._refuse()
-
-    def joint(self, X: object) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    def draw(self, site: str, X: object) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    def function(self, site: str, num_features: int = 256) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        cure = "Ask for single rows: f(X) in a model, and posterior.predict_at(key, X_new, near, y) after the fit."
-        fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
-
-    def rows_of(self, X: NewRows | ArrayLike) -> NewRows:
-        """New rows with their neighbours."""
-        near: Neighbours = self.data.near
-        if isinstance(X, NewRows):
-            check_points("X", X.inputs, self.columns)
-            return X
-        if isinstance(X, (Neighbours, NeighbourRows, Functional)):
-            got = f"a {type(X).__name__}"
-            cure = "Pass near.find(X, 256), or rows of inputs."
-            fail("X", "new rows", got, cure, TypeError)
-        points = check_points("X", X, self.columns)
-        if all(map(is_known, jax.tree.leaves((near, points)))):
-            return near.find(points, NEIGHBOURS)
-        return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
-
-
-class SeenProcesses(NamedTuple):
-    """Latent processes by neighbours and what data say of them: whose predictions at new rows are asked for.
-
-    ``offset`` is that of the data, None without one.
-    """
-
-    name: str
-    processes: tuple[LocalProcess, ...]
-    several: bool
-    likelihood: Any
-    offset: Any
-
-    def at(self, X: NewRows | ArrayLike) -> Any:
-        """Marginals of the latent functions at new rows, as `observe` takes them."""
-        found = tuple(process(X) for process in self.processes)
-        return found if self.several else found[0]
-
-    def left_out(self) -> Any:
-        """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
-        found = tuple(process.cavity for process in self.processes)
-        return None if None in found else found if self.several else found[0]
-
-
-def _nearest(near: Neighbours, points: Array, count: int) -> Array:
-    """Numbers of the nearest rows, found inside a program: ``O(N)`` for each row."""
-    scale = jnp.asarray(near.lengthscale)[None]
-    rows = lax.stop_gradient(jnp.asarray(near.inputs) / scale)
-
-    def one(point: Array) -> Array:
-        return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
-
-    found: Array = lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))
-    return found
 
 
 def regression_by_neighbours(

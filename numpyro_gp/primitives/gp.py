@@ -14,10 +14,10 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_neighbours import LocalProcess
 from numpyro_gp.primitives.gp_by_neighbours import gp_by_neighbours
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.members import Levels
 from numpyro_gp.primitives.opening import as_asked, open_process, record
 from numpyro_gp.primitives.plates import Plates

@@ -22,7 +22,8 @@ from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_neighbours import LocalData, LocalProcess, check_alone, check_handlers
+from numpyro_gp.primitives.given_neighbours import LocalData, check_alone, check_handlers
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows

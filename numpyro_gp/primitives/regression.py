@@ -22,9 +22,10 @@ from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.given_both import regression_by_both
-from numpyro_gp.primitives.given_neighbours import LocalProcess, regression_by_neighbours
+from numpyro_gp.primitives.given_neighbours import regression_by_neighbours
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import as_asked, open_site, record, record_call

@@ -1,7 +1,5 @@
 """Gaussian data given their neighbours: with all earlier rows the exact process, and for few a proper density."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,19 +171,6 @@ def test_no_datum_is_left_out_of_neighbours_of_some_rows():
     p = {name: jnp.asarray(value) for name, value in POINT.items()}
     with pytest.raises(ValueError, match="near must be neighbours of all rows where each datum is left out"):
         model(some, Y, p=p).data.left_out()
-
-
-def test_the_process_is_a_value():
-    near = ngp.neighbours(X, 8)
-    f = handlers.seed(lambda: model(near, Y, is_whole=True), 0)()
-    again = pickle.loads(pickle.dumps(f))
-    np.testing.assert_array_equal(f(NEW).mean, again(NEW).mean)
-    slope, step = jax.grad(lambda new: f(new).mean.sum())(jnp.asarray(NEW)), np.zeros((4, 2))
-    step[2, 1] = 1e-5
-    rows = near.find(NEW, 30).index
-    up, down = (f(ngp.neighbours(X, 8).find(NEW + s * step, 30)).mean.sum() for s in (1, -1))
-    np.testing.assert_allclose(slope[2, 1], (up - down) / 2e-5, rtol=1e-6)
-    assert rows.shape == (4, 30)
 
 
 NEAR, RBF = ngp.neighbours(X, 4), ngp.kernels.RBF(1.0, 0.5)
