@@ -74,6 +74,20 @@ def collapsed(X, y=None, *, Z):
     ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale()), X, inducing=Z, noise_variance=noise(), obs=y)
 
 
+def by_neighbours(near, y=None, *, Z, batch=None):
+    kernel = ngp.kernels.Matern52(1.0, lengthscale())
+    scale = noise()
+    with numpyro.plate("data", near.size, subsample_size=batch) as rows:
+        ngp.gp_regression("y", kernel, near[rows], scale**2, obs=y)
+
+
+def labels_by_neighbours(near, y=None, *, Z):
+    kernel = ngp.kernels.RBF(1.0, lengthscale())
+    with numpyro.plate("data", near.size) as rows:
+        f = ngp.gp("f", kernel, near[rows])
+        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Bernoulli(), obs=None if y is None else (y > 0).astype(int))
+
+
 def svi(model, recipe=None, loss=None, natural=False):
     optimiser = ngp.optim.natural_gradient(optax.adam(0.01), 0.1) if natural else optax.adam(0.01)
     return SVI(model, ngp.AutoGP(model, {"f": recipe} if recipe else None), optimiser, loss or Trace_ELBO())
@@ -98,6 +112,8 @@ def engines(Z):
         "importance weighted": (svi(deep, loss=ngp.ImportanceWeightedELBO(3)), {}),
         "exact": (svi(exact), {}),
         "collapsed": (svi(collapsed), {}),
+        "neighbours": (svi(by_neighbours), {"batch": 100}),
+        "labels by neighbours": (svi(labels_by_neighbours, natural=True), {}),
         "particles": (ngp.stein.SVGD(labels, optax.adam(0.01), num_stein_particles=5), {}),
     }
 
@@ -142,14 +158,16 @@ def potential(device, model, data, Z):
 def compare(device, dtype, names=None):
     """The worst difference of each engine, or of those of some names, and of two densities."""
     X, y, Z = problem(dtype)
+    near = ngp.neighbours(X, 8, others=True)
     cpu, worst, known = jax.devices("cpu")[0], {}, engines(Z)
     for name in known if names is None else names:
         engine, options = known[name]
+        data = (near if "neighbours" in name else X, y, Z)
         with jax.default_device(cpu):
-            setup = lambda: engine.init(jax.random.key(0), X, y, Z=Z, **options)  # noqa: B023, E731
+            setup = lambda: engine.init(jax.random.key(0), *data[:2], Z=Z, **options)  # noqa: B023, E731
             start = jax.device_get(in_one_program(setup, engine))
         step = jax.jit(lambda state, X, y, Z: engine.update(state, X, y, Z=Z, **options))  # noqa: B023
-        (wanted, params), (losses, own) = (trained(one, step, start, engine, (X, y, Z)) for one in (cpu, device))
+        (wanted, params), (losses, own) = (trained(one, step, start, engine, data) for one in (cpu, device))
         found = {"losses": away(losses, wanted), "parameters": away(own, params)}
         if name in ("Adam", "orthogonal", "deep"):
             found["predictions"] = away(*(predicted(one, engine, params, (X, y), Z) for one in (device, cpu)))

@@ -65,7 +65,7 @@ def prediction_of(model, likelihood):
     def predict(X):
         model.eval(), likelihood.eval()
         found = likelihood(model(X))
-        return found.mean.numpy(), found.variance.numpy()
+        return found.mean.cpu().numpy(), found.variance.cpu().numpy()
 
     return model.variational_strategy._clear_cache, predict
 
