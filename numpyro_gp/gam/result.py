@@ -280,6 +280,7 @@ class Fit:
         scale: str = "link",
         residuals: bool = True,
         simultaneous: bool = True,
+        sharey: bool = True,
         grid: int = 80,
         num_draws: int | None = None,
         path: str | os.PathLike[str] | None = None,
@@ -294,10 +295,12 @@ class Fit:
             The scale of the link, where terms add; or the mean of the response with all other terms at zero.
         residuals, simultaneous : bool
             Whether to draw partial residuals, and the second band.
+        sharey : bool
+            Whether curves and levels have one vertical range, so that their sizes can be compared.
         grid, num_draws : int
             Points of a curve, and draws of the posterior.
         path : optional
-            File to write the figure to.
+            File to write the figure to; a ``.pdf`` has lines in place of points.
         """
         check_choice("scale", scale, ("link", "response"))
         if scale == "response" and self.model.family.link == "none":
@@ -315,6 +318,7 @@ class Fit:
             points,
             level=check_level(level),
             simultaneous=simultaneous,
+            sharey=sharey,
             labels=labels,
             link=self.model.family.link if scale == "response" else "identity",
             constant=constant + self._log_ratio(num_draws).mean() if scale == "response" else 0.0,

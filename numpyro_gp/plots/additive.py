@@ -17,6 +17,7 @@ from numpyro_gp.additive.anova import Design
 from numpyro_gp.additive.effects import Effect, effects
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points, fail
+from numpyro_gp.plots.style import names_below, rug
 from numpyro_gp.posterior.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Truth = Callable[..., ArrayLike]
-LINE, BAND, MAP, RUG = "#0b4f7d", "#9fc5e0", "PuOr_r", "#444444"
+LINE, BAND, MAP = "#0b4f7d", "#9fc5e0", "PuOr_r"
 
 
 def plot_effects(
@@ -174,7 +175,7 @@ def _draw_line(axis: "Axes", effect: Effect, z: float, data: np.ndarray, truth: 
     if effect.is_category[0]:
         place = np.arange(len(at))
         axis.errorbar(place, effect.mean, z * effect.scale, fmt="o", color=LINE, capsize=3)
-        axis.set_xticks(place, [f"{level:g}" for level in at])
+        names_below(axis, [f"{level:g}" for level in at])
         coordinates = ("data", "axes fraction")
         for x, level in zip(place, at, strict=True):
             share = np.mean(data[:, column] == level)
@@ -183,8 +184,7 @@ def _draw_line(axis: "Axes", effect: Effect, z: float, data: np.ndarray, truth: 
         low, high = effect.mean - z * effect.scale, effect.mean + z * effect.scale
         axis.fill_between(at, low, high, color=BAND, linewidth=0)
         axis.plot(at, effect.mean, color=LINE, linewidth=1.6)
-        marks = np.quantile(data[:, column], np.linspace(0, 1, min(len(data), 120)))
-        axis.plot(marks, np.full(len(marks), 0.015), "|", color=RUG, transform=axis.get_xaxis_transform(), markersize=5)
+        rug(axis, data[:, column])
     if truth is not None:
         axis.plot(at, np.asarray(truth(at)), color="#c14a09", linewidth=1.2, linestyle="--")
 

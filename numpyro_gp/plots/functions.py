@@ -7,7 +7,20 @@ from jax.scipy.special import ndtri
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
-from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, band, column, draws_of, finish, look
+from numpyro_gp.plots.style import (
+    COLOURS,
+    INK,
+    Axes,
+    along,
+    axes_of,
+    band,
+    column,
+    date_ticks,
+    draws_of,
+    finish,
+    is_date,
+    look,
+)
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -33,7 +46,7 @@ def function(
     Parameters
     ----------
     X : array (N, 1) or (N,)
-        Inputs; drawn in ascending order.
+        Inputs; drawn in ascending order. Those of the figure may be dates, ``np.datetime64``.
     prediction : Prediction or array (S, N)
         A `Prediction` at ``X``, or draws of the function, which give one band: of the mean of counts
         ``jnp.exp(posterior.function_draws(key, X))``.
@@ -89,6 +102,8 @@ def function(
     if inducing is not None:
         ticks = column("inducing", inducing)
         ax.plot(ticks, np.full(ticks.shape, 0.02), "|", ms=8, color=INK, transform=ax.get_xaxis_transform())
+    if is_date(X):
+        date_ticks(ax.xaxis)
     return finish(ax, title, xlabel, ylabel)
 
 

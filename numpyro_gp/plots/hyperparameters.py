@@ -13,6 +13,9 @@ from numpyro_gp.checks import fail
 from numpyro_gp.plots.style import DRAWS, INK, MARKERS, Axes, axes_of, bar, finish, look, vector
 from numpyro_gp.posterior.posterior import Posterior
 
+# Percent of the draws inside each bar, and its width: that of the thin one first.
+INTERVALS = ((95, 1.2), (50, 3.6))
+
 
 def hyperparameters(
     posteriors: Mapping[str, Posterior | ArrayLike],
@@ -77,6 +80,8 @@ def hyperparameters(
         ax.axvline(truth, color=INK, ls="--", lw=1.2, label="truth", zorder=1)
     ax.set_yticks([-1.25 * number + 0.3 for number in range(len(labels))], labels)
     ax.tick_params(axis="y", length=0)
+    words = ", ".join(f"{word} {inside}%" for word, (inside, _) in zip(("thin", "thick"), INTERVALS, strict=True))
+    ax.text(1.0, 1.0, f"{words}, mark: mean", ha="right", va="bottom", fontsize=6, color="0.4", transform=ax.transAxes)
     ax.set(xlim=span, ylim=(-1.25 * len(labels) + 0.85, 1.15))
     return finish(ax, title, xlabel or site, "")
 
@@ -134,6 +139,6 @@ def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: st
         ax.plot(grid, top, color=color, lw=1.4)
     elif draws.std() > 0:
         ax.plot(draws, np.full(draws.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
-    for inside, width in ((95, 1.2), (50, 3.6)):
+    for inside, width in INTERVALS:
         bar(ax, draws, inside, base - 0.08, color=color, lw=width)
     ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)

@@ -1,6 +1,6 @@
 """What all figures share: colours and marks that colour-blind and grey readers can tell apart, and checks of input."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,8 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 INK = "#222222"
 DRAWS = 2000
+# Most marks at the values of a column, and names of levels below an axis.
+MARKS, NAMES = 120, 12
 
 
 def axes_of(ax: "Axes | None") -> "Axes":
@@ -54,6 +56,35 @@ def band(
     ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=label)
 
 
+def rug(ax: "Axes", values: np.ndarray) -> None:
+    """Marks at the bottom, at values of the data themselves: all, or some from the least to the greatest."""
+    marks = np.unique(np.quantile(values, np.linspace(0, 1, min(len(values), MARKS)), method="nearest"))
+    ax.plot(marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=ax.get_xaxis_transform())
+
+
+def names_below(ax: "Axes", names: Sequence[str]) -> None:
+    """Levels at 0, 1, ... with their names: all, or every second, or third."""
+    few = range(0, len(names), -(-len(names) // NAMES))
+    slant: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(names) > 6 else {}
+    ax.set_xticks(few, [names[at] for at in few], fontsize="small", **slant)
+    ax.set_xlim(-0.5, len(names) - 0.5)
+
+
+def date_ticks(axis: Any) -> None:
+    """Days since 1970, which are matplotlib's dates, at round dates that do not overlap."""
+    from matplotlib import dates
+
+    own: Any = dates  # without annotations
+    locator = own.AutoDateLocator(minticks=2, maxticks=5)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(own.ConciseDateFormatter(locator))
+
+
+def is_date(value: Any) -> bool:
+    """Whether these are NumPy's dates, or those of a table."""
+    return np.asarray(value).dtype.kind == "M"
+
+
 def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value]:
     """One value, or several by name."""
     if isinstance(values, Mapping):
@@ -64,7 +95,9 @@ def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value
 
 
 def _floats(argument: str, value: ArrayLike) -> np.ndarray:
-    """A NumPy array of floats."""
+    """A NumPy array of floats; dates are days since 1970."""
+    if is_date(value):
+        return np.asarray(value).astype("datetime64[us]").astype(np.int64) / 86_400e6
     return np.asarray(check_array(argument, value), float)
 
 

@@ -1,14 +1,15 @@
 """Figures of the terms of a formula: curves with two bands and partial residuals, surfaces, levels of categories."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from numpyro_gp.likelihoods.links import mean_of
-from numpyro_gp.plots.style import COLOURS, INK, STYLES
+from numpyro_gp.plots.style import COLOURS, INK, STYLES, date_ticks, names_below, rug
 from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ MOST = 24
 MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
 BEYOND = 1.5
-# Levels whose curves have both bands and a roomy legend, and most of the names below an axis.
-FEW_LEVELS, MOST_NAMES = 6, 12
+# Levels whose curves have both bands and a roomy legend.
+FEW_LEVELS = 6
+# Darkness of the bands of a curve: for each value, which lies on the other, and for the whole curve.
+DARK, LIGHT = 0.35, 0.18
+# Inches that an entry of the legend takes, and most of them in a row.
+ENTRY, MOST_ENTRIES = 1.7, 6
 
 
 class Points(NamedTuple):
@@ -42,6 +47,7 @@ def draw_terms(
     labels: Mapping[str, str],
     link: str,
     constant: float,
+    sharey: bool = True,
 ) -> "Figure":
     """One panel for each term; ``link`` is undone after ``constant`` is added."""
     import matplotlib.pyplot as plt
@@ -55,7 +61,7 @@ def draw_terms(
     if layout is None:
         figure.subplots_adjust(**_margins(size, width, height))
     places = iter(axes.ravel())
-    said: dict[str, None] = {}  # in the order in which they are first seen
+    one_scale, shown = list[_Panel](), list[str]()
     for name, effect in effects.items():
         axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level)]
@@ -63,29 +69,80 @@ def draw_terms(
         draw = _Panel(axis, effect, points[name], bands, partial(_undone, link, constant))
         if len(numbers) == 2:
             beside = next(places)
-            if draw.surface(numbers, labels[name]):
-                said["dotted: one standard deviation from zero"] = None
+            shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
             is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
             words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
             draw._replace(axis=beside).deviations(numbers, words)
             _finish(beside, f"{name}, standard deviation")
-        elif numbers:
-            draw.curves(numbers[0], labels[name])
         else:
-            draw.levels(labels[name])
-        if len(numbers) < 2:
-            said |= dict.fromkeys(_words_of_bands(level, simultaneous))
+            shown += draw.curves(numbers[0], labels[name]) if numbers else draw.levels(labels[name])
+            one_scale.append(draw)
         _finish(axis, name)
     for axis in places:
         axis.set_axis_off()
-    place = {} if layout else {"y": 1 - 0.2 / size[1]}
-    figure.suptitle((";\n" if width == 1 else "; ").join(said), fontsize="small", **place)
+    _set_heights(one_scale, sharey)
+    if sharey:
+        _say_once([draw.axis for draw in one_scale])
+    _explain(figure, [words for key, words in _legend(level, simultaneous).items() if key in shown], size)
     return figure
 
 
-def _words_of_bands(level: float, simultaneous: bool) -> list[str]:
-    first = f"{100 * level:g} % bands: dark, for each value"
-    return [first, "light: for the whole curve at once"] if simultaneous else [first]
+def _legend(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
+    """What a figure may show: a mark, and what it means."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    def line(**style: Any) -> Any:
+        return Line2D([], [], **style)
+
+    share, colour = f"{100 * level:g} %", COLOURS[0]
+    both = 1 - (1 - DARK) * (1 - LIGHT) if simultaneous else DARK
+    return {
+        "value": (Patch(color=colour, alpha=both, lw=0), f"{share}, each value"),
+        "curve": (Patch(color=colour, alpha=LIGHT, lw=0), f"{share}, whole curve"),
+        "level": (line(color=colour, lw=2.5), f"{share}, each level"),
+        "levels": (line(color=colour, lw=1.0), f"{share}, all levels"),
+        "residuals": (line(ls="none", marker=".", color="0.7", ms=5), "partial residuals"),
+        "rug": (line(ls="none", marker="|", color=INK, ms=6), "values in the data"),
+        "rows": (line(ls="none", marker="o", mfc="none", mec=INK, ms=3, mew=0.5), "rows of the data"),
+        "zero": (line(ls=":", color=INK, lw=0.9), "one sd from zero"),
+    }
+
+
+def _explain(figure: "Figure", entries: Sequence[tuple[Any, str]], size: tuple[float, float]) -> None:
+    """A legend above all panels."""
+    if not entries:
+        return
+    own: Any = figure
+    rows = -(-len(entries) // min(max(round(size[0] / ENTRY), 1), MOST_ENTRIES))
+    place: dict[str, Any] = {"loc": "outside upper center"}
+    if figure.get_layout_engine() is None:
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.05 / size[1]), "borderaxespad": 0.0}
+    look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.5, "columnspacing": 1.2}
+    own.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
+
+
+def _set_heights(panels: Sequence["_Panel"], sharey: bool) -> None:
+    """Vertical ranges, with room for the names of many curves: one for all panels, so that sizes can be compared."""
+    own = [panel.ends() for panel in panels]
+    low, high = min((one for one, _ in own), default=0.0), max((one for _, one in own), default=1.0)
+    ends = [(low, high) if sharey else one for one in own]
+    tops = [
+        max(end[1], end[0] + (top - end[0]) / max(1 - panel.room(), 0.3))
+        for panel, (_, top), end in zip(panels, own, ends, strict=True)
+    ]
+    for panel, (bottom, _), top in zip(panels, ends, tops, strict=True):
+        panel.axis.set_ylim(bottom, max(tops) if sharey else top)
+        panel.explain()
+
+
+def _say_once(axes: Sequence["Axes"]) -> None:
+    """A label is not said again where the panel to the left has the same."""
+    words, places = [axis.get_ylabel() for axis in axes], [axis.get_subplotspec() for axis in axes]
+    for at, (before, place) in enumerate(itertools.pairwise(places), start=1):
+        is_beside = place and before and place.num1 == before.num1 + 1 and not place.is_first_col()
+        if is_beside and words[at] == words[at - 1]:
+            axes[at].set_ylabel("")
 
 
 def _finish(axis: "Axes", name: str) -> None:
@@ -121,15 +178,14 @@ class _Panel(NamedTuple):
     bands: list[float]
     undo: Any
 
-    def curves(self, number: int, label: str) -> None:
-        """A curve, or one for each level of another column."""
+    def curves(self, number: int, label: str) -> list[str]:
+        """A curve, or one for each level of another column; the entries of the legend that are shown."""
         effect, x = self.effect, self.effect.axes[number]
         mean, scale = (np.moveaxis(value, number, -1).reshape(-1, len(x)) for value in (effect.mean, effect.scale))
         names = _level_names(effect) if len(mean) > 1 else [None]
         is_few = len(mean) <= FEW_LEVELS
-        bands = zip(self.bands if is_few else self.bands[:1], (0.35, 0.18) if is_few else (0.08,), strict=False)
-        shades = list(bands)
-        if self.points.residuals is not None and len(mean) == 1:
+        shades = list(zip(self.bands if is_few else self.bands[:1], (DARK, LIGHT) if is_few else (0.08,), strict=False))
+        if self._has_residuals and self.points.residuals is not None:
             self.axis.plot(self.points.values[number], self.points.residuals, ".", color="0.7", ms=2.5, zorder=0)
         for at, name in enumerate(names):
             again = at // len(COLOURS)  # where colours start again they have the next style
@@ -138,46 +194,64 @@ class _Panel(NamedTuple):
                 low, high = (self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1))
                 self.axis.fill_between(x, low, high, color=colour, alpha=alpha, lw=0)
             self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
-        if len(mean) > 1:
-            if is_few:
-                self.axis.legend(fontsize="x-small", frameon=False)
-            else:
-                self._many_names(len(mean))
-        elif self.points.residuals is not None:
-            reach = max(self.bands) * scale
-            self._cut(float(self.undo(mean - reach).min()), float(self.undo(mean + reach).max()))
-        marks = np.unique(np.quantile(self.points.values[number], np.linspace(0, 1, 120), method="nearest"))
-        self.axis.plot(
-            marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=self.axis.get_xaxis_transform()
-        )
+        rug(self.axis, self.points.values[number])
         if effect.columns[number].is_date:
-            _dates(self.axis.xaxis)
+            date_ticks(self.axis.xaxis)
         self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
+        return ["value", "rug"] + ["curve"] * (len(shades) > 1) + ["residuals"] * self._has_residuals
 
-    def _many_names(self, count: int) -> None:
-        """Names of many levels above the curves, in a room that the layout does not take from the panel."""
-        low, high = self.axis.get_ylim()
-        columns = 3 if count <= 30 else 4
-        rows = -(-count // columns)
-        self.axis.set_ylim(low, high + 0.055 * rows / max(1 - 0.055 * rows, 0.3) * (high - low))
-        legend = self.axis.legend(
-            loc="upper center", ncols=columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
-        )
-        legend.set_in_layout(False)
+    @property
+    def _has_residuals(self) -> bool:
+        return self.points.residuals is not None and self._count == 1
 
-    def _cut(self, low: float, high: float) -> None:
-        """End the panel before residuals far from the bands, and say how many are beyond."""
+    @property
+    def _count(self) -> int:
+        """How many curves there are."""
+        numbers = _numbers(self.effect)
+        return self.effect.mean.size // len(self.effect.axes[numbers[0]]) if numbers else 0
+
+    def ends(self) -> tuple[float, float]:
+        """The vertical range that shows all, but for residuals far from the bands."""
+        bottom, top = self.axis.get_ylim()
+        if not self._has_residuals:
+            return bottom, top
+        reach = max(self.bands) * self.effect.scale
+        low, high = float(self.undo(self.effect.mean - reach).min()), float(self.undo(self.effect.mean + reach).max())
         room = BEYOND * (high - low)
-        bottom, top = self.axis.get_ylim()
-        self.axis.set_ylim(max(bottom, low - room), min(top, high + room))
-        bottom, top = self.axis.get_ylim()
-        residuals = np.asarray(self.points.residuals)
-        beyond = int(np.sum((residuals < bottom) | (residuals > top)))
-        if beyond:
-            words = f"residuals beyond: {beyond}"
-            self.axis.text(
-                0.98, 0.98, words, ha="right", va="top", fontsize="x-small", color="0.4", transform=self.axis.transAxes
+        return max(bottom, low - room), min(top, high + room)
+
+    def room(self) -> float:
+        """Share of the height that the names of many curves take."""
+        return 0.055 * -(-self._count // self._columns) if self._count > FEW_LEVELS else 0.0
+
+    @property
+    def _columns(self) -> int:
+        """Columns of their names."""
+        return 3 if self._count <= 30 else 4
+
+    def explain(self) -> None:
+        """Names of the curves, and how many residuals are beyond; names of many in a room that the layout leaves."""
+        if self._count > FEW_LEVELS:
+            legend = self.axis.legend(
+                loc="upper center",
+                ncols=self._columns,
+                fontsize=5,
+                frameon=False,
+                labelspacing=0.2,
+                columnspacing=1.0,
             )
+            legend.set_in_layout(False)
+        elif self._count > 1:
+            self.axis.legend(fontsize="x-small", frameon=False)
+        elif self._has_residuals:
+            bottom, top = self.axis.get_ylim()
+            residuals = np.asarray(self.points.residuals)
+            beyond = int(np.sum((residuals < bottom) | (residuals > top)))
+            if beyond:
+                place: dict[str, Any] = {"ha": "right", "va": "top", "transform": self.axis.transAxes}
+                paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
+                words = f"residuals beyond: {beyond}"
+                self.axis.text(0.98, 0.98, words, fontsize="x-small", color="0.4", bbox=paper, **place)
 
     def surface(self, numbers: list[int], label: str) -> bool:
         """Posterior mean; whether a dotted line shows where it is one standard deviation from zero."""
@@ -218,30 +292,19 @@ class _Panel(NamedTuple):
         self.axis.set_aspect(aspect_of(first.name, second.name, self.effect.axes[numbers[1]]))
         for column, own in ((first, self.axis.xaxis), (second, self.axis.yaxis)):
             if column.is_date:
-                _dates(own)
+                date_ticks(own)
 
-    def levels(self, label: str) -> None:
-        """Levels with intervals, in their order."""
+    def levels(self, label: str) -> list[str]:
+        """Levels with intervals, in their order; the entries of the legend that are shown."""
         mean, scale = self.effect.mean.ravel(), self.effect.scale.ravel()
         place = np.arange(len(mean))
         for z, width in zip(self.bands, (2.5, 1.0), strict=False):
             low, high = (self.undo(mean + side * z * scale) for side in (-1, 1))
-            self.axis.vlines(place, low, high, color=COLOURS[0], lw=width)
+            self.axis.vlines(place, low, high, color=COLOURS[0], lw=width, capstyle="butt")
         self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
-        few = place[:: -(-len(place) // MOST_NAMES)]  # all, or every second, or third
-        names = _level_names(self.effect)
-        self.axis.set_xticks(few, [names[at] for at in few], rotation=45 if len(place) > 6 else 0, fontsize="small")
+        names_below(self.axis, _level_names(self.effect))
         self.axis.set(xlabel=" at one sd of ".join(c.name for c in self.effect.columns), ylabel=label)
-
-
-def _dates(axis: Any) -> None:
-    """Days since 1970, which are matplotlib's dates, at round dates that do not overlap."""
-    from matplotlib import dates
-
-    own: Any = dates  # without annotations
-    locator = own.AutoDateLocator(minticks=2, maxticks=5)
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(own.ConciseDateFormatter(locator))
+        return ["level"] + ["levels"] * (len(self.bands) > 1)
 
 
 def _level_names(effect: Any) -> list[str]:

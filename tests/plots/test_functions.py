@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
 import pytest
+from matplotlib import dates
 
 import numpyro_gp as ngp
 from numpyro_gp import plots
@@ -20,6 +21,17 @@ def test_function_draws_the_mean_in_order_and_the_data(ax):
     assert lines["mean"].get_ydata().tolist() == [2.0, 3.0, 4.0]
     assert lines["data"].get_ydata().tolist() == [9.0]
     assert (ax.get_title(loc="left"), ax.get_ylabel()) == ("T", "m [kg]")
+
+
+def test_dates_have_a_locator_of_dates(ax):
+    """Matplotlib's own numbers of the same days; the data may be dates too."""
+    days = np.arange(np.datetime64("2001-12-30"), np.datetime64("2002-01-03"))
+    done = plots.function(days, np.zeros((3, 4)), data=(days[:1] + np.timedelta64(12, "h"), [1.0]), ax=ax)
+    lines = {line.get_label(): line.get_xdata() for line in done.lines}
+    np.testing.assert_array_equal(lines["mean"], dates.date2num(days))
+    np.testing.assert_array_equal(lines["data"], dates.date2num(days[:1]) + 0.5)
+    assert isinstance(ax.xaxis.get_major_locator(), dates.AutoDateLocator)
+    assert isinstance(ax.xaxis.get_major_formatter(), dates.ConciseDateFormatter)
 
 
 def test_the_mean_of_counts_is_on_the_scale_of_counts(ax):

@@ -5,6 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib import dates
 from scipy import stats
 
 from numpyro_gp.gam import Column, Effect
@@ -32,6 +33,15 @@ EFFECTS = {
 POINTS = {name: Points(tuple(np.array([0.2, 0.4]) for _ in one.columns), np.zeros(2)) for name, one in EFFECTS.items()}
 
 
+def entries_of(figure):
+    legend = figure.legends[0]
+    return list(zip(legend.get_texts(), legend.legend_handles, strict=True))
+
+
+def words_of(figure):
+    return {text.get_text() for text, _ in entries_of(figure)}
+
+
 @pytest.fixture
 def figure():
     labels = dict.fromkeys(EFFECTS, "effect (mean 0 over the data)")
@@ -46,7 +56,8 @@ def test_every_kind_of_term_has_its_panel(figure):
     assert [text.get_text() for text in panels["by"].get_legend().get_texts()] == ["a", "b"]
     assert [tick.get_text() for tick in panels["levels"].get_xticklabels()] == ["a", "b"]
     assert panels["surface"].get_ylabel() == "z"
-    assert all("over the data" in panels[name].get_ylabel() for name in ("curve", "levels", "by", "slopes"))
+    shown = {name: panels[name].get_ylabel() for name in ("curve", "levels", "by", "slopes")}
+    assert shown == dict.fromkeys(shown, "effect (mean 0 over the data)") | {"slopes": ""}  # "by" says it, left of it
 
 
 def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
@@ -57,11 +68,11 @@ def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
     np.testing.assert_allclose(mean, np.exp(1 + EFFECTS["surface"].mean.T))
     for name in ("surface", "surface, standard deviation"):
         np.testing.assert_array_equal(panels[name].lines[-1].get_xdata(), POINTS["surface"].values[0])
-    assert "dotted: one standard deviation from zero" in figure._suptitle.get_text()
+    assert {"one sd from zero", "rows of the data"} <= words_of(figure)
 
     some, labels = {"surface": EFFECTS["surface"]}, {"surface": "effect"}
     made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
-    assert made._suptitle.get_text() == "dotted: one standard deviation from zero"  # no band is drawn
+    assert words_of(made) == {"one sd from zero", "rows of the data"}  # no band is drawn
     assert made.axes[3].get_ylabel() == "effect"
     assert "on the scale of the link" in {axis.get_ylabel() for axis in figure.axes}
     plt.close(made)
@@ -84,15 +95,76 @@ def test_a_probit_is_undone_by_the_normal_distribution_function():
     plt.close(made)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_the_words_above_few_panels_are_not_cut_off(count):
-    """In one line they are 1.2 times as wide as one panel."""
-    some = dict(list(EFFECTS.items())[:count])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_legend_above_panels_is_not_cut_off(count):
+    """In one line it is wider than one panel or two."""
+    some = dict(list(EFFECTS.items())[-count:])
     labels = dict.fromkeys(some, "effect")
     made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="log", constant=1.0)
     made.canvas.draw()
-    box = next(text for text in made.texts if "light" in text.get_text()).get_window_extent()
+    box = made.legends[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= made.bbox.x1
+    assert box.y1 <= made.bbox.y1
+    plt.close(made)
+
+
+def test_what_is_drawn_is_in_the_legend_and_nothing_else():
+    def drawn(name, simultaneous=True, points=POINTS):
+        one, labels = {name: EFFECTS[name]}, {name: "effect"}
+        options = {"labels": labels, "link": "identity", "constant": 0.0}
+        made = draw_terms(one, points, level=0.5, simultaneous=simultaneous, **options)
+        found = words_of(made)
+        plt.close(made)
+        return found
+
+    assert drawn("curve") == {"50 %, each value", "50 %, whole curve", "partial residuals", "values in the data"}
+    assert drawn("curve", False) == {"50 %, each value", "partial residuals", "values in the data"}
+    bare = {"curve": POINTS["curve"]._replace(residuals=None)}
+    assert drawn("curve", points=bare) == {"50 %, each value", "50 %, whole curve", "values in the data"}
+    assert drawn("levels") == {"50 %, each level", "50 %, all levels"}
+
+
+def test_the_lines_of_levels_are_those_of_the_legend(figure):
+    levels = next(axis for axis in figure.axes if axis.get_title(loc="left") == "levels")
+    widths = {text.get_text(): line.get_linewidth() for text, line in entries_of(figure) if hasattr(line, "get_ls")}
+    half = [one.get_segments()[0][:, 1] for one in levels.collections]
+    thick, thin = (np.log(one[1]) - np.log(one[0]) for one in half)  # on the scale of the link
+    assert [one.get_linewidth()[0] for one in levels.collections] == [
+        widths["90 %, each level"],
+        widths["90 %, all levels"],
+    ]
+    np.testing.assert_allclose(thick, 2 * 1.6448536, rtol=1e-6)
+    assert thin > thick
+
+
+def test_curves_and_levels_have_one_range_or_each_its_own():
+    """That of all bands, as SciPy has their ends; a panel is as high as its own where ranges are not shared."""
+    some = {name: EFFECTS[name] for name in ("curve", "levels", "by")}
+    points = {name: one._replace(residuals=None) for name, one in POINTS.items()}
+    labels = dict.fromkeys(some, "effect")
+    options = {"level": 0.9, "simultaneous": False, "labels": labels, "link": "identity", "constant": 0.0}
+    made = draw_terms(some, points, **options)
+    z = stats.norm.ppf(0.95)
+    tall = 9 + 2 * z  # the highest mean is that of "by"
+    (low, high) = made.axes[0].get_ylim()
+    assert {axis.get_ylim() for axis in made.axes} == {(low, high)}
+    assert -z - 0.1 * tall < low < -z < 9 + z < high < 9 + z + 0.1 * tall
+    apart = draw_terms(some, points, sharey=False, **options)
+    curve, levels, _ = (axis.get_ylim() for axis in apart.axes)
+    assert curve[1] < 4 + z + 0.1 * (4 + 2 * z)
+    assert levels[1] < 1 + z + 0.1 * (1 + 2 * z)
+    assert all(axis.get_ylabel() == "effect" for axis in apart.axes)
+    plt.close(made)
+    plt.close(apart)
+
+
+def test_marks_stand_at_values_of_the_data():
+    values = np.repeat(np.arange(12.0), 30)
+    points = {"curve": Points((values,), None)}
+    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
+    made = draw_terms(one, points, level=0.9, simultaneous=False, labels=labels, link="identity", constant=0.0)
+    marks = next(line for line in made.axes[0].lines if line.get_marker() == "|")
+    np.testing.assert_array_equal(marks.get_xdata(), np.arange(12.0))
     plt.close(made)
 
 
@@ -128,7 +200,7 @@ def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypa
     assert figure.get_layout_engine() is None
     renderer = figure.canvas.get_renderer()
     boxes = [axis.get_tightbbox(renderer) for axis in figure.axes if axis.axison]
-    boxes.append(figure._suptitle.get_window_extent(renderer))
+    boxes.append(figure.legends[0].get_window_extent(renderer))
     whole = figure.bbox
     assert all(whole.x0 <= one.x0 and one.x1 <= whole.x1 and whole.y0 <= one.y0 and one.y1 <= whole.y1 for one in boxes)
     assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
@@ -151,6 +223,10 @@ def test_twenty_levels_differ_and_dates_do_not_overlap():
     assert len({(line.get_color(), str(line._unscaled_dash_pattern)) for line in curves}) == 20
     assert not by.get_legend().get_in_layout()
     assert [tick.get_text() for tick in levels.get_xticklabels()] == list(names[::2])
+    assert isinstance(day.xaxis.get_major_locator(), dates.AutoDateLocator)
+    assert isinstance(day.xaxis.get_major_formatter(), dates.ConciseDateFormatter)
+    top = by.transData.inverted().transform(by.get_legend().get_window_extent().corners())[:, 1].min()
+    assert max(line.get_ydata().max() for line in curves) < top  # names do not lie on the curves
     figure.canvas.draw()
     boxes = [tick.get_window_extent() for tick in day.get_xticklabels() if tick.get_text()]
     assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
