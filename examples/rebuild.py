@@ -209,6 +209,25 @@ def here(rows):
     })  # fmt: skip
 
 
+def on_a_gpu(rows):
+    """Milliseconds in double precision and single, and GPyTorch's."""
+    names = {"adam": "Adam", "natural": "natural", "predict": "predict", "neighbours": "32 neighbours,"}
+    cells = {(row["task"], row["size"], row["unit"], row["dtype"]): row for row in rows}
+
+    def cell(key, dtype):
+        row = cells.get((*key, dtype))
+        both = [f"{float(row[name]):#.3g}".rstrip(".") for name in ("ours", "gpytorch") if row[name]] if row else []
+        return ", ".join(both) or "not timed"
+
+    lines = []
+    for key in dict.fromkeys((task, size, unit) for task, size, unit, _ in cells):
+        task, size, unit = key
+        many = {"chain": f"{size} rows", "neighbours": f"{size} rows per batch"}.get(task, f"M = {size}")
+        what = f"{names[task]} {unit}, {many}" if task != "chain" else f"leapfrog step, exact, {many}"
+        lines.append([what, cell(key, "float64"), cell(key, "float32")])
+    return markdown(["ms: ours, GPyTorch's", "float64", "float32"], lines)
+
+
 def covered(rows):
     """The share of simulations in which 90 % intervals held each quantity, a line for each way."""
     names = [key for key in rows[0] if key.endswith("_covered")]
@@ -268,6 +287,7 @@ TABLES = {
     "gam_peers, many": gam_peers_tables.many,
     "gam_many_terms": gam_peers_tables.many_terms,
     "gam_programs": gam_peers_tables.programs,
+    "gpu": on_a_gpu,
     "importance_gradients": importance_gradients.table,
     "importance_weighting": importance_weighting.table,
     "importance_weighting, pairs": importance_weighting.pairs,
