@@ -14,8 +14,8 @@ else:
     Axes = "matplotlib.axes.Axes"
 
 Value = TypeVar("Value")
-# Okabe & Ito (2008), in an order in which neighbours also differ in lightness.
-COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#009E73", "#E69F00", "#CC79A7")
+# Okabe & Ito (2008). The first three, of three engines say, are far apart in hue and in lightness; neighbours also are.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 INK = "#222222"

@@ -1,8 +1,10 @@
 """What figures share."""
 
+import colorsys
 import re
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
 mpl.use("Agg")
@@ -20,13 +22,28 @@ def test_series_differ_in_colour_and_line():
     assert len({one["color"] for one in looks}) == len({str(one["ls"]) for one in looks}) == len(plots.COLOURS)
 
 
+def primaries(colour):
+    return [int(part, 16) / 255 for part in re.findall("..", colour[1:])]
+
+
+def lightness(colour):
+    """CIE L* of sRGB."""
+    light = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in primaries(colour)]
+    return 116 * np.dot([0.2126, 0.7152, 0.0722], light) ** (1 / 3) - 16
+
+
 def test_neighbouring_colours_differ_in_grey():
-    """Lightness (Rec. 709 weights) of neighbours at least 0.05 apart, so that a grey print can be read."""
-    grey = []
-    for colour in plots.COLOURS:
-        red, green, blue = (int(part, 16) / 255 for part in re.findall("..", colour[1:]))
-        grey.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-    assert all(abs(a - b) > 0.05 for a, b in itertools.pairwise(grey))
+    """A step of L* that can be seen between lines that do not touch is 5 or so."""
+    grey = [lightness(colour) for colour in plots.COLOURS]
+    assert all(abs(a - b) > 5 for a, b in itertools.pairwise(grey))
+
+
+def test_three_engines_differ_in_hue_and_in_grey():
+    """Blue and sky blue, which SVI and SVGD had, are one hue."""
+    for first, second in itertools.combinations(plots.COLOURS[:3], 2):
+        assert abs(lightness(first) - lightness(second)) > 10
+        apart = abs(colorsys.rgb_to_hsv(*primaries(first))[0] - colorsys.rgb_to_hsv(*primaries(second))[0])
+        assert 360 * min(apart, 1 - apart) > 35
 
 
 def test_new_axes_are_made_and_others_refused():
