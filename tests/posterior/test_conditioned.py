@@ -197,12 +197,15 @@ def test_particles_start_at_draws_of_the_fit():
 
 @pytest.mark.statistical
 def test_the_posterior_is_the_same_whatever_the_pseudo_data(rng):
-    """Two-sample Kolmogorov-Smirnov at 2e-4 each of 21, of thinned draws: one in 240 fails a correct algorithm."""
+    """Two-sample Kolmogorov-Smirnov at 2e-4 each of 21, of thinned draws: one in 240 fails a correct algorithm.
+
+    Of 500 draws each a distance of 0.14 between distribution functions is seen: a third of a standard deviation.
+    """
     half = rng.normal(size=(4, 4))
     wrong = ngp.PseudoData(Z, jnp.asarray(rng.normal(size=4)), jnp.asarray(half @ half.T))
     draws, functions = [], []
     for model in (single, Conditioned(single, {"f": wrong})):
-        mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=6000, thinning=6, progress_bar=False)
+        mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=3000, thinning=6, progress_bar=False)
         mcmc.run(KEY, X, LABELS)
         draws.append(mcmc.get_samples())
         functions.append(

@@ -45,13 +45,12 @@ def at_one(*arguments, **settings):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("columns", [13, 30])
-def test_default_lengthscales_leave_the_start(columns):
-    """-0.44 and -0.59 in this short fit, where one layer reaches -0.35 and -0.60.
+def test_default_lengthscales_leave_the_start():
+    """-0.59 in this short fit, where one layer reaches -0.60; of 13 columns, which are easier, -0.44 and -0.35.
 
     Lengthscales in units of the k-means centres, 0.8 of those of the rows at 30 columns, stay at -1.44 there.
     """
-    assert held_out_density(columns) > NOTHING + 0.3
+    assert held_out_density(30) > NOTHING + 0.3
 
 
 @pytest.mark.statistical
