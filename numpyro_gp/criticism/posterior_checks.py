@@ -54,14 +54,15 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
         return
     for near in neighbours_of(case.call):
         few, rows = near.count, chosen(near.size)[:: max(1, min(ROWS, near.size) // MOST_LEFT_OUT)]
-        if 4 * few < near.size and (gain := gain_of_neighbours(case.posterior, case.key, case.call, near, rows, few)):
+        seen = (case.posterior, case.key, case.call, near, rows, few, 4 * few)
+        if 4 * few < near.size and (gain := gain_of_neighbours(*seen)):
             mean, error = gain
             if mean > max(BETTER, ERRORS * error):
                 text = (
                     f"Data that are left out are predicted {mean:.2g} nats a row better from {4 * few} neighbours than "
                 )
                 text += f"from the {few} of the fit"
-                cure = "predict from more, as predict_at(..., neighbours=512), and fit with twice as many"
+                cure = "predict from more, as predict_at(..., neighbours='auto') finds out, and fit with twice as many"
                 yield Finding("neighbours", text, mean, BETTER, cure)
 
 

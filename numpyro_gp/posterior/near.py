@@ -19,6 +19,8 @@ from numpyro_gp.rows.neighbours import Neighbours, NewRows
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.
 FEW_DRAWS = 16
+# Of "auto": the least number and the most, what more must gain in nats per row, and how many rows are left out to see.
+LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
 
 
 def neighbours_of(call: Call) -> list[Neighbours]:
@@ -43,14 +45,16 @@ def with_neighbours(
     plates: frozenset[str],
     gp: str | None,
     index: np.ndarray,
-    count: int | None,
+    count: int | str | None,
 ) -> Any:
     """New rows with the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
 
     Rows of a process that has no neighbours, and rows that are traced, stay as they are.
     """
     given = neighbours_of(call)
-    if count is not None:
+    if isinstance(count, str) and count != "auto":
+        fail("neighbours", "a number or 'auto'", repr(count), "Pass neighbours='auto', or a number such as 256.")
+    if count not in (None, "auto"):
         check_count("neighbours", count)
     if not given or isinstance(X, (NewRows, Functional)):
         if count is not None:
@@ -73,7 +77,27 @@ def with_neighbours(
     if scales is None:
         return X
     near = given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp)
-    return near.find(X, NEIGHBOURS if count is None else count, lengthscale=jnp.median(scales, axis=0))
+    number = enough_neighbours(posterior, key, call, near) if count == "auto" else count
+    return near.find(X, NEIGHBOURS if number is None else int(number), lengthscale=jnp.median(scales, axis=0))
+
+
+def enough_neighbours(posterior: Any, key: Array, call: Call, near: Neighbours) -> int:
+    """From how many neighbours some rows of the data, left out, are predicted as well as from four times as many.
+
+    16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
+    """
+    rows = np.unique(np.linspace(0, near.size - 1, LEFT_OUT).astype(int))
+    count = min(LEAST, near.size - 1)
+    while count < min(MOST, near.size - 1):
+        more = min(4 * count, near.size - 1)
+        gain = gain_of_neighbours(posterior, key, call, near, rows, count, more)
+        if gain is None:
+            cure = "Pass a number, such as neighbours=256."
+            fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
+        if gain[0] <= max(WORTH, gain[1]):
+            break
+        count = more
+    return count
 
 
 def _process_at(
@@ -111,9 +135,9 @@ def _that_of(
 
 
 def gain_of_neighbours(
-    posterior: Any, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int
+    posterior: Any, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int, more: int
 ) -> tuple[float, float] | None:
-    """Mean log density of left-out data from ``4 count`` of the nearest others less that from ``count``, and its error.
+    """Mean log density of left-out data from ``more`` of the nearest others less that from ``count``, and its error.
 
     At one draw of the posterior; None of neighbours on which no process stands.
     """
@@ -127,7 +151,7 @@ def gain_of_neighbours(
 
     scales = tracing.at_each_draw(units, posterior, draw, call.arrays)
     own = scales[0][0] if scales else near.lengthscale
-    few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, 4 * count))
+    few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, more))
 
     def densities(own: Any, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
         data = [process.data for process in _on(own, draw, arrays, call, near)]

@@ -154,7 +154,7 @@ def predict_conditioned(
     noise_variance: ArrayLike | None,
     num_samples: int | None,
     chunk_size: int,
-    neighbours: int | None = None,
+    neighbours: int | str | None = None,
     offset: ArrayLike | None = None,
 ) -> Prediction:
     """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""

@@ -149,42 +149,80 @@ def _by_distances(
     """Places and squared distances of the nearest rows, ``(B, K)``; -1 and infinity where there are fewer.
 
     ``before``: only rows below these places count, of other ``kinds`` than those there. Distances are found in
-    float32, and those of the candidates again in full.
+    float32, and those of the candidates again in full. Where the rounding of float32 may have hidden a nearer row, as
+    in a tight cluster that is far from the mean of all, the distances of that row are found in float64.
     """
+    places, squares, is_sure = _candidates(wanted, rows, count, before, kinds, np.float32)
+    unsure = np.flatnonzero(~is_sure)
+    for at in range(0, len(unsure), step := max(1, _together(len(rows)) // 2)):
+        some = unsure[at : at + step]
+        own = None if before is None else before[some]
+        places[some], squares[some], _ = _candidates(wanted[some], rows, count, own, kinds, np.float64)
+    return places, squares
+
+
+def _candidates(
+    wanted: np.ndarray,
+    rows: np.ndarray,
+    count: int,
+    before: np.ndarray | None,
+    kinds: np.ndarray | None,
+    dtype: type[np.floating[Any]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`_by_distances` with the first look in a precision, and where that was enough, ``(B,)``."""
     size = -(-len(rows) // GROUP)
-    squares = _distances(wanted, rows, GROUP * size)
+    squares, lengths = _distances(wanted, rows, GROUP * size, dtype)
     if before is not None:
         first = int(np.min(before))
         squares[:, first:][np.arange(first, squares.shape[1])[None] >= before[:, None]] = np.inf
     if before is not None and kinds is not None:
         squares[:, : len(rows)][kinds[None] == kinds[before][:, None]] = np.inf
     groups = squares.reshape(len(wanted), GROUP, size).min(axis=1)
-    here = np.arange(len(wanted))[:, None]
-    # One group more than there are rows to be found, for distances that float32 cannot tell apart.
+    here, least = np.arange(len(wanted))[:, None], np.full(len(wanted), np.inf)
+    # One group more than there are rows to be found, for distances that are nearly equal.
     some = min(count + 1, size)
-    best = np.argpartition(groups, some - 1, axis=1)[:, :some] if some < size else np.arange(size)[None] + 0 * here
+    best = np.arange(size)[None] + 0 * here
+    if some < size:
+        best = np.argpartition(groups, some, axis=1)
+        least, best = groups[here[:, 0], best[:, some]], best[:, :some]
     places = (best[:, :, None] + size * np.arange(GROUP)).reshape(len(wanted), -1)
-    found = squares[here, places]
-    if count + GROUP < places.shape[1]:
-        turn = np.argpartition(found, count + GROUP - 1, axis=1)[:, : count + GROUP]
-        places, found = places[here, turn], found[here, turn]
+    found, keep = squares[here, places], count + GROUP
+    if keep < places.shape[1]:
+        turn = np.argpartition(found, keep, axis=1)[:, : keep + 1]
+        least = np.minimum(least, found[here[:, 0], turn[:, keep]])
+        places, found = places[here, turn[:, :keep]], found[here, turn[:, :keep]]
     apart = wanted[:, None] - rows[np.minimum(places, len(rows) - 1)]
     exact = np.where(np.isfinite(found), np.einsum("bkd,bkd->bk", apart, apart), np.inf)
     turn = np.argsort(exact, axis=1, kind="stable")[:, :count]
     places, exact = places[here, turn], exact[here, turn]
+    is_sure = least > _at_most(exact[:, -1], lengths, rows.shape[1], dtype)
     missing = ((0, 0), (0, count - places.shape[1]))
     places = np.pad(np.where(np.isfinite(exact), places, -1), missing, constant_values=-1)
-    return places, np.pad(exact, missing, constant_values=np.inf)
+    return places, np.pad(exact, missing, constant_values=np.inf), is_sure | ~np.isfinite(least)
 
 
-def _distances(wanted: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
-    """``|b|^2 - 2 a.b`` in float32, ``(B, size)``: squared distances less ``|a|^2``, which changes no order."""
+def _distances(
+    wanted: np.ndarray, rows: np.ndarray, size: int, dtype: type[np.floating[Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``|b|^2 - 2 a.b``, ``(B, size)``: squared distances less ``|a|^2``, which changes no order; and ``|a|``."""
     centre = rows.mean(axis=0)
-    right = np.zeros((size, rows.shape[1] + 1), np.float32)
+    right = np.zeros((size, rows.shape[1] + 1), dtype)
     right[: len(rows), :-1], right[len(rows) :, -1] = rows - centre, np.inf
     right[: len(rows), -1] = (right[: len(rows), :-1] ** 2).sum(axis=1)
-    left = np.concatenate([-2 * (wanted - centre), np.ones((len(wanted), 1))], axis=1).astype(np.float32)
-    return np.asarray(left @ right.T)
+    own = wanted - centre
+    left = np.concatenate([-2 * own, np.ones((len(wanted), 1))], axis=1).astype(dtype)
+    return np.asarray(left @ right.T), np.linalg.norm(own, axis=1)
+
+
+def _at_most(squared: np.ndarray, lengths: np.ndarray, columns: int, dtype: type[np.floating[Any]]) -> np.ndarray:
+    """What `_distances` says at most of a row that is nearer than the root of ``squared``.
+
+    Such a row is no longer than ``|a|`` and that root, and rounding adds at most ``D + 4`` units of it.
+    """
+    most = lengths + np.sqrt(squared)
+    rounding = (columns + 4) * np.finfo(dtype).eps / 2 * (most**2 + 2 * lengths * most)
+    bound: np.ndarray = squared - lengths**2 + rounding
+    return bound
 
 
 def twins_of(rows: np.ndarray) -> np.ndarray | None:

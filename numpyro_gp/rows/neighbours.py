@@ -133,11 +133,15 @@ class Neighbours:
 
         Where only some rows were searched for these stand for all: each as often as another.
         """
-        places = jnp.asarray(idx)
+        places = jnp.arange(self.size)[idx] if isinstance(idx, slice) else jnp.asarray(idx)
         if places.ndim != 1 or not jnp.issubdtype(places.dtype, jnp.integer):
             got = f"an array of {places.dtype}, shape {places.shape}"
             cure = "Index by what the plate gives: with numpyro.plate('data', near.size, subsample_size=batch) as idx."
             fail("idx", "whole numbers of rows, of shape (B,)", got, cure, TypeError)
+        if is_known(places) and places.size and (places.min() < 0 or places.max() >= self.size):
+            got = f"numbers from {int(places.min())} to {int(places.max())}"
+            cure = "Give the plate near.size rows: with numpyro.plate('data', near.size, subsample_size=batch) as idx."
+            fail("idx", f"numbers from 0 to {self.size - 1}", got, cure)
         if self.rows is not None:
             places = places % self.rows.shape[0]
         rows = places if self.rows is None else jnp.asarray(self.rows)[places]

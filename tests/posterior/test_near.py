@@ -73,6 +73,32 @@ def test_a_process_finds_its_own_of_several_neighbours():
     np.testing.assert_allclose(found.mean, by_numpy(NEW, 12)[0], rtol=1e-8, atol=1e-9)
 
 
+def left_out(count):
+    """Log densities of the data from the nearest others."""
+    k, found = np.exp(-0.5 * (((X[:, None] - X[None]) / SCALE) ** 2).sum(axis=-1)) + 0.09 * np.eye(60), []
+    for row in range(60):
+        some = np.argsort((((X - X[row]) / SCALE) ** 2).sum(axis=1))[1 : count + 1]
+        weights = np.linalg.solve(k[np.ix_(some, some)], k[some, row])
+        variance = k[row, row] - weights @ k[some, row]
+        found.append(-0.5 * np.log(2 * np.pi * variance) - (Y[row] - weights @ Y[some]) ** 2 / 2 / variance)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("least", [2, 16])
+def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch, least):
+    monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", least)
+    count = least
+    while count < 59:
+        more = min(4 * count, 59)
+        gain = left_out(more) - left_out(count)
+        if gain.mean() <= max(0.005, gain.std() / np.sqrt(60)):
+            break
+        count = more
+    assert count > least or least == 16  # two are too few here
+    found = posterior().predict_at(KEY, NEW, ngp.neighbours(X, 5), Y, neighbours="auto")
+    np.testing.assert_allclose(found.mean, by_numpy(NEW, count)[0], rtol=1e-8, atol=1e-9)
+
+
 def test_many_draws_are_some_draws_unless_more_are_asked_for():
     near, own = ngp.neighbours(X, 5), posterior(40)
     assert own.predict_at(KEY, NEW, near, Y).num_draws == 16
@@ -85,6 +111,10 @@ def test_many_draws_are_some_draws_unless_more_are_asked_for():
         (lambda own, near: own.predict_at(KEY, near.find(NEW), near, Y, neighbours=4), "neighbours must be left out"),
         (lambda own, near: own.predict_at(KEY, NEW, X, Y, neighbours=4), "neighbours must be left out"),
         (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours=0), "neighbours must be at least 1"),
+        (
+            lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours="all"),
+            "neighbours must be a number or 'auto'",
+        ),
         (lambda own, near: own.predict(KEY, near), "near must be new rows where they are predicted"),
         (lambda own, near: own.functions(KEY, 2, near, Y), "the process 'y' must be one with a basis"),
         (lambda own, near: own.function_draws(KEY, NEW, near, Y), "the process 'y' must be one with a basis"),
@@ -103,18 +133,6 @@ def test_draws_leave_each_datum_out_and_the_verdict_looks_at_more_neighbours(cap
     z = (precision @ Y) / np.sqrt(np.diag(precision))
     expected = 0.5 * np.log(np.diag(precision) / (2 * np.pi)) - 0.5 * z**2
     np.testing.assert_allclose(terms, np.repeat(expected[None], 2, 0), rtol=1e-7, atol=1e-9)
-
-    def left_out(count):
-        found = []
-        for row in range(60):
-            some = np.argsort((((X - X[row]) / SCALE) ** 2).sum(axis=1))[1 : count + 1]
-            weights = np.linalg.solve(k[np.ix_(some, some)], k[some, row])
-            found.append(
-                -0.5 * np.log(2 * np.pi * (v := k[row, row] - weights @ k[some, row]))
-                - (Y[row] - weights @ Y[some]) ** 2 / 2 / v
-            )
-        return np.array(found)
-
     findings = {one.fault: one for one in ngp.diagnose.verdict(own, near, Y, num_samples=4)}
     assert findings["neighbours"].number == pytest.approx((left_out(8) - left_out(2)).mean(), rel=1e-6)
     assert "better from 8 neighbours than from the 2 of the fit" in capsys.readouterr().out

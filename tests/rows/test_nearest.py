@@ -54,6 +54,14 @@ def test_rows_far_from_zero_are_told_apart(rng):
     )
 
 
+def test_rows_of_a_tight_cluster_far_from_the_others_are_told_apart(rng):
+    """Of their distances float32 holds nothing: it found a row at 1.8e-3 for one at 1e-4."""
+    rows = rng.normal(size=(600, 9))
+    rows[:100] = 100 + 1e-3 * rng.normal(size=(100, 9))
+    order = rng.permutation(600)
+    assert np.array_equal(earlier(rows, order, 3, None, np.arange(600)), by_sorting(rows, order, 3, range(600)))
+
+
 def test_many_equal_rows_take_no_more_memory(rng, monkeypatch):
     """Answers of a tree would grow up to all pairs of rows; then all distances are computed, some rows at a time."""
     monkeypatch.setattr(nearest_rows, "HELD", 2**12)

@@ -47,6 +47,7 @@ def test_rows_of_a_plate_and_new_rows():
     some = near[jnp.array([3, 30])]
     assert np.array_equal(some.inputs, X[[3, 30]])
     assert np.array_equal(some.index, np.asarray(near.index)[[3, 30]])
+    assert near[:3].rows.tolist() == [0, 1, 2]
     found = near.find(X[:3], 1000)  # at most all of them
     assert (found.size, found.index.shape) == (3, (3, 40))
     assert found.index[:, 0].tolist() == [0, 1, 2]
@@ -89,6 +90,10 @@ def test_it_pickles_and_prints_its_sizes():
         (lambda: ngp.neighbours(X, 3, replicates="no"), "replicates must be True or False"),
         (lambda: ngp.neighbours(X, 3).find(X[:, :1]), "X_new must be an array with 2 columns"),
         (lambda: ngp.neighbours(X, 3)[0.5], "idx must be whole numbers of rows"),
+        (
+            lambda: ngp.neighbours(X, 3)[np.array([2, 40])],
+            "idx must be numbers from 0 to 39, but got numbers from 2 to 40",
+        ),
         (lambda: jax.jit(lambda X: ngp.neighbours(X, 3).index)(X), "X must be known, but got a traced array"),
         (lambda: jax.jit(lambda n: n.rescaled(2.0).index)(ngp.neighbours(X, 3)), "near of near.rescaled must be known"),
         (lambda: jax.jit(lambda n: n.find(X).index)(ngp.neighbours(X, 3)), "near of near.find must be known"),
