@@ -139,14 +139,15 @@ def bound_at_pseudo_data(
 ) -> tuple[BoundValue, Marginals]:
     """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
 
+    Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
     ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
     """
     values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
     first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
     shift, weight = pseudo_data
     A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())
-    half = A * np.sqrt(weight)
-    gram, projected = half @ half.T, A @ residual
+    half, away = A * np.sqrt(np.maximum(weight, 0)), A[:, weight < 0] * np.sqrt(-weight[weight < 0])
+    gram, projected = half @ half.T - away @ away.T, A @ residual  # of one matrix each: BLAS finds half of it
     S, half_log = inverse_of(eye + gram)
     v, SA = S @ projected, S @ A
     left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)

@@ -104,8 +104,12 @@ class PseudoData(NamedTuple):
 
     @classmethod
     def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
-        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean."""
-        weight = np.maximum(-2 * expected.of_variance, 0)  # of what is not log-concave it may be negative
+        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean.
+
+        Of what is not log-concave, as Student's t far from its centre, a weight may be negative: cut at zero the step
+        would be none that leads uphill.
+        """
+        weight = -2 * expected.of_variance
         return cls(expected.of_mean + weight * mean, weight)
 
 
@@ -267,6 +271,8 @@ class Bound:
             found = minimize(whole, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
             free = free + scale @ found.x
             if (is_whole and found.success) or before - found.fun < FLAT:
+                if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
+                    self.with_settled_pseudo_data(free)
                 return free, True
             before = found.fun
             self.step_pseudo_data(free)
@@ -363,9 +369,24 @@ def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float
     """What belongs to hyper-parameters: the pseudo-data of all rows there."""
     bound(free)
     found, inverse = bound.found, bound.inverse
-    precision = inverse.T @ found.precision @ inverse
-    shift = inverse.T @ found.projected
+    gram, projected = found.precision, found.projected
+    if (bound.pseudo_data.weight < 0).any():
+        gram, projected = without_doubt(gram, projected)
+    precision = inverse.T @ gram @ inverse
+    shift = inverse.T @ projected
     return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
+
+
+def without_doubt(gram: np.ndarray, projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What rows say of whitened values ``(M, M), (M,)`` where they leave more doubt than the prior: nothing.
+
+    At other hyper-parameters such a belief might have no covariance. The mean stays; in these directions its covariance
+    is that of the prior, which is the nearest one by the Fisher metric.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
+    positive = (vectors * np.maximum(values, 0)) @ vectors.T
+    return positive, at + positive @ at
 
 
 def without_walls(losses: list[float]) -> np.ndarray:

@@ -10,6 +10,8 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
+from scipy import stats
+from scipy.optimize import minimize
 from scipy.special import polygamma
 
 import numpyro_gp as ngp
@@ -322,3 +324,35 @@ def test_a_step_that_is_far_too_long_leaves_no_loss():
     kept = own.without_walls([3.0, np.inf, 2.0, 1e9, 2.5, 1.0])
     np.testing.assert_array_equal(kept, [3.0, 2.0, 2.5, 1.0])
     assert np.isnan(own.without_walls([3.0, np.nan])[-1])
+
+
+def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
+    """Outliers of Student's t have negative weights: cut at zero the belief was too sure, and a step led downhill."""
+    y, weights = np.array([0.0, 0.1, -0.1, 0.7, 0.75, -0.65, -0.7]), np.array([1.0, 1, 1, 2, 2, 2, 2])
+    model = ngp.gam.model("y ~ 1", {"y": y}, lambda: ngp.likelihoods.StudentT(2.0, 0.2), weights=weights)
+    start, z = model.start, np.linspace(-9, 9, 801)
+    prior = 3 * start.size
+    mass = stats.norm.pdf(z) * (z[1] - z[0])
+
+    def loss(free):
+        mean, sd = free[0], np.exp(free[1])
+        expected = stats.t.logpdf(y[:, None], 2, start.constant + mean + sd * z, 0.2) @ mass
+        ratio, far = (sd / prior) ** 2, (mean / prior) ** 2
+        return 0.5 * (ratio + far - 1 - np.log(ratio)) - weights @ expected
+
+    best = min((minimize(loss, [mean, -2.0], method="L-BFGS-B") for mean in (-0.5, 0.0, 0.5)), key=lambda one: one.fun)
+    bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+    bound.fit_pseudo_data(bound.start)
+    assert abs(bound.with_settled_pseudo_data(bound.start)[0] - best.fun) < 2e-3
+    assert abs(bound.marginals.mean[0] - start.constant - best.x[0]) < 0.01 * np.exp(best.x[1])
+    np.testing.assert_allclose(np.sqrt(bound.marginals.variance), np.exp(best.x[1]), rtol=0.01)
+    assert bound.pseudo_data.weight.min() < -1
+
+
+def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
+    """At other hyper-parameters the belief would have no covariance; its mean stays."""
+    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
+    gram, projected = (turn * [-0.4, 0.5, 3.0]) @ turn.T, RNG.normal(size=3)
+    kept, said = own.without_doubt(gram, projected)
+    np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
