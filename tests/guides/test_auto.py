@@ -1,7 +1,5 @@
 """AutoGP under NumPyro's objectives, its answers as an autoguide, and its errors."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
@@ -52,17 +50,6 @@ def started(guide, objective=None, fn=model, **kwargs):
     return svi, svi.init(jax.random.key(0), X, Y, **kwargs)
 
 
-@pytest.mark.long
-def test_every_objective_gives_the_same_bound():
-    """The belief makes the bound deterministic: one or five particles, with or without analytic KLs."""
-    values = []
-    several = (Trace_ELBO(num_particles=5), Trace_ELBO(5, vectorize_particles=False))
-    for objective in (Trace_ELBO(), TraceMeanField_ELBO(), TraceGraph_ELBO(), RenyiELBO(alpha=0.5), *several):
-        svi, state = started(ngp.AutoGP(model), objective)
-        values.append(float(svi.evaluate(state, X, Y)))
-    np.testing.assert_allclose(values, values[0], rtol=1e-10)
-
-
 def model_with_a_site_in_a_plate(X, y=None):
     with numpyro.plate("parts", 2):
         lengthscales = numpyro.sample("lengthscale", dist.LogNormal(0.0, 0.5))
@@ -85,16 +72,6 @@ def test_a_site_in_a_plate_has_the_gradient_of_trace_elbo_under_enumeration(rest
     assert all(jnp.all(jnp.abs(leaf) > 0) for name, leaf in gradients[0].items() if "lengthscale" in name)
     for name, leaf in gradients[0].items():
         np.testing.assert_allclose(gradients[1][name], leaf, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.long
-def test_bound_equals_the_formula_at_the_same_parameters():
-    svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.5)}))
-    params = svi.get_params(state)
-    belief = svi.guide.beliefs(params)["f"]
-    hyper = svi.guide.rest.median(params)
-    bound, _ = numpyro.infer.util.log_density(model, (X, Y), {}, {**hyper, "f": belief})
-    np.testing.assert_allclose(-svi.evaluate(state, X, Y), bound, rtol=1e-10)
 
 
 @pytest.mark.long
@@ -121,15 +98,6 @@ def test_answers_of_an_autoguide():
     np.testing.assert_allclose(quantiles["f"][2] - quantiles["f"][1], 0.5 * 1.6448536, rtol=1e-6)
     draws = guide.sample_posterior(jax.random.key(0), params, sample_shape=(4000,))
     np.testing.assert_allclose(draws["f"].std(0), 0.5, rtol=0.06)
-
-
-@pytest.mark.long
-def test_predictive_of_numpyro_works_with_the_guide_and_new_inputs():
-    svi, state = started(ngp.AutoGP(model))
-    params, new = svi.get_params(state), jnp.linspace(-1.0, 1.0, 7)[:, None]
-    draws = Predictive(model, guide=svi.guide, params=params, num_samples=30)(jax.random.key(0), new)
-    assert draws["y"].shape == (30, 7)
-    assert Predictive(model, num_samples=30)(jax.random.key(0), new)["y"].shape == (30, 7)
 
 
 @pytest.mark.long
@@ -178,20 +146,8 @@ def test_a_hand_written_guide():
             numpyro.sample(name, dist.Delta(numpyro.param(f"{name}_at", 0.5, constraint=dist.constraints.positive)))
 
     svi, state = started(guide)
-    first = svi.evaluate(state, X, Y)
-    for _ in range(20):
-        state, loss = jax.jit(svi.update)(state, X, Y)
-    assert loss < first
-
-
-@pytest.mark.long
-def test_pickled_guide_gives_the_same_answers():
-    svi, state = started(ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal))
-    params = svi.get_params(state)
-    again = pickle.loads(pickle.dumps(svi.guide))
-    first = svi.guide.sample_posterior(jax.random.key(3), params)
-    for name, value in again.sample_posterior(jax.random.key(3), params).items():
-        np.testing.assert_array_equal(value, first[name])
+    losses = svi.run(KEY, 20, X, Y, init_state=state, progress_bar=False).losses
+    assert losses[-1] < losses[0]
 
 
 def test_one_natural_step_lands_on_the_optimum_through_svi():
@@ -283,21 +239,23 @@ def test_a_mask_over_latent_inputs_is_refused():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ask", ["beliefs", "median", "quantiles", "sample_posterior", "global_values"])
-def test_missing_parameters_are_refused(ask):
+def test_missing_parameters_are_refused():
     """Beliefs stood at what their recipes start at, without a word; those of the rest were bare KeyErrors."""
     svi, state = started(ngp.AutoGP(model, rest=AutoNormal))
     calls = {
+        "beliefs": svi.guide.beliefs,
+        "median": svi.guide.median,
         "quantiles": lambda params: svi.guide.quantiles(params, 0.5),
         "sample_posterior": lambda params: svi.guide.sample_posterior(KEY, params),
         "global_values": lambda params: svi.guide.global_values(KEY, params),
     }
-    call, params = calls.get(ask, getattr(svi.guide, ask)), svi.get_params(state)
-    call(params)
-    for missing in ("f/mean", "noise_auto_loc") if ask != "beliefs" else ("f/mean",):
-        left = {name: value for name, value in params.items() if name != missing}
-        with pytest.raises(ValueError, match=f"params must be the parameters of the guide, '{missing}' among them"):
-            call(left)
+    params = svi.get_params(state)
+    for ask, call in calls.items():
+        call(params)
+        for missing in ("f/mean", "noise_auto_loc") if ask != "beliefs" else ("f/mean",):
+            left = {name: value for name, value in params.items() if name != missing}
+            with pytest.raises(ValueError, match=f"params must be the parameters of the guide, '{missing}' among them"):
+                call(left)
 
 
 def test_a_compiled_first_call_leaves_no_tracer_behind():

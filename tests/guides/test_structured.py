@@ -153,9 +153,7 @@ def best_in_family(A, y, noise, rank):
     ("kind", "rank", "steps", "nats"),
     [
         ("structured", 10, 100, 0.05),
-        ("structured", 16, 100, 0.05),
         ("block_low_rank", 8, 300, 0.5),
-        ("block_low_rank", 16, 300, 0.5),
     ],
 )
 def test_correlated_columns_train_at_defaults(kind, rank, steps, nats):

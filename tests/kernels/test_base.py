@@ -32,20 +32,12 @@ def agree(left: Kernel, right: Kernel) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=12, deadline=None, derandomize=True)
-@given(part, part, scalar)
-def test_sums_and_products_commute_and_a_factor_distributes(k1, k2, c):
-    agree(k1 + k2, k2 + k1)
-    agree(k1 * k2, k2 * k1)
-    agree(c * (k1 + k2), c * k1 + k2 * c)
-    agree(c * (k1 * k2), (c * k1) * k2)
-
-
-@pytest.mark.long
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 @given(part, part, part)
 def test_products_distribute_over_sums(k1, k2, k3):
+    """Also that a number does, which stands left or right."""
     agree(k1 * (k2 + k3), k1 * k2 + k1 * k3)
+    agree(0.7 * (k1 * k2 + k3), (0.7 * k1) * k2 + k3 * 0.7)
     agree((k1 + k2) + k3, k1 + (k2 + k3))
     agree(sum([k1, k2, k3]), k1 + k2 + k3)
 

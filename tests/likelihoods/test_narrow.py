@@ -32,16 +32,15 @@ def integrals(log_prob, mean, variance, centre, width):
     return (expected, *slopes), (np.log(np.sum(density)) + largest, *predictive)
 
 
+@jax.jit
+def both(likelihood, y, *moments):
+    functions = (likelihood.expected_log_prob, likelihood.predictive_log_prob)
+    return [jax.value_and_grad(lambda m, s, fun=fun: fun(y, m, s), argnums=(0, 1))(*moments) for fun in functions]
+
+
 def of_both(likelihood, y, moments, dtype=float):
-    cast = lambda a: jnp.asarray(a, dtype)  # noqa: E731
-    given, y, moments = jax.tree.map(cast, likelihood), cast(y), tuple(map(cast, moments))
-
-    @jax.jit
-    def both(*moments):
-        functions = (given.expected_log_prob, given.predictive_log_prob)
-        return [jax.value_and_grad(lambda m, s, fun=fun: fun(y, m, s), argnums=(0, 1))(*moments) for fun in functions]
-
-    return [(value, *gradient) for value, gradient in both(*moments)]
+    given = jax.tree.map(lambda a: jnp.asarray(a, dtype), (likelihood, y, *moments))
+    return [(value, *gradient) for value, gradient in both(*given)]
 
 
 def student(df, scale):
@@ -110,21 +109,30 @@ def test_derivatives_are_finite_where_the_density_is_zero(likelihood):
         cast = lambda a, dtype=dtype: jnp.asarray(a, dtype)  # noqa: E731
         given = (jax.tree.map(cast, likelihood), cast(0.0), cast(variance))
         target = cast(y)
-        for derivative in (jax.jacrev, jax.jacfwd):
-            all_three = derivative(lambda own, m, s, y=target: own.predictive_log_prob(y, m, s), argnums=(0, 1, 2))
-            assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(jax.jit(all_three)(*given)))
+
+        def all_three(*given, y=target):
+            density = lambda own, m, s: own.predictive_log_prob(y, m, s)  # noqa: E731
+            return [derivative(density, argnums=(0, 1, 2))(*given) for derivative in (jax.jacrev, jax.jacfwd)]
+
+        assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(jax.jit(all_three)(*given)))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["expected_log_prob", "predictive_log_prob"])
-@pytest.mark.parametrize("scale", [0.02, 2.0])
-def test_second_derivatives_are_differences_of_the_first(name, scale):
+def test_second_derivatives_are_differences_of_the_first(name):
     """With Hermite polynomials and with slopes."""
-    function = lambda moments: getattr(StudentT(4.0, scale), name)(0.0, moments[0], moments[1])  # noqa: E731
-    gradient, at, step = jax.jit(jax.grad(function)), np.array([-0.7, 0.9]), 1e-4
-    differences = [(gradient(at + step * e) - gradient(at - step * e)) / (2 * step) for e in np.eye(2)]
-    for outer, inner in ((jax.jacrev, jax.jacrev), (jax.jacfwd, jax.jacrev), (jax.jacfwd, jax.jacfwd)):
-        assert_allclose(jax.jit(outer(inner(function)))(at), np.array(differences), rtol=1e-5, atol=1e-7)
+
+    def all_of(scale, at):
+        function = lambda moments: getattr(StudentT(4.0, scale), name)(0.0, moments[0], moments[1])  # noqa: E731
+        pairs = ((jax.jacrev, jax.jacrev), (jax.jacfwd, jax.jacrev), (jax.jacfwd, jax.jacfwd))
+        return jax.grad(function)(at), [outer(inner(function))(at) for outer, inner in pairs]
+
+    derivatives, at, step = jax.jit(all_of), np.array([-0.7, 0.9]), 1e-4
+    for scale in (0.02, 2.0):
+        ends = [[derivatives(scale, at + sign * step * e)[0] for sign in (1, -1)] for e in np.eye(2)]
+        differences = np.array([(up - down) / (2 * step) for up, down in ends])
+        for found in derivatives(scale, at)[1]:
+            assert_allclose(found, differences, rtol=1e-5, atol=1e-7)
 
 
 def beta(y, k):

@@ -103,8 +103,6 @@ def model(X, y=None, batch=None):
 
 
 RECIPES = {
-    "coupled": lambda X: ngp.guides.coupled(natural=True),
-    "block_diagonal": lambda X: ngp.guides.block_diagonal(natural=True),
     "structured": lambda X: ngp.guides.structured(10, natural=True, inputs=X, curvature=100.0),
     "block_low_rank": lambda X: ngp.guides.block_low_rank(10, natural=True, inputs=X, curvature=100.0),
     "plain": lambda X: ngp.guides.structured(3),
@@ -138,19 +136,6 @@ def test_nuts():
     mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)
     mcmc.run(jax.random.key(0), X, y)
     assert prediction_error(ngp.Posterior.from_mcmc(model, mcmc)) < 0.15
-
-
-@pytest.mark.long
-def test_svgd():
-    from numpyro.contrib.einstein import SVGD, RBFKernel
-
-    X, y = data()
-    stein = SVGD(model, numpyro.optim.Adam(0.05), RBFKernel(), num_stein_particles=5)
-    result = stein.run(jax.random.key(0), 300, X, y, progress_bar=False)
-    points = {name: value for name, value in stein.get_params(result.state).items()}
-    draws = {name.removesuffix("_auto_loc"): value for name, value in points.items()}
-    assert set(draws) == {"scale", "f"}
-    assert prediction_error(ngp.Posterior.from_mcmc(model, draws)) < 0.15
 
 
 @pytest.mark.parametrize(
