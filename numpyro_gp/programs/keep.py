@@ -56,14 +56,27 @@ def run_quickly(function: Callable[..., object], *arguments: object) -> Any:
     return _run(quickly, "quickly", function, arguments)
 
 
+def prepared(function: Callable[..., object], *like: object) -> Callable[..., Any]:
+    """`run_quickly` of arguments like these: traced once for many calls, outside of any other program."""
+    return _prepared(quickly, "quickly", function, like)
+
+
 def _run(
     build: Callable[[Jaxpr], Any], extra: object, function: Callable[..., object], arguments: tuple[object, ...]
 ) -> Any:
-    if is_traced():
-        return function(*arguments)
-    found = traced(function, *arguments)
+    return function(*arguments) if is_traced() else _prepared(build, extra, function, arguments)(*arguments)
+
+
+def _prepared(
+    build: Callable[[Jaxpr], Any], extra: object, function: Callable[..., object], like: tuple[object, ...]
+) -> Callable[..., Any]:
+    found = traced(function, *like)
     compiled = kept(found.program, extra, lambda: build(found.program))
-    return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+
+    def call(*arguments: object) -> Any:
+        return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+
+    return call
 
 
 def compiled(function: Function) -> Function:

@@ -57,9 +57,7 @@ def initial_state(
     def start() -> Any:
         with feed.opened(feed.arrays()) as (args, kwargs), HeldRows():
             state = own.init(key, *horizon, *args, **options, **kwargs)
-        return jax.tree.map(
-            lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
-        )
+        return definite(state)
 
     try:
         with noted_inducing() as noted:
@@ -78,6 +76,13 @@ def initial_state(
         hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
     return state, _begun(engine, own, noted)
+
+
+def definite(state: Any) -> Any:
+    """A state with arrays of a definite type for its Python numbers: another type would be another program."""
+    return jax.tree.map(
+        lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
 
 
 def _begun(engine: Any, own: Any, noted: Inducing) -> Fit:

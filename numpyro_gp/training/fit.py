@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, check_nonnegative
+from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.guides.fits import Fit
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
@@ -26,6 +26,7 @@ from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
 from numpyro_gp.training.first_state import REMEDY, initial_state, parameters_at_start
 from numpyro_gp.training.loop import loop_of
 from numpyro_gp.training.renewal import Renewal
+from numpyro_gp.training.search import SHORT, best_start
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
 SECONDS_PER_CHUNK = 0.5
@@ -106,6 +107,7 @@ def fit(
     batches: Any = None,
     num_data: int | None = None,
     sharding: Any = None,
+    search: bool | None = None,
     **kwargs: object,
 ) -> FitResult:
     """Fit a model: run SVI or SVGD for ``num_steps`` steps on ``model(*args, **kwargs)``, with a bar and checkpoints.
@@ -159,6 +161,12 @@ def fit(
         the model's first array and all others of its length, or batches, lie in pieces, and all else is a copy on each
         device. Data that are already placed so need no ``sharding``. Where the data plate draws a minibatch, each
         device draws its share of its own rows, the same for the same key and number of devices.
+    search
+        Whether a fit by ``SVI`` of `gp_regression` starts at the best of a grid, 6 lengthscales by 4 noises around
+        the start of its guide, by the loss of the first step: from medians of priors a function that changes quickly
+        may end as noise. It costs as much as 24 steps. None searches in fits of 480 steps or more, True in shorter
+        ones too. Nothing is searched where ``init_params``, ``init_to_value`` or a function of your own names the
+        start, where the model has `gp` sites or latent inputs, and where rows are shared among devices.
     *args, **kwargs
         What the model takes. A model with an argument named like one of those above is refused, but for ``num_data``.
 
@@ -204,6 +212,8 @@ def fit(
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     check_nonnegative("checkpoint_every", checkpoint_every)
+    if not (search is None or isinstance(search, bool)):
+        fail("search", "True, False or None", f"{search!r}", "Leave it out for the rule.", TypeError)
     path = check_checkpoint(checkpoint, resume)
     try:
         feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
@@ -226,6 +236,12 @@ def fit(
     check_natural_steps(getattr(svi_or_stein, "optim", None), start)
     size = 1 if feed.changes else size
     advance = loop_of(svi_or_stein, feed, position.state, size, watch)
+    is_new = position.steps == 0 and init_params is None  # else it may well have begun where it should end
+    if is_new and (num_steps >= SHORT if search is None else search):
+        better = best_start(svi_or_stein, feed, position.state, advance)
+        if better is not position.state:
+            position = position._replace(state=better)
+            start, _ = parameters_at_start(svi_or_stein, better)
     job = Job(
         svi_or_stein, feed, advance, path, num_steps, begun, Renewal(svi_or_stein, feed, num_steps, position.steps)
     )
@@ -233,7 +249,6 @@ def fit(
     adapts = chunk_size is None and len(job.processes) == 1
     pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
     done = min(position.steps, num_steps)
-    is_new = done == 0 and init_params is None  # else it may well have begun where it should end
     with tqdm.tqdm(total=num_steps, initial=done, disable=not (progress and job.is_first), file=sys.stderr) as bar:
         position, failure = run_chunks(
             job, position, pace, lambda text: f"{traits_of(svi_or_stein).loss_name} {text}", bar
