@@ -35,8 +35,8 @@ SHARED = {
 }
 SHARED |= {"beyond_tables", "eight_inputs", "gam_fits", "gam_interactions_tables", "gam_peers_tables", "peers_tables"}
 SHARED |= {"printed_tables"}
-# `rebuild` makes tables of rows, `guide_figures` runs the guide: `test_rebuild.py` and `test_guide.py` run them.
-OTHERS = {"rebuild", "guide_figures"}
+# `rebuild` makes tables of rows, `guide_figures` runs the guide, `notebooks` writes it: tests of their names run them.
+OTHERS = {"rebuild", "guide_figures", "notebooks"}
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED | OTHERS)
 # What a visitor opens; all others make the rows of experiments.
 ILLUSTRATIONS = {"additive_illustration", "bayesian_optimisation", "compare_engines", "conditional_density"}

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -10,8 +11,14 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.logging import getLogger
 
 import numpyro_gp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # where `examples` lies, whichever folder Sphinx runs in
+from examples import notebooks
+
+sys.path.pop(0)
 
 project = "numpyro_gp"
 author = "the numpyro_gp developers"
@@ -108,9 +115,29 @@ def found_by_its_end(app: Sphinx, env: BuildEnvironment, node: Any, contnode: An
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0], node, contnode)
 
 
+def with_notebook(app: Sphinx, name: str, source: list[str]) -> None:
+    """The link to the notebook of a page, below its title."""
+    if app.builder.format == "html":
+        source[0] = notebooks.with_link(source[0], name)
+
+
+def write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """The notebooks, beside the built pages; a page whose link does not lead to its own is a warning."""
+    if error is not None or app.builder.format != "html":
+        return
+    for name in notebooks.write(Path(app.outdir)):
+        built = Path(app.outdir, f"{name}.html")
+        targets = re.findall(r'<p class="notebook"><a href="([^"]+)" download', built.read_text(encoding="utf-8"))
+        own = Path(app.outdir, notebooks.FOLDER, f"{name}.ipynb")
+        if [(built.parent / one).resolve() for one in targets] != [own.resolve()]:
+            getLogger(__name__).warning("%s has no link to its notebook", name)
+
+
 def setup(app: Sphinx) -> None:
     """The directive and the rules above."""
     app.add_directive("api", Api)
     app.connect("autodoc-skip-member", skipped)
     app.connect("autodoc-process-docstring", with_links)
     app.connect("missing-reference", found_by_its_end)
+    app.connect("source-read", with_notebook)
+    app.connect("build-finished", write_notebooks)
