@@ -1,6 +1,7 @@
 """Likelihoods: ``p(y | f)`` with its expectations over Gaussian latent functions (mathematics.md section 7)."""
 
 from numpyro_gp.likelihoods.base import CallableLikelihood, Likelihood, as_likelihood
+from numpyro_gp.likelihoods.binomial import Binomial
 from numpyro_gp.likelihoods.censored import Censored, Interval, Truncated
 from numpyro_gp.likelihoods.classes import Bernoulli, Ordinal
 from numpyro_gp.likelihoods.continuous import Beta, Exponential, Gamma, Gaussian, HeteroscedasticGaussian, StudentT
@@ -21,6 +22,7 @@ __all__ = [
     "Poisson",
     "NegativeBinomial",
     "Bernoulli",
+    "Binomial",
     "Ordinal",
     "RobustMax",
     "Softmax",

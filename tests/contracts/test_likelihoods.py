@@ -14,6 +14,7 @@ from models.own_likelihood import ZeroInflatedPoisson
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     Exponential,
     Gamma,
     Gaussian,
@@ -49,6 +50,7 @@ REGISTRY = {
     "negative_binomial": Entry(NegativeBinomial(1.7), (0.0, 1.0, 5.0), np.arange(3000.0)),
     "bernoulli_logit": Entry(Bernoulli("logit"), (0.0, 1.0, 1.0), np.arange(2.0)),
     "bernoulli_probit": Entry(Bernoulli("probit"), (0.0, 1.0, 1.0), np.arange(2.0)),
+    "binomial": Entry(Binomial(5.0), (0.0, 2.0, 4.0), np.arange(6.0)),
     "ordinal": Entry(Ordinal(np.array([-0.5, 0.4, 1.0]), 0.5), (0.0, 1.0, 3.0), np.arange(4.0)),
 }
 QUANTITIES = ("expected_log_prob", "predictive_log_prob")
