@@ -1,7 +1,8 @@
 """Running an engine: compiled steps, a stop with its reason, checkpoints. No model, guide or belief is known here."""
 
 from numpyro_gp.training.checkpoints import FitResult
-from numpyro_gp.training.fit import FitInterrupted, NonFiniteLoss, fit
+from numpyro_gp.training.fit import fit
 from numpyro_gp.training.sampling import HMC, NUTS
+from numpyro_gp.training.steps import FitInterrupted, NonFiniteLoss
 
 __all__ = ["FitInterrupted", "FitResult", "HMC", "NUTS", "NonFiniteLoss", "fit"]

@@ -3,93 +3,20 @@
 import inspect
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import tqdm
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
-from numpyro_gp.guides.fits import Fit
-from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.checks import check_key
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.feeds import Feed, check_data, check_guide, feed_of
-from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position, write_checkpoint
-from numpyro_gp.training.engines import check_engine, check_objective, traits_of
-from numpyro_gp.training.faults import FEWEST_STEPS, explain, standstill
-from numpyro_gp.training.first_state import REMEDY, initial_state, parameters_at_start
-from numpyro_gp.training.loop import loop_of
-from numpyro_gp.training.renewal import Renewal
-from numpyro_gp.training.search import SHORT, best_start
-
-# A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
-SECONDS_PER_CHUNK = 0.5
-LONGEST_CHUNK = 1000
-SHARED_CHUNK = 10  # of several processes, which do not adapt it
-
-
-class NonFiniteLoss(ArithmeticError):
-    """Raised by `fit` when a loss or its gradient is not finite: it says at which step, and at which site.
-
-    The loss was not finite, *or* it was finite and its update left a parameter that is not.
-
-    Parameters
-    ----------
-    message : str
-    step : int
-        Counted from 0.
-    sites : tuple of str
-        Names of the model's sites at fault, in model order; empty if none stands out.
-    result : FitResult
-        After the last good step.
-
-    Examples
-    --------
-    >>> import jax, numpyro, optax, numpyro_gp as ngp
-    >>> import numpyro.distributions as dist
-    >>> def model(y):
-    ...     numpyro.sample("y", dist.Normal(numpyro.param("location", 0.0), 1.0).expand(y.shape), obs=y)
-    >>> svi = numpyro.infer.SVI(model, lambda y: None, optax.sgd(1e30), numpyro.infer.Trace_ELBO())
-    >>> try:
-    ...     ngp.fit(jax.random.key(0), svi, 200, jax.numpy.ones(3), progress=False)
-    ... except ngp.NonFiniteLoss as error:
-    ...     error.step < 200, sorted(error.result.params)
-    (True, ['location'])
-    """
-
-    def __init__(self, message: str, step: int, sites: tuple[str, ...], result: FitResult) -> None:
-        super().__init__(message)
-        self.step, self.sites, self.result = step, sites, result
-
-
-class FitInterrupted(KeyboardInterrupt):
-    """Raised by `fit` at Ctrl-C: a ``KeyboardInterrupt`` with the result so far.
-
-    Parameters
-    ----------
-    message : str
-    result : FitResult
-        After the last finished chunk of steps.
-
-    Examples
-    --------
-    >>> import numpyro_gp as ngp
-    >>> try:   # ngp.fit(...), and Ctrl-C while it runs
-    ...     raise ngp.FitInterrupted("stopped", ngp.FitResult({"noise": 0.1}, None, None))
-    ... except ngp.FitInterrupted as error:
-    ...     error.result.params
-    {'noise': 0.1}
-    """
-
-    def __init__(self, message: str, result: FitResult) -> None:
-        super().__init__(message)
-        self.result = result
+from numpyro_gp.rows.feeds import feed_of
+from numpyro_gp.training.checkpoints import FitResult
+from numpyro_gp.training.engines import check_engine
+from numpyro_gp.training.faults import standstill
+from numpyro_gp.training.prepare import asked, prepare
+from numpyro_gp.training.steps import end_of_particles, non_finite, run_chunks, written
 
 
 def fit(
@@ -206,188 +133,24 @@ def fit(
     >>> print(f"{result.params['location']:.3f}", result.losses.shape)
     1.000 (200,)
     """
-    num_steps = check_count("num_steps", num_steps)
-    size = LONGEST_CHUNK if chunk_size is None else check_count("chunk_size", chunk_size)
     key = check_key("key", key)
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    run = asked(num_steps, chunk_size, checkpoint, checkpoint_every, resume, init_params, search)
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
-    check_nonnegative("checkpoint_every", checkpoint_every)
-    if not (search is None or isinstance(search, bool)):
-        fail("search", "True, False or None", f"{search!r}", "Leave it out for the rule.", TypeError)
-    path = check_checkpoint(checkpoint, resume)
     try:
         feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
     except TypeError as error:
         if "unexpected keyword" in str(error):
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
-    state, begun = initial_state(key, svi_or_stein, num_steps, init_params, feed)
-    check_data(svi_or_stein, feed)
-    check_guide(svi_or_stein, feed)
-    check_objective(svi_or_stein, feed)
-    position = starting_position(svi_or_stein, state, path, resume)
-    if position.steps > num_steps:
-        more = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
-        warnings.warn(f"{more} Its result is returned as it is.", stacklevel=2)
-    if feed.placement is not None:
-        position = position._replace(state=feed.placement.placed(position.state, position.steps))
-    feed.start(position.steps)
-    start, watch = parameters_at_start(svi_or_stein, position.state)
-    check_natural_steps(getattr(svi_or_stein, "optim", None), start)
-    size = 1 if feed.changes else size
-    advance = loop_of(svi_or_stein, feed, position.state, size, watch)
-    is_new = position.steps == 0 and init_params is None  # else it may well have begun where it should end
-    if is_new and (num_steps >= SHORT if search is None else search):
-        better = best_start(svi_or_stein, feed, position.state, advance)
-        if better is not position.state:
-            position = position._replace(state=better)
-            start, _ = parameters_at_start(svi_or_stein, better)
-    job = Job(
-        svi_or_stein, feed, advance, path, num_steps, begun, Renewal(svi_or_stein, feed, num_steps, position.steps)
-    )
-    # Processes must do the same steps in a chunk, and their clocks differ.
-    adapts = chunk_size is None and len(job.processes) == 1
-    pace = Pace(size if adapts or chunk_size else min(size, SHARED_CHUNK), adapts, checkpoint_every)
-    done = min(position.steps, num_steps)
-    with tqdm.tqdm(total=num_steps, initial=done, disable=not (progress and job.is_first), file=sys.stderr) as bar:
-        position, failure = run_chunks(
-            job, position, pace, lambda text: f"{traits_of(svi_or_stein).loss_name} {text}", bar
-        )
+    job, position, pace, start = prepare(key, svi_or_stein, feed, run)
+    done, shows = min(position.steps, run.num_steps), progress and job.is_first
+    with tqdm.tqdm(total=run.num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
+        position, failure = run_chunks(job, position, pace, bar)
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)
-    end = {name: result.params[name] for name in start}
-    still = standstill(start, end, position.losses) if is_new else ""
+    still = "" if start is None else standstill(start, {name: result.params[name] for name in start}, position.losses)
     for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)
-    return result
-
-
-# ------------------------------------------------------------------------------------------ the run
-
-
-class Job(NamedTuple):
-    """What does not change during a run."""
-
-    engine: Any
-    feed: Feed
-    advance: Callable[..., tuple]
-    path: Path | None
-    num_steps: int
-    begun: Fit
-    renewal: Renewal
-
-    @property
-    def processes(self) -> list[int]:
-        """The processes that take these steps together."""
-        return [jax.process_index()] if self.feed.placement is None else self.feed.placement.processes
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the process that writes."""
-        return self.processes[0] == jax.process_index()
-
-    @property
-    def place(self) -> str:
-        """Where results are kept, for messages."""
-        return "in .result" if self.path is None else f"in .result and in {self.path}"
-
-
-class Pace(NamedTuple):
-    """Most steps in a chunk, whether chunks grow up to it with their speed, and seconds between checkpoints."""
-
-    size: int
-    adapts: bool
-    checkpoint_every: float
-
-    def following(self, steps: int, seconds: float) -> int:
-        """Length of the chunk after one of ``steps`` that took ``seconds``."""
-        wanted = SECONDS_PER_CHUNK * steps / max(seconds, 1e-6)
-        return int(min(max(wanted, 1), 10 * steps, self.size)) if self.adapts else self.size
-
-
-def run_chunks(
-    job: Job, position: Position, pace: Pace, describe_loss: Callable, bar: Any
-) -> tuple[Position, tuple | None]:
-    """Run until the last step or the first bad one; the failure is its loss, the state after it and its data."""
-    length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
-    try:
-        while position.steps < job.num_steps:
-            job.renewal.at(position.steps, position.state)
-            started = time.monotonic()
-            wanted = job.renewal.steps_before(position.steps, min(length, job.num_steps - position.steps))
-            arrays = job.feed.arrays()
-            count, state, losses, healthy = job.advance(position.state, wanted, arrays)
-            if position.steps + wanted < job.num_steps:
-                job.feed.prefetch()
-            losses = np.asarray(losses)[: int(count)]
-            if not healthy:  # once more from the same state, one step less
-                good = job.advance(position.state, len(losses) - 1, arrays)[1]
-                return position.after(good, losses[:-1]), (losses[-1], state, arrays)
-            position = position.after(state, losses)
-            bar.set_postfix_str(describe_loss(f"{losses[-1]:.5g}"), refresh=False)
-            bar.update(len(losses))
-            if time.monotonic() - saved_at >= pace.checkpoint_every:
-                written(job, position)
-                saved_at = time.monotonic()
-            length = pace.following(wanted, time.monotonic() - started)
-    except KeyboardInterrupt:
-        raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", written(job, position)) from None
-    except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept
-        if position.steps and not hasattr(error, "result"):
-            keep(error, job, position, written(job, position))
-        raise
-    return position, None
-
-
-def reached(job: Job, position: Position) -> str:
-    """How far a fit came and where its steps are, for messages."""
-    return f"after {position.steps} of {job.num_steps} steps. They are {job.place}."
-
-
-def keep(error: Any, job: Job, position: Position, result: FitResult) -> None:
-    """Give an error the result of the steps before it."""
-    error.result = result
-    error.add_note(f"This happened {reached(job, position)}")
-
-
-def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
-    """What the target says of particles at the end of a fit of whole data; nothing of the first steps of one."""
-    judged, feed = traits_of(job.engine).judged, job.feed
-    if judged is None or feed.part is not None or feed.placement is not None:
-        return ""
-    try:
-        with feed.opened(feed.arrays()) as (args, kwargs):
-            message = judged(job.engine, position.state, args, kwargs)
-    except KeyboardInterrupt:
-        raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", result) from None
-    except Exception as error:
-        keep(error, job, position, result)
-        raise
-    return message if position.steps >= FEWEST_STEPS else ""
-
-
-def non_finite(
-    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: Any, arrays: list[Array]
-) -> NonFiniteLoss:
-    """What a step that failed raises: which it was, and at which sites."""
-    reason, sites = explain(job.engine, position.state, loss, after, arrays, job.feed)
-    message = f"Step {position.steps} of {job.num_steps} (counted from 0): {reason} {REMEDY}"
-    return NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
-
-
-def written(job: Job, position: Position) -> FitResult:
-    """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
-    params = job.engine.get_params(position.state)
-    job.begun.ends(params)
-    # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
-    params = params | (getattr(position.state, "mutable_state", None) or {})
-    result = FitResult(params, jnp.asarray(position.losses), position.state)
-    try:
-        if job.path is not None and job.is_first:
-            write_checkpoint(job.path, job.engine, position)
-    except OSError as error:
-        error.result = result
-        error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")
-        raise
     return result

@@ -1,6 +1,5 @@
 """Streams of batches: positions of the source, what ends a fit before its time, and what is refused."""
 
-import importlib
 import itertools
 
 import jax
@@ -17,9 +16,9 @@ import numpyro_gp as ngp
 from numpyro_gp.programs import keep
 from numpyro_gp.rows.call import Arguments, call_of
 from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, _put, feed_of, layout_of
+from numpyro_gp.training import prepare
 from tests.oracles.engines import Countdown, data, engine, key, same
 
-fit_module = importlib.import_module("numpyro_gp.training.fit")
 KEY = key()
 
 # --- positions of the source, with an engine that compiles quickly
@@ -74,7 +73,7 @@ def test_a_memory_map_is_a_source(tmp_path):
 
 
 def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypatch):
-    events, build = [], fit_module.loop_of
+    events, build = [], prepare.loop_of
 
     class Losses:
         def __init__(self, values):
@@ -101,7 +100,7 @@ def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypat
             events.append("batch")
             yield batch
 
-    monkeypatch.setattr(fit_module, "loop_of", watched)
+    monkeypatch.setattr(prepare, "loop_of", watched)
     simple(3, source())
     assert events == ["batch", "step", "batch", "wait", "step", "batch", "wait", "step", "wait"]
 
@@ -212,7 +211,7 @@ def test_a_batch_that_is_not_finite_is_named_by_its_step():
 
 
 def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
-    build, calls = fit_module.loop_of, []
+    build, calls = prepare.loop_of, []
 
     def lost(*args):
         advance = build(*args)
@@ -225,7 +224,7 @@ def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(fit_module, "loop_of", lost)
+    monkeypatch.setattr(prepare, "loop_of", lost)
     with pytest.raises(jax.errors.JaxRuntimeError, match="device lost") as info:
         simple(7, pieces())
     assert info.value.result.losses.shape == (2,)

@@ -19,7 +19,8 @@ import pytest
 from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, Trace_ELBO
 
-from numpyro_gp.training.fit import NonFiniteLoss, fit
+from numpyro_gp.training.fit import fit
+from numpyro_gp.training.steps import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, engine, key, model, same
 
 KEY, DATA = key(), data()

@@ -11,7 +11,8 @@ from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 
 from numpyro_gp.training.faults import standstill
-from numpyro_gp.training.fit import NonFiniteLoss, fit
+from numpyro_gp.training.fit import fit
+from numpyro_gp.training.steps import NonFiniteLoss
 from tests.oracles.engines import data, key
 
 KEY, DATA = key(), data()

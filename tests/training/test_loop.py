@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from numpyro_gp.training.fit import NonFiniteLoss, fit
+from numpyro_gp.training.fit import fit
+from numpyro_gp.training.steps import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, key
 
 KEY, DATA = key(), data()

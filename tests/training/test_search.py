@@ -1,6 +1,5 @@
 """The first point of a fit is the best of a grid by its own objective: no function that wiggles is taken for noise."""
 
-import sys
 from functools import cache, partial
 
 import jax
@@ -19,6 +18,7 @@ from scipy.stats import lognorm, multivariate_normal
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
+from numpyro_gp.training import prepare
 from numpyro_gp.training.search import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from tests.compiling import counted
 from tests.precision import x64
@@ -185,7 +185,7 @@ def test_values_of_a_process_are_not_searched_for():
 
 def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_on(monkeypatch):
     assert SHORT == 480  # 24 points are a twentieth of its steps
-    monkeypatch.setattr(sys.modules["numpyro_gp.training.fit"], "SHORT", 4)
+    monkeypatch.setattr(prepare, "SHORT", 4)
     guide = AutoDelta(model, init_loc_fn=init_to_median)
     first = run(guide, 4, search=False)
     with counted() as programs:

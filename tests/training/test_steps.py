@@ -1,0 +1,85 @@
+"""Stops of a fit: hand-made engines with known failures, Ctrl-C, and what is kept at each."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.training import prepare
+from numpyro_gp.training.fit import fit
+from numpyro_gp.training.steps import FitInterrupted, NonFiniteLoss
+from tests.oracles.engines import Countdown, data, key, same
+
+KEY, DATA = key(), data()
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 5, 6, 100])
+@pytest.mark.parametrize("bad_step", [0, 4, 5, 11])
+def test_stops_at_the_first_bad_loss_with_the_state_before_it(chunk_size, bad_step):
+    with pytest.raises(
+        NonFiniteLoss, match=rf"Step {bad_step} of 20 .*the loss is nan.*larger jitter.*\.result"
+    ) as info:
+        fit(KEY, Countdown(bad_step=bad_step), 20, DATA, chunk_size=chunk_size, progress=False)
+    error = info.value
+    assert isinstance(error, ArithmeticError)
+    assert (error.step, error.sites) == (bad_step, ())
+    assert error.result.losses.shape == (bad_step,)
+    assert int(error.result.state["step"]) == bad_step
+    if bad_step:
+        same(error.result, fit(KEY, Countdown(), bad_step, DATA, progress=False))
+
+
+def test_a_parameter_that_turns_nan_stops_at_its_own_step():
+    match = r"Step 6 of 20 .*the loss is 94, but its gradient is not finite.*'weight'"
+    with pytest.raises(NonFiniteLoss, match=match) as info:
+        fit(KEY, Countdown(bad_step=6, bad="weight"), 20, DATA, chunk_size=5, progress=False)
+    np.testing.assert_array_equal(info.value.result.params["weight"], [7.0, 7.0])
+
+
+@pytest.mark.parametrize("with_path", [True, False])
+def test_interrupt_keeps_everything(tmp_path, monkeypatch, with_path):
+    path, build, calls = tmp_path / "run.npz", prepare.loop_of, []
+
+    def interrupted(*args):
+        advance = build(*args)
+
+        def third_time_lucky(*inputs):
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return advance(*inputs)
+
+        return third_time_lucky
+
+    monkeypatch.setattr(prepare, "loop_of", interrupted)
+    match = r"The fit was interrupted after 10 of 20 steps\. They are in \.result" + (
+        r" and in .*run\.npz" if with_path else r"\.$"
+    )
+    with pytest.raises(FitInterrupted, match=match) as info:
+        fit(KEY, Countdown(), 20, DATA, checkpoint=path if with_path else None, chunk_size=5, progress=False)
+    assert isinstance(info.value, KeyboardInterrupt)
+    assert info.value.result.losses.shape == (10,)
+    resume = path if with_path else info.value.result
+    same(
+        fit(KEY, Countdown(), 20, DATA, progress=False), fit(KEY, Countdown(), 20, DATA, resume=resume, progress=False)
+    )
+
+
+@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt, FitInterrupted), (RuntimeError, RuntimeError)])
+def test_particles_are_kept_where_judging_them_fails(error, raised, monkeypatch):
+    """After the last step the density is evaluated at every particle: that may take long, or memory."""
+
+    def model():
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+
+    svgd = ngp.stein.SVGD(model, optax.adam(0.1), num_stein_particles=3)
+
+    def judge(*_, **__):
+        raise error("device")
+
+    monkeypatch.setattr(svgd, "judge", judge)
+    with pytest.raises(raised) as caught:
+        fit(KEY, svgd, 5, progress=False)
+    assert caught.value.result.losses.shape == (5,)
