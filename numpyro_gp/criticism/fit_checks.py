@@ -63,6 +63,17 @@ def divergences(case: Case) -> Iterator[Finding]:
     yield Finding("divergences", text, float(diverged.sum()), 0.0, cure)
 
 
+def stranded(case: Case) -> Iterator[Finding]:
+    """Particles far below the others, as the fit found them."""
+    known = {} if case.posterior is None else case.posterior.extra_fields
+    far = np.flatnonzero(np.asarray(known.get("stranded", ()), bool))
+    if far.size:
+        count = np.size(known["stranded"])
+        text = f"{far.size} of {count} particles are stranded far below the others: {far.tolist()}"
+        cure = "start near the posterior with ngp.stein.auto, or weigh the particles with ngp.stein.weights"
+        yield Finding("stranded particles", text, float(far.size), 0.0, cure)
+
+
 def effective_draws(case: Case) -> Iterator[Finding]:
     """Chains with too few independent draws."""
     sizes = {label: float(effective_sample_size(x)) for label, x in _chains(case).items()}

@@ -23,6 +23,7 @@ from numpyro_gp.criticism.fit_checks import (
     noise,
     not_normal,
     r_hat,
+    stranded,
 )
 from numpyro_gp.criticism.posterior_checks import at_prior, fits_differ, more_neighbours, parameters_differ, pareto
 from numpyro_gp.posterior.posterior import Posterior
@@ -34,6 +35,7 @@ DRAWS = 200
 LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     r_hat,
     divergences,
+    stranded,
     effective_draws,
     noise,
     inducing,

@@ -68,7 +68,8 @@ class Posterior:
     source : GuideDraws or StoredDraws
         Draws of the global sites, as points or beliefs: those of a guide at its parameters, or draws that are stored.
     num_chains, extra_fields : int, dict
-        Number of chains that stored draws come from, one after the other; what the sampler recorded beside them.
+        Number of chains that stored draws come from, one after the other; what the sampler recorded beside them, of
+        particles whether they are stranded.
     inducing : dict
         Inducing inputs that the model took from its arguments in the fit, by site, where they are known: predictions
         refuse others.
@@ -144,10 +145,10 @@ class Posterior:
             model = own
         elif static := dict(getattr(svgd, "static_kwargs", None) or {}):
             model = functools.partial(model, **static)
-        source = of_particles(svgd, params_or_state, args, kwargs, weights)
+        source, record = of_particles(svgd, params_or_state, args, kwargs, weights)
         is_params = isinstance(params_or_state, Mapping) or not hasattr(svgd, "get_params")
         inducing = as_fitted(svgd, params_or_state if is_params else svgd.get_params(params_or_state))[1]
-        return cls(model, "stein", source, inducing=inducing)
+        return cls(model, "stein", source, extra_fields=record, inducing=inducing)
 
     @property
     def samples(self) -> Mapping[str, Any] | None:

@@ -175,8 +175,8 @@ def _is_same(one: object, other: object) -> bool:
 
 def of_particles(
     svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: Any
-) -> StoredDraws:
-    """The particles of an engine, with the parameters of the model that they share."""
+) -> tuple[StoredDraws, dict[str, np.ndarray]]:
+    """The particles of an engine, with the parameters of the model that they share, and which are stranded if known."""
     particles, shared = _particles_of(svgd, params_or_state)
     for site, values in particles.items():
         check_finite(f"the particles' {site!r}", values)
@@ -193,7 +193,9 @@ def of_particles(
         found.check()
         if weights is None and (message := found.stranded()):
             warnings.warn(message, stacklevel=4)
-    return stored(particles if weights is None else _weighed(particles, weights), shared)
+    if weights is not None:  # stranded particles then count for as little as they are worth
+        return stored(_weighed(particles, weights), shared), {}
+    return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
 
 
 def _particles_of(svgd: Any, given: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -50,15 +50,28 @@ class Judgement(NamedTuple):
             )
             fail("the log density at the particles", "finite", got, cure)
 
-    def stranded(self) -> str:
-        """A sentence about particles far below the others, and nothing where there are none.
+    @property
+    def is_stranded(self) -> np.ndarray:
+        """Whether a particle is far below the others, ``(n,)``.
 
         At draws of a posterior of ``d`` coordinates minus the log density spreads by ``(d/2)^(1/2)`` nats; five times
         that and five nats below the median of all particles is where no draw would be.
         """
-        gaps = np.median(self.log_density) - self.log_density
-        usual = math.sqrt(self.coordinates / 2)
-        far = np.flatnonzero(gaps > 5 * usual + 5)
+        far: np.ndarray = self._gaps > 5 * self._usual + 5
+        return far
+
+    @property
+    def _gaps(self) -> np.ndarray:
+        gaps: np.ndarray = np.median(self.log_density) - self.log_density
+        return gaps
+
+    @property
+    def _usual(self) -> float:
+        return math.sqrt(self.coordinates / 2)
+
+    def stranded(self) -> str:
+        """A sentence about particles far below the others, and nothing where there are none."""
+        far, gaps, usual = np.flatnonzero(self.is_stranded), self._gaps, self._usual
         if not far.size:
             return ""
         return (

@@ -29,12 +29,13 @@ def fit_to_plateau(
     block: int,
     most_steps: int,
     progress: bool,
+    search: bool | None = None,
 ) -> tuple[FitResult, bool]:
     """Fit by blocks of steps, with a look at the losses after each; and whether they still fell at the last step."""
     result, rises, steps = None, True, 0
     while steps < most_steps and rises:
         steps = min(steps + block, most_steps)
-        result = fit(key, engine, steps, *args, resume=result or False, progress=progress, **kwargs)
+        result = fit(key, engine, steps, *args, resume=result or False, progress=progress, search=search, **kwargs)
         rises = still_rises(np.asarray(result.losses, float), block)
     assert result is not None
     return result, rises

@@ -1,5 +1,7 @@
 """Looks at a fit name the parameter of divergences and the lower end of a prior, and yield nothing without evidence."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -18,9 +20,9 @@ SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
 
 def test_without_evidence_nothing_is_found():
     empty = Case(Evidence({}, {}, {}, {}, {}, None, False))
-    every = [looks.r_hat, looks.divergences, looks.effective_draws, looks.noise, looks.inducing]
-    every += [looks.long_lengthscale, looks.not_normal, looks.follow, looks.calibration]
-    assert [list(look(empty)) for look in every] == [[]] * 9
+    every = [looks.r_hat, looks.divergences, looks.stranded, looks.effective_draws, looks.noise]
+    every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.calibration]
+    assert [list(look(empty)) for look in every] == [[]] * 10
 
 
 def test_the_parameter_of_divergences_is_named(capsys):
@@ -30,6 +32,14 @@ def test_the_parameter_of_divergences_is_named(capsys):
     scattered = ngp.diagnose.verdict(posterior(diverging=np.arange(DRAWS) % 20 == 0), X, y, Z=Z)[0]
     assert "most of them" not in scattered.sentence
     assert (scattered.number, scattered.threshold) == (10.0, 0.0)
+
+
+def test_stranded_particles_are_told_before_all_that_they_spoil():
+    far = np.arange(DRAWS) % 90 == 7
+    fit = dataclasses.replace(posterior(), kind="stein", extra_fields={"stranded": far})
+    found = ngp.diagnose.verdict(fit, X, y, Z=Z)[0]
+    assert (found.fault, found.number) == ("stranded particles", far.sum())
+    assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
 
 
 @pytest.mark.long

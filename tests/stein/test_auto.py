@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.programs.set_up import abstract_trace
 
 KEY = jax.random.key(1)
 X = jnp.linspace(-1.0, 1.0, 8)[:, None]
@@ -70,6 +71,32 @@ def test_a_short_last_block_is_no_rest(monkeypatch):
     with pytest.warns(UserWarning, match="was not seen after 1 steps"):
         _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=1001, most_steps=1)
     assert found.losses.shape == (1,)
+
+
+@pytest.mark.long
+def test_particles_start_in_the_better_of_two_modes(monkeypatch):
+    """From medians the guide calls this series noise, and its draws are where particles start."""
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(-1.7, 1.7, 25))
+    y = np.sin(2 * np.pi * t / 0.35 + 0.6 * np.sin(3 * t)) + 0.1 * rng.normal(size=25)
+    rows, y = jnp.asarray(t[:, None] / t.std()), jnp.asarray((y - y.mean()) / y.std())
+
+    def model(X, y=None):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        noise = numpyro.sample("noise", ngp.starting.noise_prior())
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), X, noise_variance=noise**2, obs=y)
+
+    module = sys.modules["numpyro_gp.stein.auto"]
+    sites, whole = abstract_trace(model, (rows,), {}), module.fit_to_plateau
+    sites = {name: sites[name] for name in ("lengthscale", "noise")}
+
+    def noise():
+        draws = module._fitted(KEY, KEY, model, [], sites, 5, False, (rows, y), {})[1]
+        return float(jnp.median(draws["noise"]))
+
+    assert noise() < 0.2
+    monkeypatch.setattr(module, "fit_to_plateau", lambda *args, **options: whole(*args, **{**options, "search": False}))
+    assert noise() > 0.8
 
 
 def test_models_that_draw_functions_are_refused():

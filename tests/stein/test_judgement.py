@@ -68,8 +68,11 @@ def test_stranded_particles_are_noticed_by_fit_and_by_from_stein():
     ):
         found = ngp.fit(KEY, svgd, 100, progress=False)
     with pytest.warns(UserWarning, match="1 of 4 particles are stranded.*Start near the posterior: ngp.stein.auto"):
-        ngp.Posterior.from_stein(normal, svgd, found.params)
-    equal = ngp.Posterior.from_stein(normal, svgd, found.params, weights=[0.5, 0.25, 0.25, 0.0]).samples["a"]
+        posterior = ngp.Posterior.from_stein(normal, svgd, found.params)
+    assert posterior.extra_fields["stranded"].tolist() == [False, False, False, True]  # for the verdict
+    weighed = ngp.Posterior.from_stein(normal, svgd, found.params, weights=[0.5, 0.25, 0.25, 0.0])
+    equal = weighed.samples["a"]
+    assert not weighed.extra_fields
     near = found.params["a_auto_loc"]
     np.testing.assert_allclose(equal, np.repeat(near, [20, 10, 10, 0]), rtol=1e-12)
     near_too = {name: value.at[3].set(value[0]) for name, value in found.params.items()}
