@@ -1,4 +1,4 @@
-"""Exact GP regression: Gaussian noise, up to a few thousand rows, the function integrated out.
+"""Exact GP regression: Gaussian noise, up to 1000 rows or so, the function integrated out.
 
 The site "y" scores the data by the log evidence, so every engine works on three hyper-parameters alone. NUTS targets
 their exact posterior and is cheap here (`engine` returns SVI for larger data):
