@@ -24,8 +24,9 @@ from numpyro_gp.gam.hyperparameters import (
     vector_layout_of,
 )
 from numpyro_gp.gam.model import Model, offset_at
-from numpyro_gp.gam.per_row import has_numbers
+from numpyro_gp.gam.per_row import has_numbers, trials_at
 from numpyro_gp.gam.row_features import CHUNK, RowFeatures, row_chunks
+from numpyro_gp.gam.table_layout import as_labels
 from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
@@ -46,20 +47,23 @@ WIDEST = 2.0
 
 
 class Data(NamedTuple):
-    """Rows of a fit: inputs ``(N, D)``, response, weights and the offset of ``f`` ``(N,)``."""
+    """Rows of a fit: inputs ``(N, D)``, response, weights and the offset of ``f`` ``(N,)``.
+
+    Successes among trials are labels here, whose log densities add up to that of the rows but for a ``constant``.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weights: np.ndarray
     offset: np.ndarray
+    constant: float = 0.0
 
     @classmethod
     def of(cls, model: Model) -> "Data":
         """The rows of a model, in double precision: single precision would lose what is small beside a large mean."""
         rows = model.rows
-        mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-        X, y, mass = (np.asarray(one, float) for one in (rows.X, rows.y, mass))
-        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape))
+        X, y, mass = (np.asarray(one, float) for one in (rows.X, *as_labels(model.layout, rows)))
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), _log_orders(model))
 
     @property
     def weighted_residual(self) -> np.ndarray:
@@ -69,8 +73,18 @@ class Data(NamedTuple):
 
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""
-        X, y, weights, offset = (value[rows] for value in self)
-        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset)
+        X, y, weights, offset = (value[rows] for value in self[:4])
+        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant)
+
+
+def _log_orders(model: Model) -> float:
+    """``sum_n w_n log C(trials_n, y_n)``: in how many orders the labels of each row may stand."""
+    from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
+
+    if (n := trials_at(model.layout, model.rows.X)) is None:
+        return 0.0
+    y, mass = model.rows.y, 1.0 if model.rows.weights is None else model.rows.weights
+    return float(np.sum(mass * (gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1))))
 
 
 class Collapsed(NamedTuple):
@@ -166,7 +180,7 @@ class Bound:
         )
         self.found, self.inverse = found, inverse / np.repeat(point.values.scales, self.parts.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
-        self.losses.append(float(found.loss - point.values.log_density))
+        self.losses.append(float(found.loss - point.values.log_density - self.data.constant))
         last = self.losses[-1], np.concatenate(bars) @ point.slopes + of_free
         self._last = self.pseudo_data, free.copy(), last
         return last

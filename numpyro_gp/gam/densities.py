@@ -52,10 +52,9 @@ def _softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
-    """``-E softplus(f)`` for ``y = 0``, that of ``-f`` for one."""
-    sign = 1 - 2 * y
-    value, p, curvature = _softplus(sign * mean, variance)
-    return ExpectedDensities(-value, -sign * p, -0.5 * curvature)
+    """``y f - E softplus(f)``, for labels of which the share ``y`` is 1."""
+    value, p, curvature = _softplus(mean, variance)
+    return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
 
 
 def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> ExpectedDensities:
@@ -94,7 +93,7 @@ def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Expect
 
 CLOSED_FORMS: dict[str, Callable[..., ExpectedDensities]] = {
     one.__name__: one for one in (bernoulli, negative_binomial, poisson, gamma, exponential)
-}
+} | {"binomial": bernoulli}
 
 
 class ExpectedTotal(NamedTuple):

@@ -18,6 +18,7 @@ from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     Exponential,
     Gamma,
     Gaussian,
@@ -30,10 +31,7 @@ from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.alone import alone
 
 # What to do with successes among trials.
-TRIALS = (
-    "Labels take 'bernoulli'. Successes among trials are such labels with weights: two rows for each, of label 1 and "
-    "weights=successes, and of label 0 and weights=failures."
-)
+TRIALS = "Successes among trials take family='binomial' and the column of trials, trials='n'; labels take 'bernoulli'."
 # Links of these classes, where one of their values does not say its own.
 LINKS: dict[type, str] = {
     Gaussian: "identity",
@@ -44,6 +42,7 @@ LINKS: dict[type, str] = {
     MeanGamma: "log",
     Exponential: "log",
     Bernoulli: "logit",
+    Binomial: "logit",
     Beta: "logit",
 }
 
@@ -88,6 +87,7 @@ PARAMETERS: dict[str, Callable[[Start], dict[str, Prior]]] = {
     "poisson": lambda _: {},
     "negative_binomial": lambda _: {"r": Prior(5.0)},
     "bernoulli": lambda _: {},
+    "binomial": lambda _: {},
     "gamma": lambda _: {"shape": Prior(3.0)},
     "exponential": lambda _: {},
     "beta": lambda _: {"concentration": Prior(10.0)},
@@ -98,6 +98,7 @@ NAMED: dict[str, type[Likelihood]] = {
     "poisson": Poisson,
     "negative_binomial": NegativeBinomial,
     "bernoulli": Bernoulli,
+    "binomial": Binomial,  # of one trial, until rows say how many
     "gamma": MeanGamma,
     "exponential": Exponential,
     "beta": Beta,
@@ -161,6 +162,8 @@ def as_family(family: Any) -> Family:
     if isinstance(family, str):
         return Family(family, LINKS[NAMED[family]], family)
     name, link = Family("", "", family).look(lambda own: (type(own).__name__, link_of(own)))
+    if name == Binomial.__name__:
+        fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)
 
 

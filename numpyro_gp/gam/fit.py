@@ -26,6 +26,7 @@ def fit(
     *,
     response: str | None = None,
     weights: Any = None,
+    trials: str | None = None,
     measure: str = "empirical",
     engine: str = "svi",
     num_steps: int | None = None,
@@ -40,7 +41,7 @@ def fit(
 
     Parameters
     ----------
-    terms, data, family, response, weights, measure
+    terms, data, family, response, weights, trials, measure
         As of `ngp.gam.model`.
     engine : {"svi", "nuts", "svgd"}
         Variational inference until the bound no longer rises; Markov chains; Stein particles. With up to 600 inducing
@@ -79,7 +80,7 @@ def fit(
     if not isinstance(tables, bool):
         cure = "Pass tables=False for steps that see the rows themselves."
         fail("tables", "True or False", f"{tables!r:.60}", cure, TypeError)
-    built = model(terms, data, family, response=response, weights=weights, measure=measure)
+    built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
     found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
     found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))
     return Fit._later(found, built, engine)

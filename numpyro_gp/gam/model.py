@@ -15,10 +15,10 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
-from numpyro_gp.gam.family import NAMED, PARAMETERS, Family, Prior, Start, as_family, quick_glm
+from numpyro_gp.gam.family import NAMED, PARAMETERS, TRIALS, Family, Prior, Start, as_family, quick_glm
 from numpyro_gp.gam.formula import formula
-from numpyro_gp.gam.per_row import at_rows_of, check_any_rows
-from numpyro_gp.gam.table_layout import Rows, TableLayout, lay_out
+from numpyro_gp.gam.per_row import at_rows_of, check_any_rows, trials_at, with_trials
+from numpyro_gp.gam.table_layout import Rows, TableLayout, as_labels, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.terms import TIME, Terms, as_terms
 from numpyro_gp.gam.time_kernels import TimePrior, noise_of, series_scales, time_priors
@@ -98,6 +98,7 @@ class Model:
         likelihood = self.family.likelihood(self._numbers(X.dtype))
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
             likelihood = likelihood if batch is None else at_rows_of(likelihood, rows, X.shape[0])
+            likelihood = with_trials(likelihood, trials_at(self.layout, X[rows]))
             weighted = nullcontext() if weights is None else handlers.scale(scale=weights[rows])
             with weighted:
                 observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
@@ -226,6 +227,7 @@ def model(
     *,
     response: str | None = None,
     weights: Any = None,
+    trials: str | None = None,
     measure: str = "empirical",
 ) -> Model:
     """An additive model of a table as an ordinary NumPyro model function, for SVI, NUTS and Stein particles.
@@ -238,12 +240,15 @@ def model(
         Columns by name: a dictionary of arrays, a structured array, a table of pandas or polars. Rows with a missing
         value in a column that is read are left out.
     family : str, likelihood or callable
-        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "gamma", "exponential" or "beta"; or a
-        likelihood; or a function without arguments that samples the parameters of one, and returns it.
+        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "binomial", "gamma", "exponential" or
+        "beta"; or a likelihood; or a function without arguments that samples the parameters of one, and returns it.
     response : str, optional
         Column to explain, where terms are no formula.
     weights : array (N,) or str, optional
         How many rows each stands for.
+    trials : str, optional
+        Of the family "binomial", whose response counts successes: the column of the trials. New rows have it too, and
+        predictions count successes among theirs; with trials of 1 the mean is the probability of one.
     measure : {"empirical", "uniform", "gaussian"}
         Over what each term averages to zero: the rows, the range of its column, or a normal distribution.
 
@@ -264,13 +269,14 @@ def model(
     wanted, name = explained(terms, response)
     check_choice("measure", measure, MEASURES)
     likelihood = as_family(family)
-    layout, rows = lay_out(wanted, data, name, weights)
-    _check_response(name, likelihood, rows.y)
+    _check_trials(likelihood, trials)
+    layout, rows = lay_out(wanted, data, name, weights, trials)
+    _check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = _lines(layout, rows.X)
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
-    mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-    start = quick_glm(likelihood, lines, rows.y, offset, mass)
+    y, mass = as_labels(layout, rows)
+    start = quick_glm(likelihood, lines, y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
     return Model(
@@ -323,8 +329,18 @@ def _inside(expression: str) -> str:
     return expression if found is None else _inside(found[1])
 
 
+def _check_trials(family: Family, trials: Any) -> None:
+    """A family of successes has a column of trials, and no other has one."""
+    if trials is not None and not isinstance(trials, str):
+        cure = 'Put them into the table, and name the column: trials="n".'
+        fail("trials", "the name of a column", f"a {type(trials).__name__}", cure, TypeError)
+    if (family.spec == "binomial") != (trials is not None):
+        required = "the name of a column" if trials is None else "None"
+        fail("trials", f"{required} beside family {family.name!r}", repr(trials), TRIALS)
+
+
 @alone
-def _check_response(name: str, family: Family, y: np.ndarray) -> None:
+def _check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray | None = None) -> None:
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
     if family.link == "identity" and len(y) > 1 and np.ptp(y) == 0:
@@ -338,6 +354,7 @@ def _check_response(name: str, family: Family, y: np.ndarray) -> None:
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())
+    likelihood = with_trials(likelihood, trials)
     try:
         if hasattr(likelihood, "check_targets"):
             likelihood.check_targets(y)

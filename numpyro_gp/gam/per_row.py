@@ -4,6 +4,7 @@ A leaf is such a number where its last axis is the number of rows of the fit. Th
 says nothing: cutpoints of three labels, of a table of three rows, would be taken for one number each.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.family import TRIALS, Family
+from numpyro_gp.gam.table_layout import TableLayout
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 
 
@@ -33,6 +35,25 @@ def at_rows_of(likelihood: Any, rows: Any, count: int) -> Likelihood:
     """The likelihood of a model at the rows of a batch, of ``count``."""
     found: Likelihood = at_places(jax.tree.map(jnp.asarray, as_likelihood(likelihood)), rows, count, 0)
     return found
+
+
+def with_trials(likelihood: Any, trials: Any) -> Any:
+    """A likelihood with the trials of rows ``(N,)``, or with those of draws and rows ``(S, N)``; None: of no trials."""
+    return likelihood if trials is None else dataclasses.replace(likelihood, trials=trials)
+
+
+def trials_at(layout: TableLayout, X: Any) -> Any:
+    """Trials ``(N,)`` of encoded rows; None where the response does not count successes."""
+    return None if layout.trials is None else X[..., layout.trials]
+
+
+def at_rows(likelihood: Any, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:
+    """Draws of a likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` of ``count`` rows of the fit."""
+    trials, found = trials_at(layout, X), at_places(likelihood, places, count)
+    if trials is None:
+        return found
+    draws = len(found.trials)
+    return with_trials(found, np.broadcast_to(trials, (draws, len(trials))).astype(found.trials.dtype))
 
 
 def has_numbers(family: Family, count: int) -> bool:

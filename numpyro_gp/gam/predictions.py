@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import offset_at
-from numpyro_gp.gam.per_row import at_places, check_rows
+from numpyro_gp.gam.per_row import at_rows, check_rows
 from numpyro_gp.gam.term_features import ROWS, TermFeatures
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
@@ -34,13 +34,14 @@ def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Arr
     """The mixture over all draws of what each says of new data at encoded rows."""
     chunks, sizes, count = [], [], len(term_features.model.rows.y)
     check_rows(draws.likelihood, len(X), count)
+    layout = term_features.model.layout
     for at in term_features.cuts(len(X)):
         moments = latent(draws, term_features, X[at])
         for low in range(0, at.stop - at.start, ROWS):
             mean, variance = (filled(one[:, low : low + ROWS].T, ROWS).T for one in moments)
             sizes.append(min(ROWS, at.stop - at.start - low))
             places = filled(at.start + low + np.arange(sizes[-1]), ROWS)
-            likelihood = at_places(draws.likelihood, places, count)
+            likelihood = at_rows(draws.likelihood, layout, X[np.minimum(places, len(X) - 1)], places, count)
             chunks.append(observation(likelihood, *(one.astype(term_features.dtype) for one in (mean, variance))))
     return Prediction(chunks, sizes, key)
 

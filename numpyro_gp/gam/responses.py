@@ -1,5 +1,6 @@
 """New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     Exponential,
     Gamma,
     Gaussian,
@@ -80,6 +82,11 @@ RESPONSES: dict[type, Response] = {
         lambda f, p: _of_link(f, p) * _of_link(-f, p),
         lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(int),
     ),
+    Binomial: Response(
+        lambda f, p: p["trials"] * mean_of("logit", f),
+        lambda f, p: p["trials"] * mean_of("logit", f) * mean_of("logit", -f),
+        lambda rng, f, p: rng.binomial(p["trials"].astype(int), mean_of("logit", f)),
+    ),
     Beta: Response(_of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta),
 }
 
@@ -95,7 +102,7 @@ class NewData:
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
         self.response, self.is_normal = RESPONSES[kind], kind is Gaussian
         own = [field.name for field in dataclasses.fields(likelihood)]
-        names = [name for name in ("scale", "df", "r", "shape", "concentration") if name in own]
+        names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in own]
         self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
         if any(value.ndim > 1 for value in self.parameters.values()):
             cure = "Take fit.terms(data), which needs none."
@@ -104,6 +111,14 @@ class NewData:
         self.parameters["link"] = getattr(likelihood, "link", "identity")
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         self.nodes, self.weights = nodes, weights / weights.sum()
+
+    def of_trials(self, trials: np.ndarray | None) -> "NewData":
+        """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
+        if trials is None:
+            return self
+        found = copy.copy(self)
+        found.parameters = self.parameters | {"trials": trials[None]}
+        return found
 
     def _wider(self) -> dict[str, Any]:
         """Parameters with one more axis, of nodes or draws."""

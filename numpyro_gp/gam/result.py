@@ -23,6 +23,7 @@ from numpyro_gp.gam.row_features import jitter_of_search
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.saved import Saved, write
 from numpyro_gp.gam.summary import Summary
+from numpyro_gp.gam.table_layout import as_labels
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
@@ -228,9 +229,8 @@ class Fit:
         offset = offset_at(own, own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + self._log_ratio(num_draws)
         r = size_of_counts(self._some(num_draws).likelihood, count)
-        mass = np.ones(count) if own.rows.weights is None else own.rows.weights
-        link = own.family.link
-        return residuals_at(link, f, own.rows.y), mass * weights_at(own.family.name, link, f, r)
+        link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
+        return residuals_at(link, f, y), mass * weights_at(own.family.name, link, f, r)
 
     def _log_ratio(self, num_draws: int | None) -> np.ndarray:
         """``log mean - f`` of the response at the rows of the fit ``(N,)``."""
@@ -310,6 +310,7 @@ class Fit:
         effects, constant = effects_of(draws, self._term_features, check_count("grid", grid, 2), self._rng(0))
         words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
         words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
+        words = f"share of {words}" if self.model.layout.trials is not None and scale == "response" else words
         measure = MEASURE_WORDS[self.model.measure]
         labels = {name: f"{words}\n({_centre(effect, measure)})" for name, effect in effects.items()}
         points = self._points(residuals and scale == "link", num_draws)
@@ -336,7 +337,9 @@ class Fit:
         if residuals:
             found = moments_at(self._some(num_draws), self._term_features, X)
             f = found.mean.sum(axis=1) + offset_at(own, X) + self._log_ratio(num_draws)[some]
-            left = found.mean[:, :-1] + residuals_at(own.family.link, f, own.rows.y[some])[:, None]
+            left = (
+                found.mean[:, :-1] + residuals_at(own.family.link, f, as_labels(own.layout, own.rows)[0][some])[:, None]
+            )
         result = {}
         for at, part in enumerate(own.layout.read_terms):
             columns = [own.layout.columns[one] for one in part.columns]

@@ -16,7 +16,7 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
-from numpyro_gp.gam.per_row import at_places
+from numpyro_gp.gam.per_row import at_rows
 from numpyro_gp.gam.term_features import ROWS, ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
 from numpyro_gp.likelihoods import Gaussian
@@ -107,7 +107,8 @@ def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: n
         parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
         full, count = filled(places[rows], ROWS), rows.stop - rows.start
         arrays = [x.astype(term_features.dtype) for x in (own.y[full] - base, *parts)]
-        found = _densities(at_places(draws.likelihood, full, len(own.y)), *arrays)
+        likelihood = at_rows(draws.likelihood, term_features.model.layout, own.X[full], full, len(own.y))
+        found = _densities(likelihood, *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
         expected += terms @ mass[rows]
@@ -162,7 +163,8 @@ def evidence_of(
     base = shift_of(term_features.model)
     y = y - base
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
-    sites, likelihood = {}, at_places(draws.likelihood, places[few], len(y))
+    sites, seen = {}, places[few]
+    likelihood = at_rows(draws.likelihood, term_features.model.layout, X[seen], seen, len(y))
     if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = judgement._replace(rows=places[few][: len(judgement.rows)], num_rows=len(X))

@@ -15,6 +15,7 @@ from numpyro_gp.gam.columns import columns_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
 from numpyro_gp.gam.model import offset_at
+from numpyro_gp.gam.per_row import trials_at
 from numpyro_gp.gam.responses import NewData, over_draws
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import count_lengthscales
@@ -82,7 +83,8 @@ class RowPredictor:
             data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in columns.items()}
         X = self.layout.encode(data)
         mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
-        return RowPrediction(self.new_data, mean + offset_at(self.model, X), variance)
+        new_data = self.new_data.of_trials(trials_at(self.layout, X))
+        return RowPrediction(new_data, mean + offset_at(self.model, X), variance)
 
     def _latent(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""

@@ -48,12 +48,14 @@ CLASSES: dict[str, Words] = {
     "ReadTerm": _words(ReadTerm, "term columns"),
     "Rows": _words(Rows, "X y weights left_out"),
     "Start": _words(Start, "constant size noise"),
-    "TableLayout": _words(TableLayout, "columns read_terms offsets response_column"),
+    "TableLayout": _words(TableLayout, "columns read_terms offsets response_column trials"),
     "Term": _words(Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
     "Terms": _words(Terms, "items response"),
     "TimePrior": _words(TimePrior, "scale lengths"),
     "Uniform": _words(Uniform, "low high"),
 }
+# What a word means where an older file does not have it.
+DEFAULTS: dict[str, dict[str, Any]] = {"TableLayout": {"trials": None}}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
 WORDS_OF = {own.kind: word for word, own in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
@@ -134,7 +136,7 @@ def _known(word: str, words: dict[str, Any], what: str) -> Any:
 
 
 def _with_fields(word: str, fields: dict[str, Any]) -> Any:
-    own = _known(word, CLASSES, "class")
+    own, fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
     check_words(f"fields of {word}", own.attributes, fields)
     return own.kind(**{attribute: fields[name] for name, attribute in own.attributes.items()})
 

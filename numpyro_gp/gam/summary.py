@@ -10,6 +10,8 @@ import numpy as np
 from numpyro_gp.gam.family import Family, start_of
 from numpyro_gp.gam.links import plain_name, weights_at
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.per_row import trials_at
+from numpyro_gp.gam.table_layout import as_labels
 from numpyro_gp.gam.variance_shares import Row
 from numpyro_gp.likelihoods.links import mean_of, slope_of
 
@@ -99,8 +101,10 @@ def deviance_explained(model: Model, fitted: np.ndarray, r: Any, some: Any = sli
 
     ``r`` is that of the negative binomial, () or one for each of these rows.
     """
-    y, offset = model.rows.y[some], model.rows.X[some][:, list(model.layout.offsets)].sum(axis=1)
-    weights = np.ones(len(y)) if model.rows.weights is None else model.rows.weights[some]
+    y, weights = (one[some] for one in as_labels(model.layout, model.rows))
+    X = model.rows.X[some]
+    offset, trials = X[:, list(model.layout.offsets)].sum(axis=1), trials_at(model.layout, X)
+    fitted = fitted if trials is None else fitted / trials
     null = null_mean(model.family, y, offset, weights, r)
     first, second = (float(np.sum(weights * unit_deviance(model.family.name, y, mean, r))) for mean in (fitted, null))
     return 1 - first / second if second > 0 else math.nan
@@ -142,8 +146,8 @@ def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: Any = math.na
         found = 2 * (rel_entr(y, mean) - y + mean)
     elif kind == "negativebinomial":
         found = 2 * (xlogy(y, y / mean) - (y + r) * np.log((y + r) / (mean + r)))
-    elif kind == "bernoulli":
-        found = -2 * (xlogy(y, mean) + xlogy(1 - y, 1 - mean))
+    elif kind in ("bernoulli", "binomial"):
+        found = 2 * (rel_entr(y, mean) + rel_entr(1 - y, 1 - mean))
     elif kind in ("gamma", "exponential"):
         found = 2 * ((y - mean) / mean - np.log(y / mean))
     return found

@@ -17,10 +17,12 @@ from numpyro_gp.gam.columns import (
     is_category,
     is_missing,
     is_numeric,
+    names_of,
     number_column,
     plain,
 )
 from numpyro_gp.gam.terms import Term, Terms, refuse_twice
+from numpyro_gp.likelihoods.binomial import are_trials
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +52,15 @@ class TableLayout:
         Encoded columns that are added as they are.
     response_column : Column
         The response.
+    trials : int, optional
+        Encoded column of the trials among which the response counts successes, as they are.
     """
 
     columns: tuple[Column, ...]
     read_terms: tuple[ReadTerm, ...]
     offsets: tuple[int, ...]
     response_column: Column
+    trials: int | None = None
 
     def response(self, values: np.ndarray) -> np.ndarray:
         """Values of the response as numbers; of two levels as 0 and 1."""
@@ -64,6 +69,9 @@ class TableLayout:
     def encode(self, data: Any) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
         readers = self.readers
+        if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
+            cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
+            fail("data", f"a table with the column {name!r} of trials", f"the columns {given}", cure)
         read = [(own, column_values(data, own.name, readers[at])) for at, own in enumerate(self.columns)]
         for column, values in read:
             if (missing := is_missing(values)).any():
@@ -91,7 +99,7 @@ class TableLayout:
     @property
     def readers(self) -> list[str]:
         """Of each column a term that reads it."""
-        found = [f"offset({column.name})" for column in self.columns]
+        found = ["trials" if at == self.trials else f"offset({own.name})" for at, own in enumerate(self.columns)]
         for part in reversed(self.read_terms):
             for at in part.columns:
                 found[at] = part.name
@@ -117,6 +125,9 @@ class TableLayout:
                 bad = encoded[~np.isfinite(encoded[:, at]), at][0]
                 cure = "Leave rows without exposure out."
                 fail(f"offset({self.columns[at].name})", "finite", f"{bad}", cure)
+        if self.trials is not None and not (right := are_trials(encoded[:, self.trials])).all():
+            got, name = f"{encoded[~right, self.trials][0]:.6g}", self.columns[self.trials].name
+            fail(f"trials {name!r}", "whole numbers from 1 on", got, "Leave rows without trials out.")
         return encoded
 
 
@@ -151,7 +162,9 @@ class Rows:
     left_out: int
 
 
-def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[TableLayout, Rows]:
+def lay_out(
+    terms: Terms, data: Any, response: str, weights: Any, trials: str | None = None
+) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
@@ -163,6 +176,9 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Table
         reads.append((term, keys))
         wanted += [key for key in keys if key not in wanted]
     reader = {key: term.name for term, keys in reversed(reads) for key in keys}
+    if trials is not None:
+        wanted.append((trials, "trials"))
+        reader[wanted[-1]] = "trials"
     values = {key: column_values(data, key[0], reader[key]) for key in wanted}
     y = column_values(data, response)
     weight = None if weights is None else _weights(weights, data, len(y))
@@ -178,9 +194,19 @@ def lay_out(terms: Terms, data: Any, response: str, weights: Any) -> tuple[Table
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
     response_column = _response(response, y[used], is_category(data, response))
-    layout = TableLayout(tuple(columns.values()), parts, offsets, response_column)
+    place = None if trials is None else len(wanted) - 1
+    layout = TableLayout(tuple(columns.values()), parts, offsets, response_column, place)
     X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
     return layout, Rows(X, response_column.encode(y[used]), None if weight is None else mass, int(missing.sum()))
+
+
+def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Response and weights ``(N,)``; of successes among trials their share, with as many labels as trials."""
+    mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
+    if layout.trials is None:
+        return rows.y, mass
+    trials = rows.X[:, layout.trials]
+    return rows.y / trials, trials * mass
 
 
 def incomplete(terms: Terms, data: Any, response: str) -> np.ndarray:
@@ -215,7 +241,7 @@ def _roles(term: Term) -> tuple[str, str]:
 
 def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Column:
     name, role = key
-    if role == "offset":
+    if role in ("offset", "trials"):
         return Column(name)
     return number_column(name, values, weights) if role == "number" else category_column(name, values, role)
 

@@ -82,8 +82,9 @@ class Binomial(Likelihood):
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be whole numbers from 0 to the trials."""
-        trials = known(self.trials)
-        most = np.inf if trials is None else trials
+        trials, most = known(self.trials), np.asarray(np.inf)
+        if trials is not None:  # those of draws and of rows that fill a chunk up say what the most are
+            most = trials if trials.ndim <= 1 and np.shape(y)[-1:] in (trials.shape, ()) else trials.max()
         said = f", {float(trials):g}" if trials is not None and trials.ndim == 0 else ""
         required = f"whole numbers from 0 to the trials{said}"
         cure = "y counts successes: multiply shares by their trials, and round them."

@@ -5,6 +5,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
+from scipy.optimize import minimize
+from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.family import as_family
@@ -56,13 +59,105 @@ TRIALS = np.arange(1, 9)
 
 
 def test_a_function_of_all_rows_is_refused_with_a_cure():
-    """Trials of each row as a global array: the summary of such a fit failed inside of JAX. Weights are the cure."""
+    """Trials of each row as a global array: the summary of such a fit failed inside of JAX. A column is the cure."""
     successes, x = np.minimum(TRIALS, 3), np.linspace(-1, 1, 8)
     family = lambda: lambda f: dist.Binomial(jnp.asarray(TRIALS), logits=f)  # noqa: E731
-    with pytest.raises(ValueError, match=r"family must be a function that works at any rows.*weights=successes"):
-        ngp.gam.model("y ~ linear(x)", {"x": x, "y": successes}, family)
-    with pytest.raises(ValueError, match=r"'binomial'. Labels take 'bernoulli'.*weights=failures"):
-        ngp.gam.model("y ~ linear(x)", {"x": x, "y": successes}, "binomial")
-    labels, weights = np.repeat([1, 0], 8), np.concatenate([successes, TRIALS - successes])
-    fit = ngp.gam("y ~ 1", {"y": labels}, "bernoulli", weights=weights)
-    assert float(fit.predict({"y": [0]}).mean[0]) == pytest.approx(successes.sum() / TRIALS.sum(), rel=0.02)
+    table = {"x": x, "y": successes, "n": TRIALS}
+    with pytest.raises(ValueError, match=r"family must be a function that works at any rows.*trials='n'"):
+        ngp.gam.model("y ~ linear(x)", table, family)
+    fit = ngp.gam("y ~ 1", table, "binomial", trials="n")
+    found = fit.predict({"n": [1, 10]}).mean
+    np.testing.assert_allclose(found, successes.sum() / TRIALS.sum() * np.array([1, 10]), rtol=0.02)
+
+
+@pytest.fixture(scope="module")
+def successes():
+    rng = np.random.default_rng(2)
+    x, n = rng.normal(size=60), rng.integers(1, 20, 60)
+    table = {"x": x, "n": n, "y": rng.binomial(n, expit(x - 0.5)), "w": rng.integers(1, 3, 60)}
+    return table, ngp.gam("y ~ linear(x)", table, "binomial", trials="n", weights="w")
+
+
+def test_successes_among_trials_are_those_of_maximum_likelihood(successes):
+    """``f`` and its standard deviation beside SciPy's maximum, and moments of new successes by quadrature."""
+    table, fit = successes
+    A, (n, y, w) = np.stack([np.ones(60), table["x"]], axis=1), (table[name] for name in "nyw")
+    most = minimize(lambda b: -w @ stats.binom.logpmf(y, n, expit(A @ b)), np.zeros(2), method="BFGS").x
+    share = expit(A @ most)
+    spread = np.sqrt(np.einsum("nd,de,ne->n", A, np.linalg.inv((A.T * (w * n * share * (1 - share))) @ A), A))
+    found = fit.predict(table)
+    mean, variance = np.asarray(found.function_mean, float), np.asarray(found.function_variance, float)
+    assert np.abs((mean - A @ most) / spread).max() < 0.1
+    np.testing.assert_allclose(np.sqrt(variance), spread, rtol=0.03)
+    z, mass = np.polynomial.hermite_e.hermegauss(40)
+    p = expit(mean[:, None] + np.sqrt(variance)[:, None] * z)
+    first, second = p @ mass / mass.sum(), p**2 @ mass / mass.sum()
+    np.testing.assert_allclose(found.mean, n * first, rtol=2e-3)  # f is a mixture over draws, not one normal
+    np.testing.assert_allclose(found.variance, n * first * (1 - first) + n * (n - 1) * (second - first**2), rtol=2e-3)
+
+
+def test_one_row_of_trials_is_as_many_rows_of_labels(successes):
+    table, fit = successes
+    y, n, w = (table[name] for name in "ynw")
+    labels = {"x": np.tile(table["x"], 2), "y": np.repeat([1, 0], 60)}
+    other = ngp.gam("y ~ linear(x)", labels, "bernoulli", weights=np.concatenate([y * w, (n - y) * w]))
+    new = {"x": [-1.0, 0.3, 2.0], "n": [1, 1, 1]}
+    np.testing.assert_allclose(fit.predict(new).mean, other.predict(new).mean, rtol=2e-3)
+    ratio = w @ (gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1))
+    assert other.result.losses[-1] - fit.result.losses[-1] == pytest.approx(ratio, abs=0.5)
+
+
+def test_trials_travel_with_rows(successes, tmp_path):
+    """To a service, to quantiles, to a file; and what lacks them is told so."""
+    _, fit = successes
+    new = {"x": np.array([-1.0, 0.3, 2.0]), "n": np.array([1, 12, 400])}
+    whole, of_rows = fit.predict(new), fit.predictor()(new)
+    np.testing.assert_allclose(of_rows.mean, whole.mean, rtol=1e-5)
+    np.testing.assert_allclose(of_rows.variance, whole.variance, rtol=1e-4)
+    low, high = of_rows.quantiles([0.05, 0.95])
+    sd = np.sqrt(whole.variance)
+    np.testing.assert_allclose((low[2], high[2]), whole.mean[2] + np.array([-1.645, 1.645]) * sd[2], atol=0.3 * sd[2])
+    assert (high <= new["n"]).all()
+    fit.save(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(ngp.gam.load(tmp_path / "fit.npz").predict(new).mean, whole.mean)
+    with pytest.raises(ValueError, match=r"the column 'n' of trials, but got the columns \['x'\]. Add it: predictions"):
+        fit.predict({"x": [1.0]})
+    with pytest.raises(ValueError, match=r"trials 'n' must be whole numbers from 1 on, but got 2.5"):
+        fit.predict({"x": [1.0], "n": [2.5]})
+
+
+@pytest.mark.long
+def test_the_model_and_the_summary_know_trials(successes):
+    """The NumPyro model is that of the fit; the deviance is that of shares with as many labels as trials."""
+    table, fit = successes
+    library, found = fit.posterior.predict(fit.key, fit.model.encode(table)), fit.predict(table)
+    np.testing.assert_allclose(library.mean, found.mean, rtol=1e-3)
+    n, y, w = (table[name] for name in "nyw")
+    quantiles = np.asarray(fit.quantiles(table, [0.05, 0.95]))
+    assert np.abs(quantiles - fit.predictor()(table).quantiles([0.05, 0.95])).max() <= 1
+    null, share = np.average(y / n, weights=w * n), np.asarray(found.mean) / n
+    lost = [-w @ (stats.binom.logpmf(y, n, p) - stats.binom.logpmf(y, n, y / n)) for p in (share, null)]
+    summary = fit.summary()
+    assert summary.facts["deviance explained"] == pytest.approx(1 - lost[0] / lost[1], abs=1e-3)
+    assert "calibration" in summary.facts["checks of the fit"]
+    assert float(summary.facts["log density, left out"].split()[0]) == pytest.approx(
+        np.average(found.log_density(y.astype(float)), weights=w), abs=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "match"),
+    [
+        ({}, {}, r"trials must be the name of a column beside family 'binomial', but got None.*trials='n'"),
+        ({}, {"trials": "n", "family": "poisson"}, "trials must be None beside family 'poisson', but got 'n'"),
+        ({}, {"trials": TRIALS}, "trials must be the name of a column, but got an ndarray. Put them into the table"),
+        ({"n": TRIALS - 1}, {"trials": "n"}, "trials 'n' must be whole numbers from 1 on, but got 0"),
+        ({"y": TRIALS + 1}, {"trials": "n"}, "response 'y' .*whole numbers from 0 to the trials, but got 2"),
+        ({"y": TRIALS / 2}, {"trials": "n"}, "response 'y' .*but got 0.5. y counts successes: multiply shares"),
+        ({}, {"family": ngp.likelihoods.Binomial(TRIALS)}, "family must be one whose trials are a column of the table"),
+    ],
+)
+def test_trials_that_are_none_are_refused(change, options, match):
+    table = {"x": np.linspace(-1, 1, 8), "n": TRIALS, "y": np.minimum(TRIALS, 3)} | change
+    with pytest.raises((TypeError, ValueError), match=match):
+        ngp.gam.model("y ~ linear(x)", table, **{"family": "binomial"} | options)
