@@ -246,8 +246,8 @@ FAULTS = [
     Fault(
         "chunks that start one row too late",
         "posterior/chunks.py",
-        "range(0, total, size), None if",
-        "range(0, total, size + 1), None if",
+        "for start in range(0, total, size):",
+        "for start in range(0, total, size + 1):",
         "posterior/test_chunks.py",
     ),
     Fault(

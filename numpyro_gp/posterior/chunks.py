@@ -116,18 +116,7 @@ def predict_chunks(
         Of the parts of a stream: empty at the first, which leaves there what serves the others.
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
-    placement = placement_of(None, list(rows.values()))
-    if placement is not None:  # each device has its share of every chunk
-        size = -(-size // placement.pieces) * placement.pieces
-    starts, where = range(0, total, size), None if placement is None else placement.rows
-
-    def cut(start: int) -> dict[Any, Any]:
-        found = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
-        if where is None:
-            return found
-        return found | jax.device_put({name: x for name, x in found.items() if axes[name] == 0}, where)
-
-    parts = [(cut(start), np.int32(before + start)) for start in starts]
+    size, parts = _cut(rows, axes, total, size, before)
     key, index = draws
     known = known or Reused()
     if known.of_chunks is None:
@@ -163,7 +152,23 @@ def predict_chunks(
         return [join(own) for own in found]
 
     is_small = len(parts) == 1 or index.size * programs.result * len(parts) <= KEPT_BYTES
-    return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in starts])
+    return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in range(0, total, size)])
+
+
+def _cut(
+    rows: Mapping[Any, Any], axes: Mapping[Any, int], total: int, size: int, before: int
+) -> tuple[int, list[tuple[dict[Any, Any], np.int32]]]:
+    """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
+    placement = placement_of(None, list(rows.values()))
+    if placement is not None:
+        size = -(-size // placement.pieces) * placement.pieces
+    parts = []
+    for start in range(0, total, size):
+        found = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
+        if placement is not None:
+            found |= jax.device_put({name: x for name, x in found.items() if axes[name] == 0}, placement.rows)
+        parts.append((found, np.int32(before + start)))
+    return size, parts
 
 
 def warn_of_one_piece(total: int, chunk_size: int, reason: str) -> None:
