@@ -1,5 +1,6 @@
 """ANOVA designs: what they read from the data, and that every component but the constant averages to zero."""
 
+import functools
 import pickle
 
 import jax
@@ -112,9 +113,13 @@ def test_the_model_fits_and_finds_what_matters():
 def test_designs_pickle_and_dtype_follows():
     found = pickle.loads(pickle.dumps(layout()))
     assert found == layout()
-    assert process_of(found).basis.dtype == jnp.float64
-    with handlers.seed(rng_seed=0):
-        assert found.process("f", dtype=jnp.float32).basis.dtype == jnp.float32
+
+    def like(**options):
+        with handlers.seed(rng_seed=0):
+            return jnp.zeros((), found.process("f", **options).basis.dtype)
+
+    for options, dtype in (({}, jnp.float64), ({"dtype": jnp.float32}, jnp.float32)):
+        assert jax.eval_shape(functools.partial(like, **options)).dtype == dtype
 
 
 @pytest.mark.parametrize("measure", ["empirical", "gaussian"])

@@ -28,13 +28,18 @@ def process_of(case, dtype=jnp.float64, jitter=0.0):
 @pytest.mark.parametrize("case", cases("sobol"))
 def test_plug_in_and_expected(case):
     """Sixteen nodes over the whole interval, without a break at each kink, are off by 1e-5 (Matern-1/2)."""
-    f = process_of(case)
-    np.testing.assert_allclose(f(case["Xs"]).loc, case["mean"], atol=1e-9)
-    plugged, hoped = sobol.plug_in(f), sobol.expected(f)
+
+    @jax.jit
+    def found():
+        f = process_of(case)
+        plugged = sobol.plug_in(f)
+        return f(case["Xs"]).loc, plugged, sobol.expected(f), sobol.totals(f, plugged)
+
+    mean, plugged, hoped, totals = found()
+    np.testing.assert_allclose(mean, case["mean"], atol=1e-9)
     np.testing.assert_allclose(list(plugged.variance.values()), case["square_of_mean"], rtol=1e-7)
     np.testing.assert_allclose(list(plugged.index.values()), case["index_plugin"], rtol=1e-7)
     np.testing.assert_allclose(list(hoped.variance.values()), case["mean_of_square"], rtol=1e-7)
-    totals = sobol.totals(f, plugged)
     np.testing.assert_allclose(totals[0], case["index_plugin"][0] + case["index_plugin"][2], rtol=1e-7)
     np.testing.assert_allclose(totals[1], case["index_plugin"][1] + case["index_plugin"][2], rtol=1e-7)
 
@@ -43,8 +48,7 @@ def test_plug_in_and_expected(case):
 @pytest.mark.parametrize("case", cases("sobol"))
 def test_draws_average_to_the_expectation(case):
     """20000 draws: standard errors below 2 %; draws without the spread of q average to the plug-in."""
-    f = process_of(case)
-    found = sobol.draws(f, jax.random.key(0), 20000)
+    found = jax.jit(lambda: sobol.draws(process_of(case), jax.random.key(0), 20000))()
     for c, value in enumerate(found.variance.values()):
         np.testing.assert_allclose(value.mean(), case["mean_of_square"][c], rtol=0.05)
     np.testing.assert_allclose(sum(found.index.values()), 1.0, rtol=1e-9)
@@ -57,21 +61,27 @@ def test_draws_average_to_the_expectation(case):
 def test_other_beliefs_agree_with_structured():
     """The same posterior as a full belief, and points as its limit of no spread."""
     case = cases("sobol")[0]
-    f = process_of(case)
-    kernels, inducing = additive_of(case, zero_mean=True)
     covariance = np.linalg.inv(np.eye(len(case["m"])) + case["W"] @ case["W"].T)
-    full = process(ngp.beliefs.Coupled(f.process.mean, np.linalg.cholesky(covariance)), kernels, inducing, jitter=0.0)
-    point = process(f.process.mean, kernels, inducing, jitter=0.0)
-    for name, value in sobol.expected(f).variance.items():
-        np.testing.assert_allclose(sobol.expected(full).variance[name], value, rtol=1e-9)
-        own = sobol.draws(point, jax.random.key(0), 3).variance[name]
-        np.testing.assert_allclose(own, sobol.expected(point).variance[name], rtol=1e-8)
+
+    @jax.jit
+    def found():
+        kernels, inducing = additive_of(case, zero_mean=True)
+        f, mean = process_of(case), jnp.asarray(case["m"])
+        full = process(ngp.beliefs.Coupled(mean, np.linalg.cholesky(covariance)), kernels, inducing, jitter=0.0)
+        point = process(mean, kernels, inducing, jitter=0.0)
+        of_points = sobol.draws(point, jax.random.key(0), 3).variance, sobol.expected(point).variance
+        return sobol.expected(f).variance, sobol.expected(full).variance, *of_points
+
+    structured, full, draws, points = found()
+    for name, value in structured.items():
+        np.testing.assert_allclose(full[name], value, rtol=1e-9)
+        np.testing.assert_allclose(draws[name], points[name] * np.ones(3), rtol=1e-8)
 
 
 @pytest.mark.long
 def test_float32():
     case = cases("sobol")[0]
-    found = sobol.plug_in(process_of(case, jnp.float32, 1e-6))
+    found = jax.jit(lambda: sobol.plug_in(process_of(case, jnp.float32, 1e-6)))()
     for c, value in enumerate(found.index.values()):
         assert value.dtype == jnp.float32
         np.testing.assert_allclose(value, case["index_plugin"][c], atol=2e-3)
@@ -80,8 +90,8 @@ def test_float32():
 @pytest.mark.long
 def test_float32_at_long_lengthscales():
     """At lengthscale 100 a zero-mean kernel is 1e-6 of its variance: the plain form has no correct digit in float32."""
-    found = {}
-    for dtype in (jnp.float32, jnp.float64):
+
+    def variance_and_mean(dtype):
         line = jnp.linspace(0.0, 1.0, 3, dtype=dtype)[:, None]
         length = jnp.asarray(100.0, dtype)
         zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
@@ -92,9 +102,11 @@ def test_float32_at_long_lengthscales():
         line = jnp.tile(line, 2)
         value = jnp.concatenate([jnp.ones((3,), dtype), jnp.ones((3,), dtype)])
         f = process(value, kernels, {"a": line, "b": line}, jitter=1e-2)
-        found[dtype] = sobol.plug_in(f).variance["a"], f.components(line)["a"].loc
-    np.testing.assert_allclose(found[jnp.float32][0], found[jnp.float64][0], rtol=5e-3)
-    np.testing.assert_allclose(found[jnp.float32][1], found[jnp.float64][1], rtol=5e-3, atol=1e-6)
+        return sobol.plug_in(f).variance["a"], f.components(line)["a"].loc
+
+    single, double = jax.jit(lambda: [variance_and_mean(dtype) for dtype in (jnp.float32, jnp.float64)])()
+    np.testing.assert_allclose(single[0], double[0], rtol=5e-3)
+    np.testing.assert_allclose(single[1], double[1], rtol=5e-3, atol=1e-6)
 
 
 @pytest.mark.long
@@ -109,22 +121,28 @@ def test_categories_and_gaussian_measures_against_brute_force(rng):
     both = np.array([[x, k] for x in (-0.5, 0.5, 1.5) for k in range(3)])
     inducing = {"c": levels[:1], "x": line, "k": levels, "xk": both}
     size = sum(map(len, inducing.values()))
-    f = process(ngp.beliefs.MeanField(rng.normal(size=size), rng.uniform(0.2, 1, size)), kernels, inducing)
+    belief = ngp.beliefs.MeanField(rng.normal(size=size), rng.uniform(0.2, 1, size))
     grid = np.linspace(-5, 6, 4001)
     density = np.exp(-0.5 * ((grid - 0.5) / 0.7) ** 2)
     density /= density.sum()
     at = np.array([[x, k] for k in range(3) for x in grid])
     weights = np.concatenate([p[k] * density for k in range(3)])
-    parts = f.components(at)
+
+    @jax.jit
+    def found():
+        f = process(belief, kernels, inducing)
+        plugged, parts = sobol.plug_in(f), f.components(at)
+        moments = {name: (one.loc, one.variance) for name, one in parts.items()}
+        return moments, plugged, sobol.expected(f), sobol.totals(f, plugged)
+
+    moments, plugged, hoped, totals = found()
     for name in ("x", "k", "xk"):
-        square = np.asarray(parts[name].loc) ** 2
-        np.testing.assert_allclose(sobol.plug_in(f).variance[name], weights @ square, rtol=1e-8)
-        np.testing.assert_allclose(
-            sobol.expected(f).variance[name], weights @ (square + np.asarray(parts[name].variance)), rtol=1e-7
-        )
-        np.testing.assert_allclose(weights @ np.asarray(parts[name].loc), 0.0, atol=1e-9)
-    assert "c" not in sobol.plug_in(f).index
-    assert sobol.totals(f, sobol.plug_in(f)).keys() == {0, 1}
+        mean, variance = map(np.asarray, moments[name])
+        np.testing.assert_allclose(plugged.variance[name], weights @ mean**2, rtol=1e-8)
+        np.testing.assert_allclose(hoped.variance[name], weights @ (mean**2 + variance), rtol=1e-7)
+        np.testing.assert_allclose(weights @ mean, 0.0, atol=1e-9)
+    assert "c" not in plugged.index
+    assert totals.keys() == {0, 1}
 
 
 @pytest.mark.long

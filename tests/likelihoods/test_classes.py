@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 
 from numpyro_gp.likelihoods import Bernoulli, Ordinal
+from tests.likelihoods.compiled import Compiled
 from tests.oracles.vectors import cases
 
 CUTPOINTS = np.array([-1.0, 0.2, 0.25, 2.0])
@@ -16,7 +17,7 @@ CUTPOINTS = np.array([-1.0, 0.2, 0.25, 2.0])
 @pytest.mark.long
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_bernoulli_oracle(link):
-    name, likelihood = f"bernoulli_{link}", Bernoulli(link)
+    name, likelihood = f"bernoulli_{link}", Compiled(Bernoulli(link))
     for case in cases("likelihoods"):
         mean, variance, y = case["mean"], case["var"], case[f"{name}/y"]
 
@@ -60,7 +61,7 @@ def interval(y, f, scale):
 @pytest.mark.parametrize("scale", [1.0, 0.05])
 def test_ordinal_against_scipy(scale):
     """``scale = 0.05``: the log mass bends within a twentieth of the latent deviation at each cutpoint."""
-    likelihood, mean, variance = Ordinal(CUTPOINTS, scale), 0.4, 1.3
+    likelihood, mean, variance = Compiled(Ordinal(CUTPOINTS, scale)), 0.4, 1.3
     breaks = (CUTPOINTS[:, None] + scale * np.array([-10, -3, -1, 0, 1, 3, 10])).ravel()
     breaks = np.unique((np.concatenate([breaks, [mean]]) - mean) / np.sqrt(variance))
     gradient = jax.jit(jax.grad(likelihood.expected_log_prob, argnums=(1, 2)))

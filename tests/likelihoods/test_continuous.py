@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 
 from numpyro_gp.likelihoods import Beta, Exponential, Gamma, Gaussian, HeteroscedasticGaussian, StudentT
+from tests.likelihoods.compiled import Compiled
 from tests.oracles.vectors import cases
 
 
@@ -32,12 +33,12 @@ BUILD = {
 def test_oracle(name):
     build, tolerance = BUILD[name]
     for case in cases("likelihoods"):
-        likelihood, mean, variance, y = build(parameters(case)), case["mean"], case["var"], case[f"{name}/y"]
+        likelihood, mean, variance, y = Compiled(build(parameters(case))), case["mean"], case["var"], case[f"{name}/y"]
 
         def total(mean, variance, y, likelihood):
             return jnp.sum(likelihood.expected_log_prob(y, mean, variance))
 
-        d_mean, d_var = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, variance, y, likelihood)
+        d_mean, d_var = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, variance, y, likelihood.likelihood)
         expected = likelihood.expected_log_prob(y, mean, variance)
         assert_allclose(expected, case[f"{name}/expected_logp"], atol=tolerance)
         # The oracle's derivatives are adaptive integrals, good to 1e-10.
@@ -63,7 +64,7 @@ def test_gaussian_in_closed_form():
 def test_student_t_much_narrower_than_the_latent_marginal():
     for case in cases("quadrature_hard"):
         y, mean, variance, df, scale = (case[f"student_t/{key}"] for key in ("y", "mean", "var", "df", "scale"))
-        likelihood = StudentT(float(df), float(scale))
+        likelihood = Compiled(StudentT(float(df), float(scale)))
         assert_allclose(likelihood.expected_log_prob(y, mean, variance), case["student_t/expected_logp"], atol=1e-7)
         assert_allclose(likelihood.predictive_log_prob(y, mean, variance), case["student_t/log_predictive"], atol=1e-6)
 
@@ -78,7 +79,7 @@ def test_student_t_moments_that_do_not_exist():
 
 @pytest.mark.long
 def test_student_t_of_many_degrees_of_freedom_is_gaussian():
-    wide, normal = StudentT(1e7, 0.7), Gaussian(0.7)
+    wide, normal = Compiled(StudentT(1e7, 0.7)), Compiled(Gaussian(0.7))
     for quantity in ("expected_log_prob", "predictive_log_prob"):
         assert_allclose(getattr(wide, quantity)(0.3, 0.1, 0.9), getattr(normal, quantity)(0.3, 0.1, 0.9), atol=1e-6)
 
@@ -86,7 +87,7 @@ def test_student_t_of_many_degrees_of_freedom_is_gaussian():
 @pytest.mark.long
 def test_heteroscedastic_oracle():
     """Without the shift by ``c`` the correlated instances are off by 1e-2 and more."""
-    likelihood = HeteroscedasticGaussian()
+    likelihood = Compiled(HeteroscedasticGaussian())
     for case in cases("heteroscedastic"):
         mean, covariance, y = case["mean"], case["cov"], case["y"]
         variance = np.diagonal(covariance, axis1=-2, axis2=-1)
@@ -150,7 +151,7 @@ def test_heteroscedastic_moments():
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_beta_against_scipy(link):
     cdf, k = (special.expit if link == "logit" else special.ndtr), 7.0
-    likelihood = Beta(k, link)
+    likelihood = Compiled(Beta(k, link))
     for y, mean, variance in ((0.3, 0.5, 0.8), (0.99, -1.0, 0.3), (0.01, 0.2, 2.0), (0.5, 3.0, 5.0)):
 
         def expectation(fun, mean=mean, variance=variance):

@@ -11,7 +11,7 @@ from numpyro_gp.additive import anova
 from numpyro_gp.beliefs import AdditiveBasis, BlockDiagonal, BlockLowRank, Coupled, Structured
 from numpyro_gp.kernels import Kernel, Uniform, ZeroMean
 from numpyro_gp.likelihoods import Gaussian
-from tests.oracles.build import kernel_of
+from tests.oracles.build import build, kernel_of
 
 POSTERIORS = ("structured", "meanfield", "full", "blocklowrank")
 
@@ -41,7 +41,7 @@ def additive_basis_of(
     case: dict[str, Any], jitter: float = 0.0, dtype: Any = jnp.float64, **options: Any
 ) -> AdditiveBasis:
     """The stacked basis, without jitter unless asked for."""
-    return AdditiveBasis.build(*additive_of(case, dtype=dtype, **options), jitter)
+    return build(AdditiveBasis.build)(*additive_of(case, dtype=dtype, **options), jitter)
 
 
 def belief_of(case: dict[str, Any], tag: str, dtype: Any = jnp.float64) -> Any:
@@ -72,7 +72,7 @@ def design_posterior(draws=3):
     )  # fmt: skip
     model = layout.model(lambda: Gaussian(0.1))
     keys = jax.random.split(jax.random.key(0), draws)
-    trace = jax.vmap(lambda key: _latents(model, X, key))(keys)
+    trace = jax.jit(jax.vmap(lambda key: _latents(model, X, key)))(keys)
     return X, layout, model, trace
 
 

@@ -1,7 +1,9 @@
 """Library objects from oracle cases."""
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from numpyro_gp import kernels
@@ -22,9 +24,19 @@ def kernel_of(case: dict[str, Any], prefix: str = "", dtype: Any = jnp.float64) 
     return CLASSES[str(case[prefix + "kernel"])](variance, jnp.asarray(case[prefix + "lengthscale"], dtype))
 
 
+# One program for what is dozens of operations: each of these would be compiled alone.
+build = partial(jax.jit, static_argnums=2)
+
+
+@jax.jit
+def answers(belief: AbstractBelief, basis: Any, X: Any) -> Any:
+    """Marginals and joint at X, and the divergence."""
+    return belief.marginals(basis, X), belief.joint(basis, X), belief.kl(basis)
+
+
 def basis_of(case: dict[str, Any], inducing: str = "Z", jitter: float = 0.0, dtype: Any = jnp.float64) -> Basis:
     """The basis on the inducing inputs of a case, without jitter unless asked for."""
-    return Basis.build(kernel_of(case, dtype=dtype), jnp.asarray(case[inducing], dtype), jitter)
+    return build(Basis.build)(kernel_of(case, dtype=dtype), jnp.asarray(case[inducing], dtype), jitter)
 
 
 @value_type()
