@@ -26,28 +26,23 @@ SHARED, OWN = jnp.asarray(RNG.normal(size=(N, 1))), jnp.asarray(RNG.normal(size=
 Y = jnp.asarray(RNG.normal(size=(G, N)))
 HYPER = {"variance": jnp.array([1.0, 2.0, 0.5]), "lengthscale": jnp.array([0.3, 0.7, 1.1])}
 guides = ngp.guides
+# Each has steps, or pieces, of its own in a plate; values of all beliefs meet theirs in ``beliefs/test_members.py``.
 RECIPES = {
     "coupled": guides.coupled(),
     "coupled natural": guides.coupled(natural=True),
     "conditional": guides.conditional(),
-    "mean field": guides.mean_field(),
     "decoupled": guides.decoupled(OTHERS),
-    "hybrid": guides.hybrid(OTHERS),
-    "orthogonal": guides.orthogonal(OTHERS),
     "diagonal steps": guides.orthogonal(OTHERS, natural=True, gamma="diagonal"),
     "exact steps": guides.orthogonal(OTHERS, gamma="exact"),
     "newton steps": guides.orthogonal(OTHERS, gamma="newton"),
     "layer": guides.decoupled_layer(OTHERS, mean="gp", covariance="gp"),
     "layer cb": guides.decoupled_layer(OTHERS, mean="cb", covariance="cb", train_inputs=False),
-    "full": guides.coupled(),
     "conditional additive": guides.conditional(),
-    "block diagonal": guides.block_diagonal(),
     "block diagonal natural": guides.block_diagonal(natural=True),
-    "structured": guides.structured(2),
     "structured natural": guides.structured(1, natural=True),
     "block low rank": guides.block_low_rank(1, natural=True),
 }
-ADDITIVE = list(RECIPES)[list(RECIPES).index("full") :]
+ADDITIVE = list(RECIPES)[list(RECIPES).index("conditional additive") :]
 
 
 def process(kind, kernel):
@@ -112,7 +107,7 @@ def close(found, wanted, rtol=1e-8):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", [kind for kind in RECIPES if kind != "coupled"])
 def test_a_batch_is_a_loop_over_its_members(kind):
     """Loss and its gradients in the belief's parameters and in the kernels; natural steps and preconditioned ones too."""
     likelihood = ngp.likelihoods.Gaussian(0.3)

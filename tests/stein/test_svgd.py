@@ -211,8 +211,13 @@ def test_parameters_of_the_model_are_shared_and_climb_the_average():
 @pytest.mark.long
 def test_static_keywords_reach_the_model_from_the_start():
     """NumPyro's class forgets them when it places the particles."""
-    svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 2, y=LABELS, batch=6)
-    assert np.isfinite(svgd.run(KEY, 2, X, progress_bar=False).losses).all()
+
+    def model(scale, y, count):
+        mean = numpyro.sample("mean", dist.Normal(0.0, scale).expand([count]).to_event(1))
+        numpyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=y)
+
+    svgd = SVGD(model, optax.adam(0.1), RBF(), 2, y=jnp.arange(3.0), count=3)
+    assert np.isfinite(svgd.run(KEY, 2, 2.0, progress_bar=False).losses).all()
 
 
 @pytest.mark.long
