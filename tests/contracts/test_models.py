@@ -18,7 +18,7 @@ COUNT = int(os.environ.get("NUMPYRO_GP_NET", "28"))
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED", "0"))
 IN_CI = "NUMPYRO_GP_NET" not in os.environ
 # How many relations are checked on each model, and on how many models each relation is at least.
-EACH, LEAST = 4, 4
+EACH, LEAST = 3, 3
 # Out of how many models those of CI are chosen: of these it has the first, with the same relations, however many it takes.
 POOL = 500
 
