@@ -53,6 +53,7 @@ def test_marginals_joint_and_kl(name, build, case):
 def test_bounds(name, build, case):
     basis, belief, X = basis_of(case, "Z_beta"), build(case), jnp.asarray(case["X"])
 
+    @jax.jit
     def bound(likelihood, y):
         return likelihood.expected_log_prob(jnp.asarray(y), *belief.marginals(basis, X)).sum() - belief.kl(basis)
 

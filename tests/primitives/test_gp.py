@@ -177,6 +177,13 @@ def test_wrong_axes_of_batches_are_named():
         process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2)
 
 
+@jax.jit
+def alone(value, factor, number):
+    """Mean, joint covariance and divergence of one process."""
+    f = process(ngp.beliefs.Coupled(value, factor), ngp.kernels.Matern52(number, 0.3 * number), HERE)
+    return f(ROWS).mean, f.joint(ROWS).covariance_matrix, f.process.kl(f.basis)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("lead", [(), (2,), (3, 1), (3, 2)], ids=str)
 def test_outputs_in_a_plate(lead):
@@ -187,26 +194,23 @@ def test_outputs_in_a_plate(lead):
         made = jax.vmap(made)
     values = jnp.arange(24.0).reshape(3, 2, 4) / 24
     factors = jnp.broadcast_to(0.5 * jnp.eye(4), (3, 2, 4, 4))
-    with numpyro.plate("group", 3):
-        f = process(ngp.beliefs.Coupled(values, factors), made(numbers, 0.3 * numbers), HERE, outputs=2)
-    assert (f(ROWS).batch_shape, f(ROWS).event_shape) == ((3, 3), (2,))
-    every, kl = jnp.broadcast_to(numbers, (3, 2)), f.process.kl(f.basis)
+
+    @jax.jit
+    def found():
+        with numpyro.plate("group", 3):
+            f = process(ngp.beliefs.Coupled(values, factors), made(numbers, 0.3 * numbers), HERE, outputs=2)
+        assert (f(ROWS).batch_shape, f(ROWS).event_shape) == ((3, 3), (2,))
+        return f(ROWS).mean, f.joint(ROWS).covariance_matrix, f.process.kl(f.basis)
+
+    mean, covariance, kl = found()
     assert kl.shape == (3,)
+    every = np.broadcast_to(numbers, (3, 2))
     for g in range(3):
-        single = [
-            process(
-                ngp.beliefs.Coupled(values[g, p], factors[0, 0]),
-                ngp.kernels.Matern52(every[g, p], 0.3 * every[g, p]),
-                HERE,
-            )
-            for p in range(2)
-        ]
-        np.testing.assert_allclose(kl[g], sum(one.process.kl(one.basis) for one in single), rtol=1e-10)
-        for p in range(2):
-            np.testing.assert_allclose(f(ROWS).mean[g, :, p], single[p](ROWS).mean, rtol=1e-10)
-            np.testing.assert_allclose(
-                f.joint(ROWS).covariance_matrix[g, p], single[p].joint(ROWS).covariance_matrix, rtol=1e-8
-            )
+        single = [alone(values[g, p], factors[0, 0], every[g, p]) for p in range(2)]
+        np.testing.assert_allclose(kl[g], sum(divergence for *_, divergence in single), rtol=1e-10)
+        for p, (own_mean, own_covariance, _) in enumerate(single):
+            np.testing.assert_allclose(mean[g, :, p], own_mean, rtol=1e-10)
+            np.testing.assert_allclose(covariance[g, p], own_covariance, rtol=1e-8)
 
 
 @pytest.mark.long
