@@ -87,15 +87,18 @@ def test_what_was_learnt_about_functionals_is_recalled_and_kept(fit, tmp_path):
     kept = ngp.PseudoData.load(tmp_path / "past.npz")
     assert jax.tree.structure(kept) == jax.tree.structure(past)
 
+    @jax.jit
     def term(past):
         with numpyro.handlers.trace() as trace, numpyro.handlers.seed(rng_seed=0):
             f = ngp.gp("f", RBF(1.0, 0.8), X)
             ngp.recall("before", f, past)
-        return trace["before"]["fn"].log_prob(trace["before"]["value"]), f.joint(Z)
+        joint = f.joint(Z)
+        density = trace["before"]["fn"].log_prob(trace["before"]["value"])
+        return density, joint.loc, joint.covariance_matrix, jnp.diag(covariance(RBF(1.0, 0.8), Z))
 
-    (found, joint), again = term(past), term(kept)[0]
-    prior = np.diag(covariance(RBF(1.0, 0.8), Z))
-    m, S = np.asarray(joint.loc), np.asarray(joint.covariance_matrix) - 1e-6 * np.diag(prior)  # less its jitter
+    (found, *joint), again = term(past), term(kept)[0]
+    m, S, prior = map(np.asarray, joint)
+    S = S - 1e-6 * np.diag(prior)  # less its jitter
     P = np.asarray(past.precision)
     np.testing.assert_allclose(found, past.shift @ m - 0.5 * (m @ P @ m + np.sum(P * S)), rtol=1e-5)
     np.testing.assert_allclose(found, again, rtol=1e-12)

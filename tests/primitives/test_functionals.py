@@ -1,5 +1,6 @@
 """Shapes of functions: the factor of each row, and what draws under it do. ``test_lifted.py`` has rows themselves."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -20,10 +21,15 @@ BELIEF = Coupled(jnp.asarray(RNG.normal(size=5)), 0.3 * jnp.eye(5))
 
 def term(say, value=BELIEF, **options):
     """The term of a shape where the site holds a value, and the process."""
-    with handlers.trace() as trace, handlers.substitute(data={"f": value}), handlers.seed(rng_seed=0):
-        f = ngp.gp("f", Matern32(1.3, 0.6), Z, **options)
-        say(f)
-    return trace["shape"]["fn"].log_prob(trace["shape"]["value"]), f
+
+    @jax.jit
+    def found(value):
+        with handlers.trace() as trace, handlers.substitute(data={"f": value}), handlers.seed(rng_seed=0):
+            f = ngp.gp("f", Matern32(1.3, 0.6), Z, **options)
+            say(f)
+        return trace["shape"]["fn"].log_prob(trace["shape"]["value"]), f
+
+    return found(value)
 
 
 def expected(normal, unit):
