@@ -68,7 +68,7 @@ gc.freeze()
 gc.set_threshold(500_000, 50, 1000)
 
 
-# Which part of the tests of the second stage is run, "2/8" for instance; all where it is not set.
+# Which part of the tests of the second stage is run, "2/8" for instance; all where it is not set, as in CI.
 PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 
