@@ -46,7 +46,8 @@ from numpyro_gp.programs.set_up import (
     without_tracer,
 )
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
-from numpyro_gp.rows.call import named_arguments
+from numpyro_gp.rows.call import Arguments, named_arguments
+from numpyro_gp.rows.shapes import described
 from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
@@ -127,7 +128,7 @@ class AutoGP(AutoGuide):
     def _learn_model(self, *args: object, **kwargs: object) -> None:
         with noted_inducing() as self.inducing:
             self.prototype_trace = self._run_model(args, kwargs)
-        fits_of(self)[:] = [Fit(None, self.inducing)]
+        fits_of(self)[:] = [Fit(None, self.inducing, described(Arguments(args, dict(kwargs))))]
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):

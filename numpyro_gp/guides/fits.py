@@ -31,12 +31,14 @@ class Fit:
         The guide as this fit set it up, a copy; None where that is the guide itself.
     inducing : dict
         Inducing inputs at its start, by site and part, where they are known.
+    given : dict or None
+        The arguments that it was set up on, by their shapes (`rows.shapes`), where they are known and have words.
     arrays : frozenset
         Names and numbers of its parameters, empty while nobody knows them: a run of NumPyro's own ``SVI`` ends unseen.
     """
 
-    def __init__(self, guide: Any, inducing: Inducing) -> None:
-        self.guide, self.inducing, self.arrays = guide, inducing, frozenset[Any]()
+    def __init__(self, guide: Any, inducing: Inducing, given: dict[str, Any] | None = None) -> None:
+        self.guide, self.inducing, self.given, self.arrays = guide, inducing, given, frozenset[Any]()
 
     def ends(self, params: Any) -> None:
         """Take these parameters for those of this fit."""
@@ -121,6 +123,12 @@ def as_fitted(guide: Any, params: Any) -> tuple[Any, Inducing]:
     found = fit_of(guide, params)
     own = guide if found is None or found.guide is None else found.guide
     return own, inducing_of(own) if found is None or not found.inducing else found.inducing
+
+
+def given_of(guide: Any, params: Any) -> dict[str, Any] | None:
+    """The arguments on which the fit of these parameters was set up, by their shapes; None where nobody knows them."""
+    found = fit_of(guide, params)
+    return None if found is None else found.given
 
 
 def hand_on(started: object, guide: object) -> None:

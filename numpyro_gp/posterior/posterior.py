@@ -13,7 +13,7 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.guides.fits import as_fitted
+from numpyro_gp.guides.fits import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned
@@ -35,6 +35,7 @@ from numpyro_gp.posterior.sources import (
     of_chains,
     of_guide,
     of_particles,
+    set_up_by_shapes,
     stored,
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
@@ -46,6 +47,7 @@ from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
 from numpyro_gp.rows.look import look
 from numpyro_gp.rows.neighbours import NewRows
+from numpyro_gp.rows.shapes import arguments_of
 
 DEFAULT_DRAWS = 100
 KINDS = ("svi", "mcmc", "stein")
@@ -73,6 +75,8 @@ class Posterior:
     inducing : dict
         Inducing inputs that the model took from its arguments in the fit, by site, where they are known: predictions
         refuse others.
+    given : dict or None
+        Shapes of the arguments of a variational fit, where they are known: what `load` sets a guide up on.
 
     Examples
     --------
@@ -92,6 +96,7 @@ class Posterior:
     num_chains: int = 1
     extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     inducing: Inducing = dataclasses.field(default_factory=dict)
+    given: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         """The engine and the model, without data and draws."""
@@ -104,7 +109,7 @@ class Posterior:
     ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
         own, inducing = as_fitted(guide, params)
-        return cls(model, "svi", of_guide(own, params), inducing=inducing)
+        return cls(model, "svi", of_guide(own, params), inducing=inducing, given=given_of(guide, params))
 
     @classmethod
     def from_mcmc(cls, model: Callable[..., object], mcmc: Any) -> "Posterior":
@@ -460,7 +465,8 @@ class Posterior:
         model, source = to_pickle("model", self.model), self.source
         if isinstance(source, GuideDraws):
             source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
-        return Posterior, (model, self.kind, source, self.num_chains, dict(self.extra_fields), self.inducing)
+        fields = self.num_chains, dict(self.extra_fields), self.inducing, self.given
+        return Posterior, (model, self.kind, source, *fields)
 
     def __copy__(self) -> "Posterior":
         return dataclasses.replace(self)
@@ -484,7 +490,7 @@ class Posterior:
         groups["extra_fields"] = {name: x for name, x in self.extra_fields.items() if is_data(x)}
         if isinstance(self.model, Conditioned):
             groups["past"] = self.model.arrays
-        return self.kind, groups, {"num_chains": self.num_chains}
+        return self.kind, groups, {"num_chains": self.num_chains, "given": self.given}
 
     @property
     def fitted_model(self) -> Callable[..., object]:
@@ -497,9 +503,10 @@ class Posterior:
     ) -> "Posterior":
         """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
 
-        A guide that was not run yet in this process is set up on ``args`` and ``kwargs``, the arguments of the model in
-        the fit. Only sizes are read of them, those that parameters have: of the training data one made-up row does,
-        unless inducing inputs or latent sites are as many as the rows.
+        A guide that was not run yet in this process is set up on the shapes of the arguments of the fit, which the file
+        has after `ngp.fit`. Pass the arguments themselves, ``args`` and ``kwargs``, where it has none or they do not
+        do: where one of them is no array, number or string, where the fit was NumPyro's own run of its own guide, and
+        where a support or a Python branch of the model reads their values.
         """
         parts = read_arrays(path)
         if parts[0] not in KINDS:
@@ -522,9 +529,12 @@ class Posterior:
             model = Conditioned.of_arrays(model, groups["past"])
         if kind == "svi":
             if guide is None:
-                fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide, X, y).")
+                fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide).")
+            given = notes.get("given")  # files of older releases have none
+            if given is not None and not (args or kwargs):
+                guide = set_up_by_shapes(guide, arguments_of(given))
             fitted = of_guide(guide, groups["params"], *args, **kwargs)
-            return cls(model, kind, fitted, inducing=groups.get("inducing", {}))
+            return cls(model, kind, fitted, inducing=groups.get("inducing", {}), given=given)
         source = stored(groups["samples"], groups.get("params", {}))
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
 

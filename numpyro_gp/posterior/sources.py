@@ -18,12 +18,13 @@ from numpyro_gp.arrays import Array, is_key, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.guides.other_sites import READ_THE_DENSITY
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.private import arguments_of_run
-from numpyro_gp.programs.set_up import abstract_trace
+from numpyro_gp.programs.private import arguments_of_run, unused
+from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace, swapped
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.sites import Trace, role
+from numpyro_gp.sites import Trace, is_latent, role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
@@ -125,7 +126,10 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
     if not isinstance(params, Mapping):
         fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        cure = "Run svi.init, or give Posterior.load the arguments of the fit."
+        cure = (
+            "Run svi.init, or give Posterior.load the arguments of the fit: its shapes are not in the file, or the "
+            "model reads more of them than their shapes."
+        )
         fail("guide", "the guide that was fitted", "one that has not been run", cure)
     for part in guide if isinstance(guide, AutoGuideList) else ():
         if isinstance(part, AutoLaplaceApproximation):
@@ -135,6 +139,48 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
     check_params(guide, params, None)
     _warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
     return GuideDraws(guide, dict(params))
+
+
+@alone
+def set_up_by_shapes(guide: Any, given: Arguments) -> Any:
+    """A guide that has seen no data, as arguments of these shapes set it up; any other guide is what it was.
+
+    Nothing is computed: parameters come from elsewhere. Where values matter, and not shapes alone, it is left as it is.
+    """
+    if not isinstance(guide, AutoGuide) or guide.prototype_trace is not None or _reads_density(guide):
+        return guide
+    fresh = unused(guide)
+
+    leaves, structure = jax.tree.flatten(tuple(given))
+    shapes = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
+
+    def run(arrays: dict[int, Array]) -> None:
+        args, kwargs = jax.tree.unflatten(structure, [arrays.get(n, leaf) for n, leaf in enumerate(leaves)])
+        with handlers.block(), handlers.seed(rng_seed=0):
+            fresh(*args, **kwargs)
+
+    try:
+        jax.eval_shape(run, shapes)
+    except NEEDS_VALUES:
+        return guide
+    bounds = [leaf for site in _own_sites(fresh) for leaf in jax.tree.leaves(site["fn"].support)]
+    if any(isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)) for leaf in bounds):
+        return guide  # its coordinates have the bounds of the data
+    swapped(fresh, lambda tracer: jax.random.key(0) if is_key(tracer) else jnp.zeros(tracer.shape, tracer.dtype))
+    return fresh
+
+
+def _reads_density(guide: Any) -> bool:
+    parts = guide if isinstance(guide, AutoGuideList) else (guide,)
+    return any(isinstance(part, READ_THE_DENSITY) for part in parts)
+
+
+def _own_sites(guide: Any) -> list[Any]:
+    """The user's own latent sites of a guide and of its parts."""
+    parts = [*(guide if isinstance(guide, AutoGuideList) else ()), getattr(guide, "rest", None)]
+    sites = (getattr(guide, "prototype_trace", None) or {}).values()
+    own = [site for site in sites if is_latent(site) and role(site) is None]
+    return own + [site for part in parts if part is not None for site in _own_sites(part)]
 
 
 def _warn_of_nan(what: str, values: Mapping[str, Any], cure: str) -> None:

@@ -23,6 +23,7 @@ from numpyro_gp.rows.batch_plates import HeldRows
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.look import FirstRows
+from numpyro_gp.rows.shapes import described
 from numpyro_gp.training.engines import traits_of
 from numpyro_gp.training.faults import all_finite
 
@@ -75,7 +76,9 @@ def initial_state(
         vars(engine).update({**vars(own), "guide": engine.guide})
         hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
-    return state, _begun(engine, own, noted)
+    begun, given = _begun(engine, own, noted), feed.call.at(feed.arrays()[: len(feed.call.arrays)])
+    begun.given = described(given._replace(kwargs={**given.kwargs, **feed.call.static}))
+    return state, begun
 
 
 def definite(state: Any) -> Any:
