@@ -119,26 +119,6 @@ def test_numpyro_svgd_runs_the_same_model():
 
 
 @pytest.mark.long
-def test_minibatch_bounds_are_unbiased():
-    """The average over all batches of a partition is the full bound; an unscaled batch is off by a factor."""
-    belief = ngp.beliefs.Coupled(jnp.linspace(-1.0, 1.0, 12), 0.5 * jnp.eye(12))
-    params = {"f": belief, "noise": jnp.asarray(0.3)}
-    full, _ = log_density(model, (PROBLEM.X, PROBLEM.y), {}, params)
-
-    def on(rows):
-        replayed = numpyro.handlers.substitute(model, data={"data": rows})
-        return log_density(replayed, (PROBLEM.X, PROBLEM.y), {"batch": 4}, params)[0]
-
-    parts = [float(on(jnp.arange(start, start + 4))) for start in (0, 4, 8)]
-    np.testing.assert_allclose(np.mean(parts), full, rtol=1e-10)
-    assert np.std(parts) > 0.1
-    drawn = jax.vmap(
-        lambda key: log_density(numpyro.handlers.seed(model, key), (PROBLEM.X, PROBLEM.y), {"batch": 4}, params)[0]
-    )(jax.random.split(jax.random.key(0), 2000))
-    assert abs(drawn.mean() - full) < 4.5 * drawn.std() / np.sqrt(2000)
-
-
-@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**31 - 1),
@@ -175,25 +155,6 @@ def _collapsed(X, y, Z, lengthscale, noise, jitter):
     return log_density(lambda: ngp.gp_regression("y", kernel, X, noise, inducing=Z, obs=y, jitter=jitter), (), {}, {})[
         0
     ]
-
-
-@pytest.mark.long
-def test_training_does_not_recompile():
-    """One trace of the model for all steps of a run (plus those of initialisation)."""
-    traces = []
-
-    def counted(X, y=None):
-        traces.append(1)
-        model(X, y)
-
-    svi = SVI(counted, ngp.AutoGP(counted), optax.adam(0.01), Trace_ELBO())
-    state = svi.init(jax.random.key(0), PROBLEM.X, PROBLEM.y)
-    step = jax.jit(lambda s: svi.update(s, PROBLEM.X, PROBLEM.y))
-    state, _ = step(state)
-    after_first = len(traces)
-    for _ in range(5):
-        state, _ = step(state)
-    assert len(traces) == after_first
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoNormal
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis, Basis, Conditional, coupled_optimum
 from numpyro_gp.kernels import RBF, Matern52
+from tests.oracles.build import answers
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.uniform(-1, 1, (12, 2)))
@@ -89,6 +90,7 @@ def test_gradients_of_hyper_parameters_and_level_are_the_ordinary_ones():
         draws = belief.whitened(basis).scale_tril
         return belief.kl(basis) + jnp.sum(jnp.sin(mean)) + jnp.sum(variance**2) + jnp.sum(jnp.cos(draws))
 
+    value = jax.jit(value, static_argnums=2)
     slope = jax.jit(jax.grad(value, (0, 1)), static_argnums=2)
     for theta in (jnp.array([1.3, 0.7, 0.6]), jnp.array([1.3, 0.7])):  # with a noise, and without
         found, wanted = (slope(theta, LEVEL, flag) for flag in (True, False))
@@ -234,7 +236,7 @@ def test_outputs_and_members_are_each_their_own():
 @pytest.mark.long
 def test_additive_components_are_coupled():
     kernels = {"a": RBF(1.0, 0.5).on(0), "b": RBF(0.7, 0.9).on(1)}
-    basis = AdditiveBasis.build(kernels, {"a": Z, "b": Z[:3]})
+    basis = jax.jit(AdditiveBasis.build)(kernels, {"a": Z, "b": Z[:3]})
     half = RNG.normal(size=(8, 4))
     belief = Conditional(jnp.asarray(RNG.normal(size=8)), jnp.asarray(half @ half.T))
     gram = np.zeros((8, 8))
@@ -243,14 +245,16 @@ def test_additive_components_are_coupled():
     mean = covariance @ belief.shift
     cross = np.concatenate([part.kernel.matrix(part.inducing, X) for part in basis.parts])
     pull = np.linalg.solve(gram, cross)
-    found = belief.marginals(basis, X)
+    found, *_ = answers(belief, basis, X)
     np.testing.assert_allclose(found.mean, mean @ pull, atol=1e-9)
     variance = 1.7 - np.sum(pull * ((gram - covariance) @ pull), axis=0)
     np.testing.assert_allclose(found.variance, variance, atol=1e-9)
     grads = [
-        jax.grad(
-            lambda l, flag=flag: Conditional(belief.shift, belief.precision, flag).kl(
-                AdditiveBasis.build({"a": RBF(1.0, l).on(0), "b": RBF(0.7, 0.9).on(1)}, {"a": Z, "b": Z[:3]})
+        jax.jit(
+            jax.grad(
+                lambda l, flag=flag: Conditional(belief.shift, belief.precision, flag).kl(
+                    AdditiveBasis.build({"a": RBF(1.0, l).on(0), "b": RBF(0.7, 0.9).on(1)}, {"a": Z, "b": Z[:3]})
+                )
             )
         )(0.5)
         for flag in (False, True)
@@ -283,8 +287,8 @@ def step_at(dtype, factor):
     _, first = slope(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
     fitted, new = (-first[0], -first[1]), jnp.asarray(0.5 * factor, dtype)
     value, steps = slope(*fitted, new)
-    after = Conditional(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
-    return value, steps[2], *after.marginals(basis_of(new), rows)
+    after = jax.jit(lambda shift, precision: Conditional(shift, precision).marginals(basis_of(new), rows))
+    return value, steps[2], *after(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
 
 
 @pytest.mark.long
@@ -299,9 +303,9 @@ def test_float32_stays_close_in_a_step(factor):
 def test_steps_in_float32_keep_the_precision_symmetric():
     """Else a fit of hundred steps held one that `Conditional` itself refuses: entries differed by 0.002."""
     rows, at = (jnp.asarray(values, jnp.float32) for values in (GRID[:, None], GRID[::2, None]))
-    basis = Basis.build(Matern52(jnp.float32(1.0), jnp.float32(1.0)), at, 1e-4)
+    basis = jax.jit(Basis.build)(Matern52(jnp.float32(1.0), jnp.float32(1.0)), at, 1e-4)
     spread = lambda precision: Conditional(jnp.ones(len(at), jnp.float32), precision, is_natural=True)  # noqa: E731
-    slope = jax.grad(lambda precision: jnp.sum(spread(precision).marginals(basis, rows).variance ** 2))
+    slope = jax.jit(jax.grad(lambda precision: jnp.sum(spread(precision).marginals(basis, rows).variance ** 2)))
     step = slope(jnp.zeros((len(at), len(at)), jnp.float32))
     assert float(jnp.abs(step).max()) > 1.0
     np.testing.assert_array_equal(step, step.T)

@@ -9,7 +9,7 @@ from numpyro_gp.beliefs import Basis
 from numpyro_gp.beliefs.optimum import GaussianData, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.likelihoods import Gaussian
-from tests.oracles.build import answers, basis_of, kernel_of
+from tests.oracles.build import answers, basis_of, build, kernel_of
 from tests.oracles.problems import regression
 from tests.oracles.vectors import cases
 
@@ -18,6 +18,7 @@ def arrays(case, *names):
     return [jnp.asarray(case[name]) for name in names]
 
 
+@jax.jit
 def objective(belief, basis, X, y, noise):
     expected = Gaussian(jnp.sqrt(noise)).expected_log_prob(y, *belief.marginals(basis, X)).sum()
     return expected - belief.kl(basis)
@@ -94,14 +95,14 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
     case = cases("orthogonal")[0]
     kernel, noise = kernel_of(case), jnp.asarray(rng.uniform(0.05, 0.4, 8))
     gamma, beta, X, y = arrays(case, "Z_gamma", "Z_beta", "X", "y")
-    basis = Basis.build(kernel, beta, jitter)
+    basis = build(Basis.build)(kernel, beta, jitter)
     for belief, bound in (
-        coupled_optimum(kernel, beta, X, y, noise, jitter=jitter),
-        orthogonal_optimum(kernel, gamma, beta, X, y, noise, jitter=jitter),
+        coupled(kernel, beta, X, y, noise, jitter=jitter),
+        orthogonal(kernel, gamma, beta, X, y, noise, jitter=jitter),
     ):
         np.testing.assert_allclose(bound, objective(belief, basis, X, y, noise), rtol=1e-9)
         if jitter == 0.0:
-            slopes = jax.grad(lambda q: objective(q, basis, X, y, noise), allow_int=True)(belief)
+            slopes = jax.jit(jax.grad(objective, allow_int=True))(belief, basis, X, y, noise)
             for name in ("mean", "a"):
                 if hasattr(belief, name):
                     np.testing.assert_allclose(getattr(slopes, name), 0.0, atol=1e-7)
@@ -111,14 +112,15 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
 def test_mean_is_that_of_the_exact_process_when_the_bases_cover_the_data():
     problem = regression(size=12)
     beta, gamma = problem.X[::3], jnp.delete(problem.X, jnp.arange(0, 12, 3), axis=0)
-    belief, bound = orthogonal_optimum(problem.kernel, gamma, beta, problem.X, problem.y, problem.noise, jitter=0.0)
-    mean, _ = belief.marginals(Basis.build(problem.kernel, beta, 0.0), problem.X)
+    belief, bound = orthogonal(problem.kernel, gamma, beta, problem.X, problem.y, problem.noise, jitter=0.0)
+    basis = build(Basis.build)(problem.kernel, beta, 0.0)
+    (mean, _), *_ = answers(belief, basis, problem.X)
     np.testing.assert_allclose(mean, problem.mean, atol=1e-8)
     assert bound < problem.evidence
-    coupled, _ = coupled_optimum(problem.kernel, beta, problem.X, problem.y, problem.noise, jitter=0.0)
-    mean = coupled.marginals(Basis.build(problem.kernel, beta, 0.0), problem.X).mean
+    belief, _ = coupled(problem.kernel, beta, problem.X, problem.y, problem.noise, jitter=0.0)
+    (mean, _), *_ = answers(belief, basis, problem.X)
     assert np.abs(mean - problem.mean).max() > 1e-2
-    _, full = coupled_optimum(problem.kernel, problem.X, problem.X, problem.y, problem.noise, jitter=0.0)
+    _, full = coupled(problem.kernel, problem.X, problem.X, problem.y, problem.noise, jitter=0.0)
     np.testing.assert_allclose(full, problem.evidence, rtol=1e-9)
 
 
@@ -127,10 +129,10 @@ def test_repeated_points_and_float32_stay_finite():
     problem = regression(size=12)
     X, y = problem.X.astype(jnp.float32), problem.y.astype(jnp.float32)
     kernel = Matern32(jnp.float32(1.3), jnp.float32(0.8))
-    belief, bound = orthogonal_optimum(kernel, X, X[::3], X, y, jnp.float32(problem.noise))
+    belief, bound = orthogonal(kernel, X, X[::3], X, y, jnp.float32(problem.noise))
     assert bound.dtype == belief.a.dtype == jnp.float32
     assert bool(jnp.isfinite(bound))
-    _, below = coupled_optimum(kernel, X[::3], X, y, jnp.float32(problem.noise))
+    _, below = coupled(kernel, X[::3], X, y, jnp.float32(problem.noise))
     assert below - 1e-3 < bound < problem.evidence
 
 
