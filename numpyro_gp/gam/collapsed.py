@@ -42,6 +42,8 @@ FLAT = 0.01
 # The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
 # from where a round began the logarithm of a hyper-parameter may go: a flat direction leads to where exp overflows.
 WALL, FAR = 1e6, 30.0
+# Gaussian noise has a part of at least so many sizes of f: of data on a line no other noise is the likeliest.
+LEAST_NOISE = 1e-6
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0
 
@@ -197,7 +199,9 @@ class Bound:
                 one = summed(features, self.data.weights[rows], self.data.weighted_residual[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
-        return gaussian_bound(sums, self.response, values.scales, values.noise, self.parts.sizes), inverse, 0.0
+        noise = np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size)
+        found = gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+        return found._replace(of_noise=found.of_noise * values.noise / noise), inverse, 0.0
 
     def _at_pseudo_data(
         self, free: np.ndarray, values: BoundArguments

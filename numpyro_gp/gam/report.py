@@ -24,7 +24,7 @@ from numpyro_gp.gam.row_densities import (
 )
 from numpyro_gp.gam.summary import deviance_explained
 from numpyro_gp.gam.term_features import TermFeatures
-from numpyro_gp.gam.term_kernels import CURVE
+from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
@@ -90,12 +90,10 @@ def facts_of(
         facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
         if bad := int((~(own.k <= own.good_k)).sum()):
             of_them = "1 row" if bad == 1 else f"{bad} rows"
+            has_curves = any(part.term.kind in SMOOTH for part in model.layout.read_terms)
             cure = "Predict rows of a test set instead."
-            cure = (
-                f"Give curves more, as num_inducing={2 * CURVE}, or predict rows of a test set."
-                if 2 * bad > count
-                else cure
-            )
+            if has_curves and 2 * bad > count:
+                cure = f"Give curves more, as num_inducing={2 * CURVE}, or predict rows of a test set."
             notes.append(f"The log density left out is unreliable for {of_them}. {cure}")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes

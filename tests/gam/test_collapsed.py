@@ -20,6 +20,7 @@ from examples.datasets import load, split_mask
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import collapsed as own
 from numpyro_gp.gam.engines import by_quasi_newton, guide_of
+from tests.precision import x64
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(size=30)
@@ -356,3 +357,19 @@ def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
     kept, said = own.without_doubt(gram, projected)
     np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
     np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
+
+
+@pytest.mark.parametrize("is_double", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_data_on_a_line_have_the_least_noise(is_double):
+    """Without a floor the noise fell to 1e-51, in float32 zero, and the summary divided by it."""
+    x = np.linspace(0, 1, 20)
+    with x64(is_double):
+        fit = ngp.gam("y ~ x", {"x": x, "y": 1e4 * x + 1e3})
+        prediction, summary = fit.predict({"x": x}), fit.summary()
+        noise = np.median(fit._draws().values["noise"])
+    spread = 1e4 * np.std(x)
+    np.testing.assert_allclose(prediction.mean, 1e4 * x + 1e3, atol=1e-5 * spread)
+    assert np.isfinite(prediction.variance).all()
+    assert 1e-8 * spread < noise < 1e-5 * spread
+    assert any("the function passes through all" in note for note in summary.notes)
+    assert not any("num_inducing" in note for note in summary.notes)
