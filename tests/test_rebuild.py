@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from examples import printed_tables, rebuild, run_tables, stein_regression
+from examples import how_long, printed_tables, rebuild, run_tables, stein_regression
 from examples.tables import save
 
 PAGES = rebuild.pages()
@@ -23,6 +23,17 @@ def test_tables_of_the_pages_are_those_of_the_rows():
             assert len(lines) > 2, f"{page.name}: no table below {match[1]}"
             assert all(line.count("|") <= 7 for line in lines), f"{page.name}, {match[1]}: more than six columns"
     assert shown == {*rebuild.TABLES, *rebuild.PRINTED}
+
+
+def test_a_fit_that_was_not_made_says_why():
+    """Seconds below ten have a decimal; a size that is left out has its reason, in the line of its engine."""
+    name = "SVI, exact `gp_regression`, 300 steps"
+    lines = how_long.table([{"engine": name, "rows": "300", "seconds": "9.96"}]).splitlines()
+    assert lines[0].count("|") == 6
+    assert f"| {name} | 10.0 | - (rows³) | - (rows³) | - (rows³) |" in lines
+    rows = rebuild.rows_of(rebuild.RESULTS, "how_long")
+    assert "not run" not in how_long.table(rows)
+    assert all(float(row["seconds"]) > 0 for row in rows)
 
 
 def test_every_saved_figure_is_on_a_page():
