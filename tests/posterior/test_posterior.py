@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pickle
 
 import jax
 import jax.numpy as jnp
@@ -58,20 +57,11 @@ def test_svi_at_the_optimum_predicts_the_collapsed_posterior():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chunk_size", [1, 3, 100])
-def test_chunks_do_not_change_the_answer(chunk_size):
-    guide, params = fitted()
-    posterior = ngp.Posterior.from_svi(model, guide, params)
-    prediction = posterior.predict(jax.random.key(1), jnp.asarray(CASE["Xs"]), chunk_size=chunk_size)
-    np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
-    assert prediction.log_density(jnp.zeros(4)).shape == (4,)
-    assert prediction.sample(7).shape == (7, 4)
-
-
-@pytest.mark.long
-def test_a_posterior_is_one_short_line():
+def test_a_posterior_is_one_short_line_that_does_not_change():
     posterior = ngp.Posterior.from_mcmc(written_down, {"f": np.zeros((2, 3))})
     assert repr(posterior) == "Posterior(mcmc, written_down)"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        posterior.kind = "other"
     fit = ngp.gam("y ~ linear(dose)", {"dose": np.linspace(0.0, 1.0, 9), "y": np.linspace(0.0, 1.0, 9)})
     assert repr(fit.posterior) == "Posterior(svi, Model)"
 
@@ -265,26 +255,6 @@ def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
     np.testing.assert_array_equal(loaded["mcmc"].extra_fields["energy"], np.arange(3.0))
     with pytest.raises(ValueError, match="guide must be the guide of the fit, but got None"):
         ngp.Posterior.load(tmp_path / "svi.npz", noisy_model)
-
-
-@pytest.mark.long
-def test_posteriors_and_predictions_pickle():
-    X, key = jnp.asarray(CASE["Xs"]), jax.random.key(1)
-    guide, params = fitted(noisy_model, AutoNormal)
-    draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([0.2, 0.3, 0.4])}
-    for posterior in (
-        ngp.Posterior.from_svi(noisy_model, guide, params),
-        ngp.Posterior.from_mcmc(noisy_model, draws),
-    ):
-        prediction = posterior.predict(key, X, num_samples=3, chunk_size=3)
-        again = pickle.loads(pickle.dumps(posterior))
-        np.testing.assert_array_equal(again.predict(key, X, num_samples=3, chunk_size=3).mean, prediction.mean)
-        copied = pickle.loads(pickle.dumps(prediction))
-        np.testing.assert_array_equal(copied.variance, prediction.variance)
-        np.testing.assert_array_equal(copied.sample(5), prediction.sample(5))
-        np.testing.assert_array_equal(copied.log_density(np.zeros(4)), prediction.log_density(np.zeros(4)))
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            posterior.kind = "other"
 
 
 def taken(X, y=None, num_samples=1.0, gp=0.0):
