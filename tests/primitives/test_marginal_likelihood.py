@@ -45,19 +45,22 @@ def alone(X, g, sparse):
 def test_a_batch_of_regressions_is_a_loop_over_them(own, sparse):
     """Log marginal likelihood or bound, its gradient, and predictions; with the plate on either axis."""
     rows = OWN if own else X
-    density = lambda model: lambda l: log_density(model, (l,), {}, {})[0]  # noqa: E731
-    parts = [alone(rows[g] if own else rows, g, sparse) for g in range(3)]
-    wanted = [jax.jit(jax.value_and_grad(density(part)))(LENGTHSCALE[g]) for g, part in enumerate(parts)]
+
+    def said(model, lengthscale):
+        @jax.jit
+        def program(l):
+            f = model(l)(NEW)
+            return *jax.value_and_grad(lambda l: log_density(model, (l,), {}, {})[0])(l), f.mean, f.variance
+
+        return program(lengthscale)
+
+    parts = [said(alone(rows[g] if own else rows, g, sparse), LENGTHSCALE[g]) for g in range(3)]
+    values, *wanted = (np.stack(each) for each in zip(*parts, strict=True))
     for dim in (-1, -2):
-        model = batched(rows, dim, sparse)
-        value, slope = jax.jit(jax.value_and_grad(density(model)))(LENGTHSCALE)
-        np.testing.assert_allclose(value, sum(one[0] for one in wanted), rtol=1e-10)
-        np.testing.assert_allclose(slope, jnp.stack([one[1] for one in wanted]), rtol=1e-8)
-        f = model(LENGTHSCALE)
-        for g, part in enumerate(parts):
-            single = part(LENGTHSCALE[g])
-            np.testing.assert_allclose(f(NEW).mean[g], single(NEW).mean, rtol=1e-9)
-            np.testing.assert_allclose(f(NEW).variance[g], single(NEW).variance, rtol=1e-9)
+        value, *found = said(batched(rows, dim, sparse), LENGTHSCALE)
+        np.testing.assert_allclose(value, values.sum(), rtol=1e-10)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
 @pytest.mark.long
