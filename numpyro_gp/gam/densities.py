@@ -30,30 +30,35 @@ class ExpectedDensities(NamedTuple):
     of_parameter: np.ndarray | None = None
 
 
-def _nodes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``f (20, N)`` and their weights."""
+def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``E log(1 + e^t)`` and its first two derivatives in the mean, of the shape of both together."""
+    if not np.any(variance):
+        return _plain_softplus(mean)
+    mean, variance = np.broadcast_arrays(mean, variance)
     nodes, weights = gauss_hermite(HERMITE_NODES)
-    return mean + np.sqrt(variance) * nodes[:, None], weights
-
-
-def _softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``E log(1 + e^t)`` and its first two derivatives in the mean."""
-    is_wide = variance > WIDE
+    t, is_wide = mean.ravel(), variance.ravel() > WIDE
     if is_wide.all():
-        return wide_softplus(mean, variance)
-    t, weights = _nodes(mean, np.where(is_wide, WIDE, variance))
+        found = wide_softplus(t, variance.ravel())
+    else:
+        spread = np.sqrt(np.where(is_wide, WIDE, variance.ravel()))
+        value, slope, curvature = _plain_softplus(t + spread * nodes[:, None])
+        found = weights @ value, weights @ slope, weights @ curvature
+        if is_wide.any():
+            for narrow, wide in zip(found, wide_softplus(t[is_wide], variance.ravel()[is_wide]), strict=True):
+                narrow[is_wide] = wide
+    value, slope, curvature = (one.reshape(mean.shape) for one in found)
+    return value, slope, curvature
+
+
+def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     tail = np.exp(-np.abs(t))
     p = np.where(t > 0, 1.0, tail) / (1 + tail)
-    found = weights @ (np.maximum(t, 0) + np.log1p(tail)), weights @ p, weights @ (p * (1 - p))
-    if is_wide.any():
-        for narrow, wide in zip(found, wide_softplus(mean[is_wide], variance[is_wide]), strict=True):
-            narrow[is_wide] = wide
-    return found
+    return np.maximum(t, 0) + np.log1p(tail), p, p * (1 - p)
 
 
 def bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
     """``y f - E softplus(f)``, for labels of which the share ``y`` is 1."""
-    value, p, curvature = _softplus(mean, variance)
+    value, p, curvature = softplus(mean, variance)
     return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
 
 
@@ -61,7 +66,7 @@ def negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: 
     """``y (f - log r) - (y + r) softplus(f - log r)``, and what does not depend on f."""
     from scipy.special import digamma, gammaln  # not at import: only newer versions of NumPyro bring it
 
-    whole, part, curvature = _softplus(mean - np.log(r), variance)
+    whole, part, curvature = softplus(mean - np.log(r), variance)
     constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
     of_r = digamma(y + r) - digamma(r) - y / r - whole + (y + r) * part / r
     found = constant + y * (mean - np.log(r)) - (y + r) * whole

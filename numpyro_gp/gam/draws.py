@@ -19,7 +19,14 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.hyperparameters import ModelValues, evaluate, vector_layout_of
+from numpyro_gp.gam.hyperparameters import (
+    ClosedFormPriors,
+    ModelValues,
+    VectorLayout,
+    evaluate,
+    has_default_priors,
+    vector_layout_of,
+)
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.term_features import TermFeatures
@@ -28,6 +35,7 @@ from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.tracing import check_source, draws_of, trace_at
 from numpyro_gp.programs.keep import run, run_quickly
+from numpyro_gp.programs.threefry import normal, split, words_of
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
 
@@ -96,8 +104,13 @@ def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | No
 
 
 def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
-    """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit."""
-    vector_layout = vector_layout_of(model)
+    """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
+
+    In NumPy where the model has the priors and JAX the random numbers that they have by themselves: nothing compiles.
+    """
+    vector_layout, words = vector_layout_of(model), words_of(key)
+    if words is not None and has_default_priors(model):
+        return _without_programs(model, vector_layout, words, free, count)
     shapes = vector_layout.shapes if free.by_site else {"latent": (vector_layout.size,)}
 
     def one(key: Array, loc: Array, root: Array) -> ModelValues:
@@ -116,6 +129,31 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
     return _numbers(
         run_quickly(every, key, free.loc.astype(vector_layout.dtype), free.root.astype(vector_layout.dtype))
     )
+
+
+def _without_programs(
+    model: Model, vector_layout: VectorLayout, words: np.ndarray, free: GuideNormal, count: int
+) -> ModelValues:
+    """`guide_draws` in NumPy, of the random numbers that the program would draw."""
+    dtype, keys, pieces = vector_layout.dtype, split(split(words, count))[:, 0], []
+    sizes = [len(at) for at in vector_layout.places.values()] if free.by_site else [vector_layout.size]
+    for size in sizes:  # as handlers.seed goes on from site to site
+        keys, own = np.moveaxis(split(keys), -2, 0)
+        pieces.append(normal(own, size, dtype))
+    noise = np.concatenate([np.zeros((count, 0)), *pieces], axis=1)
+    rows = free.loc + noise @ np.asarray(free.root, float).T
+    priors = ClosedFormPriors(model, vector_layout)
+    each = [priors(row).values for row in rows]
+    own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
+    values = {
+        name: np.exp(rows[:, at]).reshape(count, *vector_layout.shapes[name]).astype(dtype)
+        for name, at in vector_layout.places.items()
+    }
+    lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
+    density = np.array([one.log_density for one in each]) - own_density
+    scales = np.array([one.scales for one in each])
+    found: Any = (scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
+    return ModelValues(*found)
 
 
 def _numbers(found: Any) -> Any:

@@ -5,7 +5,6 @@ import functools
 import os
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
@@ -14,6 +13,7 @@ from numpyro_gp.gam.engines import EngineResult, of_values, ready, run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.saved import read
+from numpyro_gp.programs.threefry import part_of
 from numpyro_gp.training import FitResult
 
 ENGINES = ("svi", "nuts", "svgd")
@@ -122,6 +122,5 @@ def load(path: str | os.PathLike[str], family: Any = None) -> Fit:
 
 
 def key_of(key: Array | None, number: int) -> Array:
-    """The key of a fit (0) or of what comes after it (1): made when it is asked for, by programs that are compiled."""
-    keys: Array = jax.random.split(jax.random.key(0) if key is None else key)
-    return keys[number]
+    """The key of a fit (0) or of what comes after it (1)."""
+    return part_of(key, number)

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.gam import draws as draws_module
 from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of
-from numpyro_gp.gam.hyperparameters import evaluate
+from numpyro_gp.gam.hyperparameters import evaluate, vector_layout_of
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}
@@ -66,3 +67,21 @@ def test_draws_of_a_chain_have_the_numbers_of_all_rows():
     posterior = ngp.Posterior.from_mcmc(model, {"f_scale": jnp.ones((3, 1)), "f": jnp.zeros((3, 2))})
     draws = ngp.gam.Fit(model, posterior, None, None, "nuts", 3, (), jax.random.key(0))._draws()
     np.testing.assert_allclose(draws.likelihood.scale, np.tile(scale, (3, 1)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["student_t", "binomial", "trend"])
+def test_draws_without_programs_are_those_of_programs(family, monkeypatch):
+    """The same random numbers, hyper-parameters, likelihood and densities; with two parameters, none, terms of time."""
+    y = np.random.default_rng(0).integers(0, 2, 20)
+    data = {"x": np.linspace(0.0, 2.0, 20), "g": list("abcd") * 5, "y": y, "n": np.full(20, 3)}
+    terms, spec = ("y ~ trend(x)", "gaussian") if family == "trend" else ("y ~ s(x) + re(g)", family)
+    model = ngp.gam.model(terms, data, spec, trials="n" if family == "binomial" else None)
+    size = vector_layout_of(model).size
+    root = np.diag(np.linspace(0.1, 0.3, size))
+    free = GuideNormal(np.linspace(-0.4, 0.5, size), root + 0.1 * np.eye(size, k=-1), family == "student_t")
+    own = guide_draws(model, jax.random.key(3), free, 4)
+    monkeypatch.setattr(draws_module, "words_of", lambda _: None)
+    wanted = guide_draws(model, jax.random.key(3), free, 4)
+    assert jax.tree.structure(own) == jax.tree.structure(wanted)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9), own, wanted)
