@@ -59,7 +59,8 @@ def best_start(engine: Any, feed: Feed, state: Any, advance: Callable[..., tuple
     def moved(state: Any, change: Array) -> Any:
         free = engine.optim.get_params(state.optim_state)
         own, unravel = ravel_pytree({name: free[name] for name in names})
-        return definite(state._replace(optim_state=engine.optim.init({**free, **unravel(own + change)})))
+        new = {**free, **unravel(own + change.astype(own.dtype))}
+        return definite(state._replace(optim_state=engine.optim.init(new)))
 
     changes = np.log([(scale, noise) for scale in LENGTHSCALES for noise in NOISES]) @ found
     changes = np.asarray(list(dict.fromkeys(map(tuple, changes))), found.dtype)  # where one direction is none
@@ -67,8 +68,9 @@ def best_start(engine: Any, feed: Feed, state: Any, advance: Callable[..., tuple
     for change in changes:
         other = move(state, change) if change.any() else state
         _, _, losses, healthy = advance(other, 1, arrays)
-        if healthy and losses[0] < least:
-            best, least = other, float(losses[0])
+        loss = float(np.asarray(losses)[0])
+        if healthy and loss < least:
+            best, least = other, loss
     return best
 
 
@@ -101,12 +103,11 @@ def directions(engine: Any, feed: Feed, state: Any, names: list[str]) -> np.ndar
     ``J`` being the derivative of the logarithms of all lengthscales, noises and variances, and ``t`` the powers by
     which they are to grow, the change is the shortest ``x`` for which ``J x`` is nearest to ``t``.
     """
-    given = {name: value for name, value in engine.optim.get_params(state.optim_state).items() if name in names}
-    flat, unravel = ravel_pytree(given)
     powers: list[np.ndarray] = []
 
-    def derivative(state: Any, flat: Array, arrays: list[Array]) -> list[Array]:
+    def derivative(state: Any, arrays: list[Array]) -> list[Array]:
         free = engine.optim.get_params(state.optim_state)
+        flat, unravel = ravel_pytree({name: free[name] for name in names})
 
         def logarithms(flat: Array) -> list[Array]:
             with feed.opened(arrays) as given:
@@ -118,20 +119,20 @@ def directions(engine: Any, feed: Feed, state: Any, names: list[str]) -> np.ndar
 
         return jax.jacfwd(logarithms)(flat)
 
-    whole = traced(derivative, state, flat, feed.arrays())
+    whole = traced(derivative, state, feed.arrays())
     if not powers:
         return None
     # The rest of the model, its matrices among it, is traced and not compiled.
     part = needed(whole.program, whole.program.outvars)
-    inputs = [*whole.constants, *jax.tree.leaves((state, flat, feed.arrays()))]
+    inputs = [*whole.constants, *jax.tree.leaves((state, feed.arrays()))]
     values = dict(zip(whole.program.invars, inputs, strict=True))
     rows = kept(part, "directions", lambda: quickly(part))(*(values[var] for var in part.invars))
     jacobian, wanted = np.concatenate([np.asarray(row, float) for row in rows]), np.concatenate(powers)
     follow = np.isfinite(jacobian).all(1) & jacobian.any(1)
     if not wanted[follow, 0].any():
         return None
-    changes = np.linalg.lstsq(jacobian[follow], wanted[follow], rcond=1e-6)[0].T
-    return changes.astype(flat.dtype)
+    changes: np.ndarray = np.linalg.lstsq(jacobian[follow], wanted[follow], rcond=1e-6)[0].T
+    return changes
 
 
 def processes_at(engine: Any, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:

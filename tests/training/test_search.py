@@ -183,6 +183,24 @@ def test_values_of_a_process_are_not_searched_for():
     assert directions(engine, feed, state, movable(engine, state)) is None  # there is no lengthscale to be found
 
 
+def test_minibatches_of_rows_with_neighbours_have_the_same_directions():
+    """Their own ``lengthscale``, by which neighbours were found, is no parameter."""
+
+    def local(near, y):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))
+        with numpyro.plate("data", near.size, subsample_size=5) as idx:
+            ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), near[idx], noise_variance=noise**2, obs=y)
+
+    engine = svi(AutoDelta(local), of=local)
+    near = ngp.neighbours(X, 3)
+    feed = feed_of(engine, KEY, Arguments((near, jnp.asarray(Y)), {}))
+    with feed.opened(feed.arrays()) as (args, kwargs):
+        state = engine.init(KEY, *args, **kwargs)
+    found = directions(engine, feed, state, movable(engine, state))
+    np.testing.assert_allclose(found, np.eye(2), atol=1e-10)
+
+
 def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_on(monkeypatch):
     assert SHORT == 480  # 24 points are a twentieth of its steps
     monkeypatch.setattr(prepare, "SHORT", 4)
