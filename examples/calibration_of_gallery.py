@@ -29,6 +29,7 @@ GALLERY = Path(__file__).parent.parent / "models"
 ROWS, INDUCING, STEPS = 60, 12, 1000
 MORE_STEPS = {"monotone": 3000, "latent_force": 2500, "deep": 3000, "deep_orthogonal": 3000}
 DATA = ("y", "events")
+POINTS = "points, nothing to rank"
 WIDTH = np.sqrt(12.0)
 COLUMNS = ("model", "site", "data_sets", "steps", "mean_rank", "spread", "inside_90", "p_value", "cpu", "why")
 
@@ -72,7 +73,7 @@ def fits_of(module, kwargs, steps, draws):
         own = getattr(guide, "rest", guide)
         return own.sample_posterior(jax.random.fold_in(key, 1), engine.get_params(state), sample_shape=(draws,))
 
-    return "points, nothing to rank" if isinstance(rest, AutoDelta) else fit
+    return POINTS if isinstance(rest, AutoDelta) else fit
 
 
 def calibrated(name, options):
@@ -85,17 +86,23 @@ def calibrated(name, options):
     if isinstance(fit, str) or data != ["y"]:
         reason = fit if isinstance(fit, str) else "no simulator of its data"
         return [nothing | {"why": reason}]
-    programs = []
+    programs, are_points = [], []
 
     def once(key, model, **kwargs):  # noqa: ARG001
         arrays, merge = split_arrays(kwargs)
+        if are_points:
+            return {site: np.zeros((options.draws, *shape)) for site, shape in are_points[0].items()}
         if not programs:
             programs.append(jax.jit(lambda key, arrays: fit(key, merge(arrays))))
         found = programs[0](key, arrays)
+        if all(np.ptp(values, axis=0).max(initial=0) == 0 for values in found.values()):
+            are_points.append({site: values.shape[1:] for site, values in found.items()})
         return {site: jnp.where(jnp.isfinite(values), values, jnp.inf) for site, values in found.items()}
 
     sizes = {"num_simulations": options.simulations, "num_draws": options.draws}
     found = ngp.diagnose.sbc(jax.random.key(1), module.model, fit=once, **sizes, **given)
+    if are_points:
+        return [nothing | {"why": POINTS}]
     rows = []
     for site, ranks in found.ranks.items():
         level = (ranks + 0.5) / (options.draws + 1)
