@@ -237,7 +237,7 @@ def draw(results, predictions, data, path):
         label = f"{name} (sd)" if name == "noise" else name
         ngp.plots.hyperparameters(draws, name, truth=TRUTH[name], prior=dist.LogNormal(*prior), xlabel=label, ax=ax)
     axes[1, 0].legend(fontsize="x-small", frameon=False, loc="upper right")
-    figure.suptitle("One model function under three engines: functions (95% bands) and hyper-parameters")
+    figure.suptitle("One model function under three engines: functions (90% bands) and hyper-parameters")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

@@ -31,7 +31,7 @@ def function(
     data: tuple[ArrayLike, ArrayLike] | None = None,
     truth: ArrayLike | None = None,
     inducing: ArrayLike | None = None,
-    level: float = 0.95,
+    level: float = 0.9,
     color: str = COLOURS[0],
     title: str = "",
     xlabel: str = "input x",

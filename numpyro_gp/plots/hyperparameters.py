@@ -14,7 +14,7 @@ from numpyro_gp.plots.style import DRAWS, INK, MARKERS, Axes, axes_of, bar, fini
 from numpyro_gp.posterior.posterior import Posterior
 
 # Percent of the draws inside each bar, and its width: that of the thin one first.
-INTERVALS = ((95, 1.2), (50, 3.6))
+INTERVALS = ((90, 1.2), (50, 3.6))
 
 
 def hyperparameters(
@@ -30,7 +30,7 @@ def hyperparameters(
 ) -> "Axes":
     """Draw the posterior of one hyper-parameter under several engines, side by side.
 
-    Each engine has a row: its density, the 95% interval as a thin and the 50% interval as a thick bar, the mean
+    Each engine has a row: its density, the 90% interval as a thin and the 50% interval as a thick bar, the mean
     as a marker. Densities are scaled to their rows: compare the bars. Fewer than 200 draws (particles)
     are shown as ticks, without a smoothed density they cannot support.
     A point estimate has a marker alone.

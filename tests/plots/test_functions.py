@@ -47,7 +47,7 @@ def test_the_mean_of_counts_is_on_the_scale_of_counts(ax):
     done = plots.function(X, prediction, ax=ax)
     line = next(line for line in done.lines if line.get_label() == "mean")
     np.testing.assert_allclose(line.get_ydata(), np.exp(4 + 0.5 * prediction.function_variance), rtol=1e-6)
-    assert [band.get_label() for band in done.collections] == ["new data, 95%"]
+    assert [band.get_label() for band in done.collections] == ["new data, 90%"]
 
 
 def test_layers_stack_upwards(rng):

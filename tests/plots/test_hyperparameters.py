@@ -16,9 +16,9 @@ def test_hyperparameters_have_a_row_each(ax, rng):
     plots.hyperparameters(rows, "noise", truth=9.0, prior=dist.LogNormal(2.0, 1.0), ax=ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["SVI", "SVGD", "prior"]
     assert ax.get_xlabel() == "noise"
-    assert [text.get_text() for text in ax.texts] == ["thin 95%, thick 50%, mark: mean"]
+    assert [text.get_text() for text in ax.texts] == ["thin 90%, thick 50%, mark: mean"]
     thin, thick = (line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_color() == plots.COLOURS[0])
-    np.testing.assert_allclose(thin.get_xdata(), np.quantile(rows["SVI"], [0.025, 0.975]))
+    np.testing.assert_allclose(thin.get_xdata(), np.quantile(rows["SVI"], [0.05, 0.95]))
     np.testing.assert_allclose(thick.get_xdata(), np.quantile(rows["SVI"], [0.25, 0.75]))
     assert thin.get_linewidth() < thick.get_linewidth()
 
