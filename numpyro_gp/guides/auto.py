@@ -244,7 +244,9 @@ class AutoGP(AutoGuide):
             if size != fitted and (kind == "gp" or site["name"] not in self.recipes):
                 unit = "members" if kind == "gp" else "rows"
                 made = f"the {fitted} {unit} that the guide was made for: site {site['name']!r} has parameters for each"
-                cure = "Predict with ngp.Posterior, which draws what is new from its prior."
+                cure = (
+                    "Predict with ngp.Posterior, which draws what is new from its prior. Fit other rows by a new guide."
+                )
                 fail(f"the data in plate {frame.name!r}", made, f"{size} {unit}", cure)
             shape[frame.dim - site["fn"].event_dim] = size
         return tuple(shape)

@@ -131,7 +131,8 @@ def chunks_and_streams_equal_the_whole(case: Case) -> None:
 def two_fits_of_one_guide_equal_two_guides(case: Case) -> None:
     """The second on other data, of other rows; the first still predicts as the first."""
     guide = case.new_guide()
-    second = {**case.made_up(ROWS - 2 * (case.c.seed % 2)), "Z": case.data["Z"]}
+    fewer = 0 if case.c.process == "latent" else 2 * (case.c.seed % 2)  # such a guide is made for its rows, and says so
+    second = {**case.made_up(ROWS - fewer), "Z": case.data["Z"]}
 
     def fitted(guide: Any, data: Any) -> Any:
         svi = case.svi(guide)

@@ -75,13 +75,13 @@ def _is_ordinary(c: Composition, name: str) -> bool:
 
 @relation(lambda c: c.rest == "delta" and c.process not in ("drawn", "scan"))  # whose features are of other keys
 def single_precision_is_double(case: Case) -> None:
-    """The bound to 2e-4 of the sum of its parts, where the jitter is asked for; else to 5e-3, which has another."""
+    """The bound to 2e-3 of the sum of its parts, where the jitter is asked for; else, with a larger one, to 2e-2."""
     value, count = case.value, ROWS * (2 if case.model.is_wide else 1)
     with x64(False):
         single = program(case.model, case.new_guide())
         found = single(*arrays((case.params, case.noise, case.data)), None)
         assert found.dtype == np.float32
-    assert abs(float(found) - float(value)) < (2e-3 if case.c.has_jitter else 1e-2) * (count + abs(float(value)))
+    assert abs(float(found) - float(value)) < (2e-3 if case.c.has_jitter else 2e-2) * (count + abs(float(value)))
 
 
 def is_dense(c: Composition) -> bool:

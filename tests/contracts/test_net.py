@@ -14,6 +14,75 @@ COUNT = 7
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED") or seed_of_commit())
 # Models that failed, with the relation: as they are printed, since what a seed chooses changes with `compositions.py`.
 KEPT = (
+    # A guide with latent inputs for each row is made for its rows: the cure spoke of predictions alone.
+    (
+        "two_fits_of_one_guide_equal_two_guides",
+        Composition(
+            seed=105,
+            process="latent",
+            kernel=((("RBF", 1),), (("Matern32", 1), ("Linear", 0))),
+            likelihood="gaussian",
+            belief="conditional",
+            hyper="sampled",
+            rest="delta",
+            mean="none",
+            reads="values",
+            is_full=False,
+            is_masked=False,
+            has_offset=False,
+            is_scaled=False,
+            has_replicates=False,
+            has_own_scale=False,
+            is_monotone=False,
+            has_jitter=True,
+        ),
+    ),
+    # Twenty nodes of the logit at wide slopes of the function.
+    (
+        "the_density_of_points_is_dense",
+        Composition(
+            seed=113,
+            process="one",
+            kernel=((("Polynomial", 0),), (("Cosine", 0),)),
+            likelihood="bernoulli",
+            belief="decoupled",
+            hyper="fixed",
+            rest="delta",
+            mean="number",
+            reads="slopes",
+            is_full=False,
+            is_masked=False,
+            has_offset=False,
+            is_scaled=False,
+            has_replicates=False,
+            has_own_scale=False,
+            is_monotone=False,
+            has_jitter=True,
+        ),
+    ),
+    # The jitter of single precision moves a wide bound of positive data by 1.07 %, which was said to be 1 at most.
+    (
+        "single_precision_is_double",
+        Composition(
+            seed=158,
+            process="additive",
+            kernel=((("Modulated", 1),),),
+            likelihood="gamma",
+            belief="coupled",
+            hyper="param",
+            rest="delta",
+            mean="none",
+            reads="values",
+            is_full=False,
+            is_masked=False,
+            has_offset=True,
+            is_scaled=False,
+            has_replicates=True,
+            has_own_scale=False,
+            is_monotone=False,
+            has_jitter=False,
+        ),
+    ),
     # Twenty nodes at a latent variance of 3: the slope in it was said to be as good as the value.
     (
         "gradients_equal_differences",

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import gammaln
 
-from numpyro_gp.likelihoods import NegativeBinomial
+from numpyro_gp.likelihoods import Bernoulli, NegativeBinomial
 from numpyro_gp.likelihoods.softplus import SHARES, SPREADS, expected_softplus, wide_softplus
 from tests.precision import x64
 
@@ -43,6 +43,22 @@ def test_the_mixture_is_the_logistic_distribution():
     assert_allclose(shares.sum(), 1, rtol=1e-14)
     assert_allclose(shares @ spreads**2, np.pi**2 / 3, rtol=1e-9)
     assert_allclose(3 * shares @ spreads**4, 7 * np.pi**4 / 15, rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_labels_under_wide_functions(is_double):
+    """20 nodes are off by 6e-3 at a variance of 30, and their slope in the variance by 5e-3 of itself at 8."""
+    mean, variance, y = np.array([[-2.0, 0.3, 2.0, 0.7], [0.9, 1.1, 8.0, 36.0], [1.0, 0.0, 1.0, 0.0]])
+    exact = [
+        expected(lambda f, s=2 * label - 1: -np.logaddexp(0, -s * f), *row)
+        for label, *row in zip(y, mean, variance, strict=True)
+    ]
+    slopes = [-0.5 * expected(stats.logistic.pdf, *row) for row in zip(mean, variance, strict=True)]
+    with x64(is_double):
+        given = [jnp.asarray(one, float) for one in (y, mean, variance)]
+        found = jax.jit(jax.vmap(jax.value_and_grad(Bernoulli().expected_log_prob, 2)))(*given)
+    assert_allclose(found[0], exact, rtol=1e-9 if is_double else 2e-6)
+    assert_allclose(found[1], slopes, rtol=1e-7 if is_double else 1e-4)
 
 
 @pytest.mark.parametrize("is_double", [True, False])
