@@ -197,8 +197,12 @@ def twice():
         (lambda: ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\), one"),
         (lambda: in_plate(batch=5, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\)"),
         (
+            lambda: in_plate(size=29),
+            "the plates around site 'y' must be one of the 30 rows of near, 29 of which",
+        ),
+        (
             lambda: in_plate(size=31),
-            "the plates around site 'y' must be one of the 30 rows of near, 31 of which",
+            "idx must be numbers from 0 to 29, but got numbers from 0 to 30",
         ),
         (
             lambda: in_plate(batch=5, rows=jnp.arange(6)),

@@ -241,7 +241,7 @@ def scored_in_part():
     ("call", "message"),
     [
         (lambda: opened(ngp.neighbours(X, 4)), "near must be rows with others around them, earlier and later"),
-        (lambda: opened(size=N + 1), "the plates around site 'f' must be one of the 20 rows of near"),
+        (lambda: opened(size=N - 1), "the plates around site 'f' must be one of the 20 rows of near"),
         (lambda: ngp.gp("f", RBF, NEAR), "inducing must be the rows of a plate, but got neighbours of all rows"),
         (lambda: ngp.gp("f", RBF, NEAR.find(NEW, 3)), r"inducing must be the rows of the fit, near\[idx\]"),
         (lambda: ngp.gp("f", RBF, NEAR[jnp.arange(3)]), "the plates .* but got no plate"),
