@@ -46,32 +46,27 @@ def inputs_of(module):
     return {name: value for name, value in given.items() if name not in DATA}, [n for n in DATA if n in given]
 
 
-def particles_of(module, steps, draws):
-    """Fits by particles, and draws among them."""
-    engine = module.engine(draws)
-
-    def fit(key, kwargs):
-        state = engine.init(key, **kwargs)
-        state = lax.scan(lambda state, _: (engine.update(state, **kwargs)[0], None), state, None, steps)[0]
-        return engine.particles(engine.get_params(state))
-
-    return fit
+def params_after(engine, key, kwargs, steps):
+    """What an engine has found after some steps."""
+    state = engine.init(key, **kwargs)
+    state = lax.scan(lambda state, _: (engine.update(state, **kwargs)[0], None), state, None, steps)[0]
+    return engine.get_params(state)
 
 
 def fits_of(module, kwargs, steps, draws):
     """``fit(key, kwargs) -> draws``, or a reason why there is none."""
     if not hasattr(module, "guide"):
-        return particles_of(module, steps, draws)
+        engine = module.engine(draws)
+        return lambda key, kwargs: engine.particles(params_after(engine, key, kwargs, steps))
     wanted = inspect.signature(module.guide).parameters
     guide = module.guide(**{name: kwargs[name] for name in wanted if name in kwargs})
     rest = getattr(guide, "rest", guide)
     engine = module.engine(guide)
 
     def fit(key, kwargs):
-        state = engine.init(key, **kwargs)
-        state = lax.scan(lambda state, _: (engine.update(state, **kwargs)[0], None), state, None, steps)[0]
-        own = getattr(guide, "rest", guide)
-        return own.sample_posterior(jax.random.fold_in(key, 1), engine.get_params(state), sample_shape=(draws,))
+        params = params_after(engine, key, kwargs, steps)
+        own = getattr(guide, "rest", guide)  # which a guide of ours makes in its first call
+        return own.sample_posterior(jax.random.fold_in(key, 1), params, sample_shape=(draws,))
 
     return POINTS if isinstance(rest, AutoDelta) else fit
 

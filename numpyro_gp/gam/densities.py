@@ -17,8 +17,7 @@ from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.rules import gauss_hermite
 from numpyro_gp.likelihoods.softplus import WIDE, wide_softplus
-from numpyro_gp.programs.keep import kept, quickly
-from numpyro_gp.programs.trace import traced
+from numpyro_gp.programs.keep import prepared
 
 
 class ExpectedDensities(NamedTuple):
@@ -173,9 +172,7 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
         mass = np.concatenate([weights, np.zeros(size - len(y))])
         arguments = [one.astype(vector_layout.dtype) for one in (free, *rows, mass)]
         if size not in found:
-            own = traced(whole, *arguments)
-            program = kept(own.program, "quickly", lambda: quickly(own.program))
-            found[size] = lambda *given: jax.tree.unflatten(own.structure, program(*own.constants, *given))
+            found[size] = prepared(whole, *arguments)
         value, slopes = found[size](*arguments)
         of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
         return ExpectedTotal(float(value), of_free, of_mean[: len(y)], of_variance[: len(y)])

@@ -16,8 +16,7 @@ from numpyro_gp.gam.model import CONSTANT, Model, default_priors, sample_hyperpa
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, as_likelihood
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.keep import kept, quickly
-from numpyro_gp.programs.trace import traced
+from numpyro_gp.programs.keep import prepared
 
 
 class ModelValues(NamedTuple):
@@ -263,18 +262,14 @@ class CompiledPriors:
             return with_slopes(lambda one: bound_arguments(model, vector_layout, one), free)
 
         free = np.zeros(vector_layout.size, self.dtype)
-        found = traced(whole, free)
-        run = kept(found.program, "quickly", lambda: quickly(found.program))
+        self._program = prepared(whole, free)
+        self.start = self._run(free)[2]
 
-        def call(free: np.ndarray) -> tuple[BoundArguments, Any, Any]:
-            arrays = run(*found.constants, free.astype(self.dtype))
-            whole: tuple[BoundArguments, Any, Any] = jax.tree.unflatten(
-                found.structure, [np.asarray(leaf, float) for leaf in arrays]
-            )
-            return whole
-
-        self._run = call
-        self.start = call(free)[2]
+    def _run(self, free: np.ndarray) -> tuple[BoundArguments, Any, Any]:
+        found: tuple[BoundArguments, Any, Any] = jax.tree.map(
+            lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype))
+        )
+        return found
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
         found, slopes, _ = self._run(free)

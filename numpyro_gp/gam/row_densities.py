@@ -197,14 +197,12 @@ def _seen(
     model: Model, draws: Draws, likelihood: Any, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
 ) -> dict[str, Any] | None:
     """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
-    from scipy.special import ndtr
-
     term, shape = found.log_density[:, 0, few], (draws.size, len(few))
     if isinstance(likelihood, Gaussian):
         scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
         mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
-        below, noise = ndtr((own - mean) / np.sqrt(variance)), np.sqrt(np.mean(scale**2, axis=1))
-        term = -0.5 * ((own - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+        normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
+        below, term = normal.below(own, mean, np.sqrt(variance))[0], normal.log_prob(own, mean, np.sqrt(variance))
     else:
         f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), at_draws_of(model)
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):

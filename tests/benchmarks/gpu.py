@@ -9,8 +9,6 @@ faster one of its two strategies. Where PyTorch is missing, its columns are empt
 
 import argparse
 import csv
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +27,7 @@ from examples.neighbours import model as by_neighbours
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers import problem as given
 from tests.benchmarks.peers.jobs import Job
+from tests.benchmarks.peers.timing import Stopwatch
 from tests.precision import x64
 
 COLUMNS = ("device", "dtype", "task", "size", "unit", "ours", "compile_seconds", "gpytorch", "ratio", "versions")
@@ -39,12 +38,11 @@ SIZES = (512, 1024)
 
 def timed(run: Callable[[int], Any], units: int) -> tuple[float, float]:
     """Milliseconds of one unit, and seconds of the first call."""
-    seconds = []
+    watch = Stopwatch()
     for _ in range(BLOCKS):
-        start = time.perf_counter()
-        run(units)
-        seconds.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(seconds[1:]) / units, seconds[0]
+        watch(run, units)
+    found = watch.summary(units)
+    return 1e3 * found["seconds"], found["first"]
 
 
 def steps(job: Job) -> Callable[[int], Any]:
