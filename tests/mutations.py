@@ -413,9 +413,9 @@ FAULTS = [
     ),
     Fault(
         "expected variance of a component with what is uncertain subtracted",
-        "additive/sobol.py",
-        "- jnp.trace(gram) + jnp.sum(blocks[name] * gram)",
-        "- jnp.trace(gram) - jnp.sum(blocks[name] * gram)",
+        "additive/shares.py",
+        "+ self.left + (covariance * self.gram).sum((-2, -1))",
+        "+ self.left - (covariance * self.gram).sum((-2, -1))",
         "additive/test_sobol.py::test_plug_in_and_expected",
     ),
     Fault(

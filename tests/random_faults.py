@@ -21,9 +21,9 @@ RANDOM = [
     ),
     (
         "operator",
-        "gam/variance_shares.py",
-        "self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left + spread)",
-        "self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left - spread)",
+        "additive/shares.py",
+        "+ self.left + (covariance * self.gram).sum((-2, -1))",
+        "+ self.left - (covariance * self.gram).sum((-2, -1))",
         "gam/test_variance_shares.py",
     ),
     (

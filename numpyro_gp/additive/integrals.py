@@ -1,12 +1,13 @@
 """What Sobol indices are made of: integrals of products of features (mathematics.md section 6.4)."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from numpyro_gp.additive.shares import Squares
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known
@@ -29,13 +30,6 @@ from numpyro_gp.linalg import matmul
 OneColumn = ZeroMean | ZeroMeanCategory | ZeroMeanLinear
 
 MEASURES: dict[type, str] = {Uniform: "over an interval", Gaussian: "over a normal", Empirical: "over the data"}
-
-
-class Squares(NamedTuple):
-    """``int A_c A_c^T dnu`` ``(M_c, M_c)`` and ``int k_c(x, x) dnu`` of each component that is not constant."""
-
-    gram: dict[str, Array]
-    prior: dict[str, Array]
 
 
 def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
@@ -123,9 +117,9 @@ def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
     return matmul(cross * weights[None, :], cross.T), matmul(weights, kernel.diagonal(nodes))
 
 
-def squares(basis: AdditiveBasis) -> Squares:
+def squares(basis: AdditiveBasis) -> dict[str, Squares]:
     """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4)."""
-    gram, prior = {}, {}
+    found: dict[str, Squares] = {}
     read: dict[tuple[int, ...], str] = {}
     measures: dict[int, tuple[str, object]] = {}
     for name, part in zip(basis.names, basis.parts, strict=True):
@@ -146,29 +140,28 @@ def squares(basis: AdditiveBasis) -> Squares:
         for column, kernel in factors:
             squared, trace = _one_integral(kernel, part.inducing[:, column])
             integral, diagonal = integral * squared, diagonal * trace
-        gram[name] = matmul(matmul(part.inverse, integral), part.inverse.T)
-        prior[name] = jnp.asarray(diagonal)
-    if not gram:
-        cure = "Add a main effect to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)."
-        fail("components", "at least one that is not constant", f"{list(basis.names)}", cure)
-    return Squares(gram, prior)
+        gram = matmul(matmul(part.inverse, integral), part.inverse.T)
+        found[name] = Squares(gram, jnp.asarray(diagonal))
+    return _some(found, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
 
 
-def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> Squares:
-    """The same with the rows of ``X`` for the measure, around the average of each component: for kernels of any kind.
+def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squares]:
+    """The same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
+    every, mass = tuple(range(X.shape[1])), jnp.full(X.shape[0], 1 / X.shape[0], X.dtype)
+    parts = zip(basis.names, basis.parts, basis.blocks(X), basis.diagonals(X), strict=True)
+    found = {
+        name: Squares.over(block, diagonal, mass)
+        for name, part, block, diagonal in parts
+        if kernel_columns(part.kernel, every)
+    }
+    return _some(found, basis)
 
-    ``prior`` is the mean of ``k_c(x_n, x_n) - |mean_n a_c(x_n)|^2``.
-    """
-    gram, prior = {}, {}
-    every, diagonals = tuple(range(X.shape[1])), basis.diagonals(X)
-    for name, part, block, diagonal in zip(basis.names, basis.parts, basis.blocks(X), diagonals, strict=True):
-        if kernel_columns(part.kernel, every):
-            mean = jnp.mean(block, axis=1, keepdims=True)
-            gram[name] = matmul(block - mean, (block - mean).T) / X.shape[0]
-            prior[name] = jnp.mean(diagonal) - jnp.sum(mean**2)
-    if not gram:
-        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
-    return Squares(gram, prior)
+
+def _some(found: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
+    """Refuse a process of constants alone."""
+    if not found:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", f"Add a main effect{such}.")
+    return found
 
 
 def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.additive.at_draws import each_draw, with_number
-from numpyro_gp.additive.integrals import Squares, kernel_columns, squares, squares_over
+from numpyro_gp.additive.integrals import kernel_columns, squares, squares_over
+from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, check_points, fail
-from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
@@ -58,7 +58,7 @@ def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
     return {name: kernel_columns(part.kernel, every) for name, part in zip(f.names, f.basis.parts, strict=True)}
 
 
-def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> Squares:
+def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, Squares]:
     if not isinstance(f, AdditiveGP):
         cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
         fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
@@ -68,10 +68,18 @@ def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> Squares:
 
 
 def _indices(variance: dict[str, Array]) -> Indices:
-    """Variances with their shares, which are zero where there is nothing to share."""
-    total = jnp.sum(jnp.stack(list(variance.values())), axis=0)
-    divisor = jnp.where(total == 0, 1.0, total)  # then every D is zero, but for rounding
-    return Indices(variance, {name: value / divisor for name, value in variance.items()})
+    """Variances with their shares."""
+    shares = shares_of(jnp.stack(list(variance.values())))
+    return Indices(variance, dict(zip(variance, shares, strict=True)))
+
+
+def _values_of(f: AdditiveGP, name: str, values: Array) -> Array:
+    """Those of one component among whitened values ``(..., M)``."""
+    return values[..., f.basis.slices[f.basis.component(name)]]
+
+
+def _mean_of(f: AdditiveGP) -> Array:
+    return f.process.whitened_mean if isinstance(f.process, AbstractBelief) else f.process.v
 
 
 def plug_in(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
@@ -98,10 +106,8 @@ def plug_in(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     >>> ngp.sobol.plug_in(f).variance["a"].shape
     ()
     """
-    integrals, process = _squares_of(f, over), f.process
-    mean = process.whitened_mean if isinstance(process, AbstractBelief) else process.v
-    parts = {name: mean[f.basis.slices[f.basis.component(name)]] for name in integrals.gram}
-    return _indices({name: matmul(matmul(parts[name], gram), parts[name]) for name, gram in integrals.gram.items()})
+    mean, parts = _mean_of(f), _squares_of(f, over)
+    return _indices({name: own.of_values(_values_of(f, name, mean)[:, None])[0] for name, own in parts.items()})
 
 
 def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
@@ -130,12 +136,9 @@ def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     >>> round(float(sum(ngp.sobol.expected(f).index.values())), 4)
     1.0
     """
-    integrals, means = _squares_of(f, over), plug_in(f, over).variance
+    parts, mean = _squares_of(f, over), _mean_of(f)
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
-    variance = {}
-    for name, gram in integrals.gram.items():
-        variance[name] = means[name] + integrals.prior[name] - jnp.trace(gram) + jnp.sum(blocks[name] * gram)
-    return _indices(variance)
+    return _indices({name: own.expected(_values_of(f, name, mean), blocks[name]) for name, own in parts.items()})
 
 
 def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | None = None) -> Indices:
@@ -172,17 +175,12 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | 
     """
     check_key("key", key)
     check_count("num_samples", num_samples)
-    integrals, process = _squares_of(f, over), f.process
+    parts, process = _squares_of(f, over), f.process
     if isinstance(process, AbstractBelief):
         values = process.draw_whitened(key, (num_samples,), f.basis)
     else:
         values = jnp.broadcast_to(process.v, (num_samples, *process.v.shape))
-    variance = {}
-    for name, gram in integrals.gram.items():
-        part = values[:, f.basis.slices[f.basis.component(name)]]
-        rest = integrals.prior[name] - jnp.trace(gram)
-        variance[name] = jnp.sum(matmul(part, gram) * part, axis=1) + jnp.maximum(rest, 0)
-    return _indices(variance)
+    return _indices({name: own.drawn(_values_of(f, name, values).T) for name, own in parts.items()})
 
 
 def intervals(indices: Indices, level: float = 0.9) -> dict[str, tuple[Array, Array]]:

@@ -38,9 +38,9 @@ class Blocks(NamedTuple):
         """Values ``(M, ...)`` as stacks ``(C_s, M_s, ...)``."""
         return [values[own] for own in self.places]
 
-    def diagonal(self, matrix: np.ndarray) -> list[np.ndarray]:
-        """The blocks ``(C_s, M_s, M_s)`` on the diagonal of ``(M, M)``."""
-        return [matrix[own[:, :, None], own[:, None, :]] for own in self.places]
+    def by_size(self, values: np.ndarray) -> list[np.ndarray]:
+        """Values of components ``(C, ...)`` as stacks ``(C_s, ...)``: the other way round than `joined`."""
+        return np.split(values[np.argsort(self.order)], np.cumsum([len(own) for own in self.places])[:-1])
 
     def joined(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
         """Stacks of one entry for each component, ``(C_s, ...)``, in the order of the components."""

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
 
@@ -67,28 +68,15 @@ class Shares:
         ``drawn (M, K)`` are draws of the whitened values.
         """
         blocks, own = self.blocks, term_posterior.block_covariances(self.blocks)
-        stacks = blocks.split(scaled.A)
-        middle = [(block @ self.mass)[..., None] for block in stacks]
-        away = [(block - one) * np.sqrt(self.mass) for block, one in zip(stacks, middle, strict=True)]
-        gram = [one @ one.transpose(0, 2, 1) for one in away]
-        squares = blocks.joined([np.sum(one[..., 0] ** 2, axis=1) for one in middle])
-        left = scaled.prior @ self.mass - squares - self._traces(gram)
-
-        def varying(values: np.ndarray) -> np.ndarray:
-            pairs = zip(gram, blocks.split(values), strict=True)
-            return blocks.joined([np.sum(one * (G @ one), axis=1) for G, one in pairs])
-
-        spread = blocks.joined([np.sum(S * G, axis=(1, 2)) for S, G in zip(own, gram, strict=True)])
-        self.expected.append(varying(term_posterior.mean[:, None])[:, 0] + left + spread)
-        variances = (varying(drawn) + np.maximum(left, 0)[:, None])[:-1]
-        total = variances.sum(axis=0)
-        self.shares.append(variances / np.where(total > 0, total, 1))
-        self.traces.append(self._traces(own))
+        pairs = zip(blocks.split(scaled.A), blocks.by_size(scaled.prior), strict=True)
+        squares = [Squares.over(A, prior, self.mass) for A, prior in pairs]
+        of_means = zip(squares, blocks.split(term_posterior.mean), own, strict=True)
+        self.expected.append(blocks.joined([one.expected(mean, S) for one, mean, S in of_means]))
+        of_draws = zip(squares, blocks.split(drawn), strict=True)
+        self.shares.append(shares_of(blocks.joined([one.drawn(values) for one, values in of_draws])[:-1]))
+        self.traces.append(blocks.joined([np.trace(one, axis1=1, axis2=2) for one in own]))
         self.means.append(term_posterior.mean)
         self._between(term_posterior, scaled)
-
-    def _traces(self, stacks: list[np.ndarray]) -> np.ndarray:
-        return self.blocks.joined([np.trace(one, axis1=1, axis2=2) for one in stacks])
 
     def _between(self, term_posterior: Normal, scaled: ScaledFeatures) -> None:
         """Covariances between components averaged over a few rows, and the means there."""
@@ -117,8 +105,7 @@ class Shares:
             return ()
         # The constant goes with every level of a random effect: it is no other term.
         others = self.correlation()[:-1, :-1] * (1 - np.eye(len(names)))
-        variances = np.mean(self.expected, axis=0)[:-1]
-        total = float(variances.sum())
+        expected = shares_of(np.mean(self.expected, axis=0)[:-1])
         shares, traces = np.concatenate(self.shares, axis=1), np.mean(self.traces, axis=0)
         # Where draws are points the spread of the whitened values is that between them.
         between = np.zeros(len(self.term_features.repeats)) if traces.any() else np.var(self.means, axis=0)
@@ -127,9 +114,10 @@ class Shares:
         result = []
         for at, name in enumerate(names):
             other = np.abs(others[at]).argmax()
-            share = float(variances[at]) / total if total > 0 else 0.0
             negligible = float(np.mean(shares[at] < NEGLIGIBLE))
             partner = names[other] if len(names) > 1 else ""
             ends = float(low[at]), float(high[at])
-            result.append(Row(name, share, *ends, float(edf[at]), negligible, float(others[at, other]), partner))
+            result.append(
+                Row(name, float(expected[at]), *ends, float(edf[at]), negligible, float(others[at, other]), partner)
+            )
         return tuple(result)

@@ -64,5 +64,6 @@ def test_pseudo_data_give_the_posterior_of_regression():
 def test_stacks_go_apart_and_together():
     np.testing.assert_array_equal(BLOCKS.merged(BLOCKS.split(A)), A)
     np.testing.assert_array_equal(BLOCKS.joined([own[:, 0] for own in BLOCKS.places]), [0, 2, 5, 7])
-    matrix = np.arange(M * M).reshape(M, M)
-    np.testing.assert_array_equal(BLOCKS.diagonal(matrix)[0][1], matrix[5:7, 5:7])
+    of_components = np.arange(4)
+    np.testing.assert_array_equal(BLOCKS.joined(BLOCKS.by_size(of_components)), of_components)
+    assert [len(own) for own in BLOCKS.by_size(of_components)] == [len(own) for own in BLOCKS.places]
