@@ -15,7 +15,8 @@ from tests.contracts.compositions import CATEGORY, JITTER, Composition
 
 STEP = 1e-3  # of slopes, twice to each side: an error of its square
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
-NODES, WEIGHTS = NODES[abs(NODES) < 9], WEIGHTS[abs(NODES) < 9] / WEIGHTS.sum()
+# ``exp(-f)`` of slopes, whose standard deviation may be 7, has its mass around -7.
+NODES, WEIGHTS = NODES[abs(NODES) < 14], WEIGHTS[abs(NODES) < 14] / WEIGHTS.sum()
 CORRELATED = np.outer([0.5, -0.4, 0.8], [0.5, -0.4, 0.8]) + np.diag([0.5, 0.4, 0.3])
 
 
@@ -178,7 +179,7 @@ def log_density(name: str, y: Any, f: Any, noise: float, rows: Mapping[str, np.n
         "probit": lambda: stats.norm.logcdf((2 * y - 1) * f),
         "gamma": lambda: stats.gamma(1 + noise, scale=np.exp(f)).logpdf(y),
         "exponential": lambda: stats.expon(scale=np.exp(f)).logpdf(y),
-        "beta": lambda: stats.beta((1 + noise) * share, (1 + noise) * (1 - share)).logpdf(y),
+        "beta": lambda: stats.beta((1 + noise) * share, (1 + noise) * special.expit(-f)).logpdf(y),
         "negative binomial": lambda: stats.nbinom(1 + noise, (1 + noise) / (1 + noise + np.exp(f))).logpmf(y),
     }[name]()
 
