@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+# Two processes on two cores leave no core for the threads of OpenBLAS, which spin while they wait for one: 300 products
+# of 150 x 150 numbers took 49 processor seconds beside other programs, and take 0.3. Other processes inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests compile thousands of small programs that run for microseconds: optimise them as little as possible, by the older
 # code generator (half of the time of the emitters) and in one piece, not in 32. Benchmarks (pytest -m benchmark) time
 # what users get.
