@@ -19,7 +19,7 @@ import numpy as np
 from examples import decoupled_deep, equal_seconds
 from examples.datasets import load
 from examples.run_queue import version
-from examples.tables import markdown, of_mean, read, save, with_error
+from examples.tables import judged, markdown, of_mean, read, save, with_error
 
 METHODS = ("decoupled", "coupled", "orthogonal")
 FIRST = METHODS[0]
@@ -41,7 +41,7 @@ def at_mark(rows, mark):
 
 def apart(rows, name, method, mark):
     """By how much decoupled layers are above others at a mark, over splits of a set."""
-    return of_mean(equal_seconds.ahead(at_mark(rows, mark), name, method, FIRST))
+    return equal_seconds.ahead(at_mark(rows, mark), name, method, FIRST)
 
 
 def table(rows, data_set=None):
@@ -57,7 +57,7 @@ def table(rows, data_set=None):
             cells = [with_error(*of_mean([row["log_density"] for row in at_mark(own, mark)])) for mark in marks]
             lines.append([f"{method}, {mean(at_mark(own, marks[-1]), 'steps'):.0f} steps", *cells])
         for method in METHODS[1:]:
-            cells = [with_error(*apart(rows, name, method, mark)) for mark in marks]
+            cells = [judged(apart(rows, name, method, mark)) for mark in marks]
             lines.append([f"{FIRST} less {method}", *cells])
     return markdown(["layers", *heads], lines)
 

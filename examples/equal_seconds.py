@@ -19,7 +19,7 @@ from examples import decoupled_comparison
 from examples.datasets import split_mask
 from examples.long_runs import DECOUPLED
 from examples.run_queue import version
-from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+from examples.tables import judged, markdown, mean_and_error, read, save, with_error
 
 METHODS = {"orthogonal": ("OrthNat", 300), "coupled": ("CoupledNat", 400)}
 FIRST, SECOND = METHODS
@@ -84,7 +84,7 @@ def table(rows):
     for (name, method), own in found.items():
         gaps = ahead(rows, name, method)
         cells = [f"{own['seconds'][0]:.0f}", f"{own['steps'][0]:.0f}", with_error(*own["log_density"])]
-        lines.append([name, method, *cells, with_error(*of_mean(gaps)) if method != FIRST else ""])
+        lines.append([name, method, *cells, judged(gaps) if method != FIRST else ""])
     return markdown(["set", "basis", "seconds", "steps", "test log density", f"{FIRST} is ahead by"], lines)
 
 

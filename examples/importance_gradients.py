@@ -20,7 +20,7 @@ import numpyro_gp as ngp
 from examples import dgp_letters
 from examples.importance_weighting import fitted, halves, model
 from examples.run_queue import version
-from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+from examples.tables import markdown, mean_and_error, read, save, with_error
 
 HERE = Path(__file__).parent
 SAMPLES = (1, 5, 50)
@@ -61,10 +61,10 @@ def ratio(row, by):
 
 
 def fall(rows, kind, by, few="1", many="50"):
-    """By how much signal over noise falls from few samples to many, paired by split: mean and error."""
+    """By how much signal over noise falls from few samples to many, paired by split."""
     found = {(row["samples"], row["split"]): ratio(row, by) for row in rows if row["gradient"] == kind}
     splits = [split for samples, split in found if samples == few]
-    return of_mean([found[few, split] - found[many, split] for split in splits])
+    return [found[few, split] - found[many, split] for split in splits]
 
 
 def figure(rows, path):

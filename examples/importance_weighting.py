@@ -25,7 +25,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 import numpyro_gp as ngp
 from examples import dgp_letters
 from examples.run_queue import version
-from examples.tables import markdown, mean_and_error, of_mean, read, save, with_error
+from examples.tables import judged, markdown, mean_and_error, read, save, with_error
 from numpyro_gp.criticism.conditional_density import density_on_grid
 
 HERE = Path(__file__).parent
@@ -173,16 +173,15 @@ def table(rows):
 
 
 def differences(rows):
-    """Paired differences of test log density, ``{(first, second): (mean, error)}``."""
+    """Differences of test log density, ``{(first, second): [that of a split]}``."""
     known = {(row["way"], row["split"]): float(row["log_density"]) for row in rows}
     splits = sorted({split for _, split in known})
-    found = {pair: [known[pair[0], s] - known[pair[1], s] for s in splits] for pair in PAIRS}
-    return {pair: of_mean(own) for pair, own in found.items()}
+    return {pair: [known[pair[0], s] - known[pair[1], s] for s in splits] for pair in PAIRS}
 
 
 def pairs(rows):
     """Markdown: `differences`."""
-    lines = [[f"{a} - {b}", with_error(*own)] for (a, b), own in differences(rows).items()]
+    lines = [[f"{a} - {b}", judged(own)] for (a, b), own in differences(rows).items()]
     return markdown(["difference of test log density", "mean"], lines)
 
 

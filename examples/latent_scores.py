@@ -27,7 +27,7 @@ import numpyro_gp as ngp
 from examples import deep_models, printed_tables
 from examples.datasets import load, split_mask, standardise
 from examples.run_queue import version
-from examples.tables import markdown, of_mean, read, save, with_error
+from examples.tables import bold, direction, markdown, of_mean, read, save, with_error
 
 METHODS = ("GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
 STARTS = {"usual": {}, "targets": {"start": 0}}
@@ -74,14 +74,19 @@ def chosen(rows, name, method, starts=STARTS):
 def gains(rows, name, score="weighted", pair=PAIRS[0], starts=STARTS):
     """By how much the first method of a pair is ahead of the second, over the splits of a set that have both.
 
-    Where both have a latent input, only starts count that both have; NaN where fewer than three splits are left.
+    Where both have a latent input, only starts count that both have; none where fewer than three splits are left.
     """
     methods = [METHODS[place] for place in pair]
     known = [{row["start"] for row in rows if (row["set"], row["method"]) == (name, method)} for method in methods]
     own = known[0] & known[1] if pair != PAIRS[0] else known[0] | known[1]
     first, second = (chosen(rows, name, method, own & set(starts)) for method in methods)
     gaps = [float(row[score]) - float(second[split][score]) for split, row in first.items() if split in second]
-    return of_mean(gaps) if len(gaps) > 2 else (np.nan, np.nan)
+    return gaps if len(gaps) > 2 else []
+
+
+def difference(gaps):
+    """``mean ± error``, bold where a t test at 5 % sees it; how many splits stand at the beginning of the line."""
+    return bold(with_error(*of_mean(gaps)), direction(gaps)) if gaps else ""
 
 
 def table(rows, folder=None):
@@ -94,7 +99,7 @@ def table(rows, folder=None):
         printed = "" if None in pair else f"{pair[1] - pair[0]:.2f}"
         splits = len({row["split"] for row in own})
         lines.append(
-            [f"{name} ({splits})", with_error(*best), *(with_error(*gains(own, name, s)) for s in SCORES), printed]
+            [f"{name} ({splits})", with_error(*best), *(difference(gains(own, name, s)) for s in SCORES), printed]
         )
     return markdown(
         ["set (splits)", METHODS[1], *(f"gain, {words}" for words in SCORES.values()), "gain, printed"], lines
@@ -110,11 +115,23 @@ def pairs(rows, folder=None):
             first, second = (METHODS[place] for place in pair)
             both = {(name, first), (name, second)} <= set(found)
             said = f" ({found[name, first] - found[name, second]:.2f})" if both else ""
-            gap = gains(rows, name, pair=pair)
-            cells.append("" if np.isnan(gap[0]) else with_error(*gap) + said)
+            gaps = gains(rows, name, pair=pair)
+            cells.append(difference(gaps) + said if gaps else "")
         splits = {row["split"] for row in rows if row["set"] == name and row["method"] in METHODS[2:]}
         lines.append([f"{name} ({len(splits)})", *cells])
     return markdown(["set (splits)", *(f"{METHODS[a]} - {METHODS[b]}" for a, b in PAIRS[1:])], lines)
+
+
+def levels(rows, folder=None):
+    """Markdown: test densities of GP and LV-GP beside those that the paper prints: with more, there is less to gain."""
+    found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        cells = []
+        for method in METHODS[:2]:
+            own = [float(row["weighted"]) for row in chosen(rows, name, method).values()]
+            cells += [with_error(*of_mean(own)), f"{found[name, method]:.2f}" if (name, method) in found else ""]
+        lines.append([name, *cells])
+    return markdown(["set", *(f"{method}, {whose}" for method in METHODS[:2] for whose in ("ours", "printed"))], lines)
 
 
 def by_start(rows):
@@ -129,7 +146,7 @@ def by_start(rows):
         }
         if both:
             higher = f"{sum(gap > 0 for gap in gaps['bound'])} of {len(both)}"
-            lines.append([name, higher, *(with_error(*of_mean(gap)) for gap in gaps.values())])
+            lines.append([name, higher, *(difference(gap) for gap in gaps.values())])
     return markdown(["set", "higher bound", "bound per row", "test log density"], lines)
 
 

@@ -314,7 +314,6 @@ TABLES = {
     "scale": only(devices, ("inducing points", "1 device", "4 devices", "16 devices", "64 devices")),
     "scale_here": here,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
-    "stein_air_quality": air_quality,
     "stein_air_quality, days": stein_air_quality.days_table,
     "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
@@ -332,6 +331,10 @@ TABLES = {
         lambda rows: stein_regression.paired_table(stein_regression.one_kernel(rows)),
         ("dataset", "stein, 2 particles", "maximum likelihood", "variational", "variational, 2 starts", "NUTS"),
     ),
+    "stein_regression, seconds": only(
+        stein_regression.seconds_table,
+        ("seconds", "stein.auto, 20 particles", "stein, 2 particles", "maximum likelihood", "variational", "NUTS"),
+    ),
     "two_modes": two_modes.table,
 }  # fmt: skip
 SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
@@ -342,6 +345,7 @@ PRINTED = {
     "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
     "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
     "latent_scores": latent_scores.table,
+    "latent_scores, levels": latent_scores.levels,
     "latent_scores, pairs": latent_scores.pairs,
     "long_runs, depth printed": printed_tables.by_depth,
 }

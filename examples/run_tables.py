@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from examples.tables import direction, of_mean, with_error
+from examples.tables import bold, direction, of_mean, seen, with_error
 from examples.tables import markdown as table
 
 __all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
@@ -35,6 +35,7 @@ HEADING = """# Long runs
 Made by `python -m examples.long_runs --tables` from `long_runs.csv`. Mean ± standard error over splits (how many). *:
 not flat, twice the steps may lower the loss by 0.01 nats per row. Each run counts by its last row; a difference is
 taken at the most steps that both runs have, which it names, where one that is flat has any number beyond its last.
+Bold is a difference that a t test at 5 % sees.
 "Over sets": the mean of the sets' differences and its standard error over sets (how many).
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
@@ -112,6 +113,12 @@ def cell(mean, error, count, steps=None):
     return f"{mean:.3f}{f' ± {error:.3f}' if count > 1 else ''} ({count}{'' if steps is None else f'; {steps}'})"
 
 
+def difference(mean, error, count, steps=None):
+    """A `cell` whose mean and error are bold where a t test at 5 % sees a difference."""
+    numbers, rest = cell(mean, error, count, steps).split(" (")
+    return f"{bold(numbers, seen(mean, error, count))} ({rest}"
+
+
 def grid(title, lines, columns):
     """A table of markdown; ``lines`` are ``(name, {column: text})``."""
     head = [f"| {title} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -138,7 +145,7 @@ def markdown(rows):
 def differences(found):
     """One line: the difference on every set, and the mean of those over sets with its error over sets."""
     means = [mean for mean, *_ in found.values()]
-    return {s: cell(*d) for s, d in found.items()} | {OVER_SETS: cell(*of_mean(means), len(means))}
+    return {s: difference(*d) for s, d in found.items()} | {OVER_SETS: difference(*of_mean(means), len(means))}
 
 
 def scores(rows, name, methods, metric):
@@ -187,8 +194,9 @@ def by_samples(rows):
     pairs = list(zip(numbers[1:], numbers, strict=False))
     lines = []
     for name, best in found.items():
-        values = [of_samples(best, *one) for one in (*((samples,) for samples in numbers), *pairs)]
-        lines.append([name, *(cell(*of_mean(one), len(one)) if one else "" for one in values)])
+        scored, gaps = ([of_samples(best, *one) for one in way] for way in ([(k,) for k in numbers], pairs))
+        cells = [*((cell, own) for own in scored), *((difference, own) for own in gaps)]
+        lines.append([name, *(write(*of_mean(own), len(own)) if own else "" for write, own in cells)])
     return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
 
 
@@ -221,11 +229,9 @@ def by_pair(rows, experiment):
     sets = sorted({row["set"] for row in own})
     columns, lines = [*sets, *([OVER_SETS] if len(sets) > 2 else [])], []
     for pair in PAIRS[experiment]:
-        found = {name: difference[:3] for name, difference in paired(own, *pair, "log_density").items()}
+        found = {name: gap[:3] for name, gap in paired(own, *pair, "log_density").items()}
         if found:
-            texts = {name: cell(*difference) for name, difference in found.items()}
-            means = [mean for mean, *_ in found.values()]
-            texts[OVER_SETS] = cell(*of_mean(means), len(means))
+            texts = differences(found)
             lines.append([" - ".join(pair), *(texts.get(name, "") for name in columns)])
     return table(["difference", *columns], lines)
 
@@ -266,8 +272,7 @@ def gains_by_depth(rows):
     for hidden in sorted({hidden for *_, hidden in by["RMSE"]}):
         both = [[by[m][name, kind, hidden] for kind in ("decoupled", "coupled")] for name, m in columns]
         gaps = [[first[split] - second[split] for split in first if split in second] for first, second in both]
-        texts = [with_error(*of_mean(gap), 4) for gap in gaps]
-        lines.append([str(hidden), *(f"**{t}**" if direction(g) else t for g, t in zip(gaps, texts, strict=True))])
+        lines.append([str(hidden), *(bold(with_error(*of_mean(gap), 4), direction(gap)) for gap in gaps)])
     return table(["hidden layers", *(f"{name}, {metric}" for name, metric in columns)], lines)
 
 

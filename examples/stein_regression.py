@@ -30,7 +30,7 @@ from numpyro.infer.autoguide import AutoDelta
 import numpyro_gp as ngp
 from examples import datasets
 from examples.run_queue import version
-from examples.tables import direction, markdown, mean_and_error, of_mean, read, save, with_error
+from examples.tables import bold, direction, markdown, mean_and_error, means, of_mean, read, save, with_error
 
 matplotlib.use("Agg")
 ENOUGH = 3  # splits for a verdict
@@ -223,6 +223,17 @@ def paired_table(rows):
     return markdown(["dataset", *found], lines)
 
 
+def seconds_table(rows):
+    """Markdown: seconds of each fit, compilation included, means over splits; the least of a set is bold."""
+    found = means(rows, "dataset", "method", "seconds")
+    lines = []
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        own = {method: found[method][name] for method in found if name in found[method]}
+        texts = {method: bold(f"{value:#.2g}".rstrip("."), value == min(own.values())) for method, value in own.items()}
+        lines.append([name, *(texts.get(method, "") for method in found)])
+    return markdown(["seconds", *found], lines)
+
+
 def one_kernel(rows):
     """Rows without `ngp.stein.auto`."""
     return [row for row in rows if not row["method"].startswith("stein.auto")]
@@ -230,8 +241,7 @@ def one_kernel(rows):
 
 def marked(values, least=2):
     """``mean ± error``, bold where there are ``least`` values and a t test at 5 % sees a difference."""
-    text = with_error(*of_mean(values))
-    return f"**{text}**" if len(values) >= least and direction(values) else text
+    return bold(with_error(*of_mean(values)), len(values) >= least and direction(values))
 
 
 def main():

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import stats
 
 __all__ = [
-    "COUNTS", "apart", "direction", "markdown", "mean_and_error", "means", "of_mean", "read", "rows_of", "save",
-    "with_error",
+    "COUNTS", "apart", "bold", "direction", "judged", "listed", "markdown", "mean_and_error", "means", "of_mean",
+    "read", "rows_of", "save", "seen", "told", "with_error",
 ]  # fmt: skip
 
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -48,10 +48,41 @@ def of_mean(values):
     return float(values.mean()), float(error)
 
 
+def seen(mean, error, count):
+    """1 or -1 where a mean of so many values is not zero by a t test at 5 %, 0 elsewhere.
+
+    Two errors are too few for few values.
+    """
+    return int(np.sign(mean)) if error > 0 and abs(mean) > stats.t.ppf(0.975, count - 1) * error else 0
+
+
 def direction(values):
-    """1 or -1 where the mean is not zero by a t test at 5 % (two errors are too few for few values), 0 elsewhere."""
-    mean, error = of_mean(values)
-    return int(np.sign(mean)) if error > 0 and abs(mean) > stats.t.ppf(0.975, len(values) - 1) * error else 0
+    """`seen` of the mean of values."""
+    return seen(*of_mean(values), len(values))
+
+
+def bold(text, is_seen):
+    """A text of markdown, bold where a difference is seen."""
+    return f"**{text}**" if is_seen else text
+
+
+def judged(values, digits=3):
+    """``mean ± error (how many)`` of differences, the first two bold where a t test at 5 % sees that they are not 0."""
+    values = list(values)
+    return f"{bold(with_error(*of_mean(values), digits), direction(values))} ({len(values)})"
+
+
+def listed(names):
+    """``a, b and c``, or ``none``."""
+    *first, last = names or ["none"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def told(directions):
+    """Where a method is ahead and where behind, of ``{set: 1, -1 or 0}``."""
+    signs = {sign: [name for name, own in directions.items() if own == sign] for sign in (1, -1, 0)}
+    said = f"ahead on {listed(signs[1])}" + (f", behind on {listed(signs[-1])}" if signs[-1] else "")
+    return said + (f", not seen on {listed(signs[0])}" if signs[0] else "")
 
 
 def with_error(mean, error, digits=3):

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 # Modules that examples share; they have no main.
 SHARED = {
     "facts",
+    "facts_deep",
     "facts_orthogonal",
     "facts_stein",
     "__init__",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import facts, facts_orthogonal, facts_stein, rebuild, stein_air_quality, stein_space_time
+from examples import facts, facts_deep, facts_orthogonal, facts_stein, rebuild, stein_air_quality, stein_space_time
 from examples.tables import rows_of, save
 
 PARTICLES = "stein.auto, 20 particles"
@@ -50,7 +50,7 @@ def test_a_difference_counts_by_a_t_test(tmp_path):
     save(tmp_path / "stein_regression.csv", rows)
     assert facts_stein.beyond(tmp_path, "NUTS") == "Ahead by a t test on 1 of 3 sets, behind on one"
     assert facts_stein.behind_nuts(tmp_path) == "Behind by a t test on c (1.100)"
-    assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639"
+    assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639 (3)"
     save(
         tmp_path / "stein_regression.csv",
         [row | {"method": row["method"].replace("NUTS", "stein.auto, 2 particles")} for row in rows],
@@ -90,7 +90,7 @@ def test_bands_are_compared_on_the_same_patterns(tmp_path):
     ways = {"SVI": (0.8, 0.6), "SVI, bins": (0.8, 0.62), "NUTS": (0.9, 0.9)}
     rows = [{"seed": seed, "way": way, "covered": own} for way, both in ways.items() for seed, own in enumerate(both)]
     save(tmp_path / "functionals_cox.csv", rows)
-    assert facts.beside_nuts(tmp_path, "SVI") == "0.200 ± 0.100"
+    assert facts.beside_nuts(tmp_path, "SVI") == "0.200 ± 0.100 (2)"
     assert facts.nodes_and_bins(tmp_path) == "0.02"
     assert facts.of_way(tmp_path, "functionals_cox", "NUTS", "covered") == "0.90"
 
@@ -109,7 +109,7 @@ def test_days_of_air_quality_are_paired(tmp_path):
         rows += [{"engine": "stein_auto", "day": day, "log_density": gap - 9.0 * day}]
         rows += [{"engine": "NUTS", "day": day, "log_density": -9.0 * day}]
     save(tmp_path / "stein_air_quality.csv", [*rows, {"engine": "NUTS", "day": 20, "log_density": 1.0}])
-    assert facts_stein.days_apart(tmp_path) == "2.000 ± 0.577"
+    assert facts_stein.days_apart(tmp_path) == "2.000 ± 0.577 (3)"
     table = stein_air_quality.days_table(rows_of(tmp_path, "stein_air_quality")).splitlines()
     assert table[0] == "| test log density | day 5 | day 12 | day 19 | mean over days |"
     assert table[-1] == "| difference | 1.000 | 2.000 | 3.000 | 2.000 ± 0.577 |"
@@ -128,7 +128,7 @@ def test_months_of_air_quality_are_paired(tmp_path):
             own |= {"day": month, "engine": engine, "log_density": mean * ratio, "r_hat": "", "inducing": 300}
             rows.append(own | ({"r_hat": 1.0 + ratio} if engine.startswith("NUTS") else {}))
     save(tmp_path / "stein_space_time.csv", [*rows, rows[0] | {"day": 162}])
-    assert facts_stein.months_apart(tmp_path) == "-2.0000 ± 0.4000"
+    assert facts_stein.months_apart(tmp_path) == "-2.0000 ± 0.4000 (2)"
     assert facts_stein.months_spread(tmp_path, 0) == "0.50 to 0.50"
     assert facts_stein.months_spread(tmp_path, 1) == "0.80 to 1.20"
     assert facts_stein.most(tmp_path, "r_hat") == "2.200"
@@ -163,7 +163,7 @@ def test_a_set_is_faster_by_the_mean_over_its_splits(tmp_path):
 
 
 def test_iterations_are_those_of_a_set(tmp_path):
-    """A method that did not arrive with one seed has no mean; what is left is optimum less bound."""
+    """A method that did not arrive with one seed has no mean; bounds are apart within a seed: by 3 and 5 nats."""
     common = {"steps": "1000", "optimum": "10.0"}
     rows = [
         common | {"task": task, "seed": seed, "method": "Orth", "iterations_to_10_nats": own, "final_bound": end}
@@ -174,8 +174,27 @@ def test_iterations_are_those_of_a_set(tmp_path):
             ("concrete, Gaussian", 1, "", "2.0"),
         )
     ]
-    save(tmp_path / "decoupled_convergence.csv", rows)
+    other = [row | {"method": "Hybrid", "final_bound": end} for row, end in zip(rows[:2], ("1.0", "-3.0"), strict=True)]
+    save(tmp_path / "decoupled_convergence.csv", [*rows, *other])
     key = "iterations_to_10_nats"
     assert facts_orthogonal.iterations(tmp_path, ("Orth",), key, "ringnorm") == "Orth 8 ± 1"
     assert facts_orthogonal.iterations(tmp_path, ("Orth",), key) == "Orth not in 1000"
-    assert facts_orthogonal.left(tmp_path, ("Orth",), "ringnorm") == "Orth 7 ± 1"
+    assert facts_orthogonal.bounds_apart(tmp_path, "Orth", "Hybrid", "ringnorm") == "4.0 ± 1.0 (2)"
+
+
+def test_sets_are_told_by_a_t_test_and_splits_by_a_sign_test(tmp_path):
+    """Five splits of yacht gain 1 each but one that loses 9: no t test sees that, and 4 of 5 signs have p = 12 / 32."""
+    common = {"experiment": "deep", "settings": "inducing=128 batch=512", "version": "1", "seed": 0, "steps": 10}
+    common |= {"flattened": "yes", "rmse": 0.0, "bound": 0.0, "seconds": 1.0, "curve": "1.0"}
+    gains = {"yacht": (1.0, 1.0, 1.0, 1.0, -9.0), "housing": (1.0, 1.1, 1.2, 1.0, 1.1), "energy": (-1.0, -1.1, -1.2)}
+    rows = [
+        common | {"set": name, "split": split, "method": method, "log_density": gap if method == "GP-GP VI" else 0.0}
+        for name, own in gains.items()
+        for split, gap in enumerate(own)
+        for method in ("GP VI", "GP-GP VI")
+    ]
+    save(tmp_path / "long_runs.csv", rows)
+    pair = {"first": "GP-GP VI", "second": "GP VI"}
+    assert facts_deep.long_told(tmp_path, **pair) == "ahead on housing, behind on energy, not seen on yacht"
+    assert facts_deep.long_apart(tmp_path, "yacht", **pair) == "-1.000 ± 2.000 (5)"
+    assert facts_deep.splits_ahead(tmp_path, "yacht", **pair) == "4 of 5 splits (sign test, p 0.375)"

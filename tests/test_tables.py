@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from examples.tables import direction, mean_and_error, read, save, with_error
+from examples.tables import direction, judged, listed, mean_and_error, read, save, told, with_error
 
 pytestmark = pytest.mark.experiments
 
@@ -40,3 +40,16 @@ def test_a_difference_is_seen_by_a_t_test_and_not_by_two_errors():
     ten = np.tile([-1.0, 1.0], 5)  # an error of 1 / 3
     assert [direction(ten + k / 3) for k in (2.2, 2.3)] == [0, 1]
     assert direction([5.0]) == direction([5.0, 5.0]) == 0
+    assert judged(around + 5 / np.sqrt(3), 1) == "**2.9 ± 0.6** (3)"
+    assert judged(iter(around)) == "0.000 ± 0.577 (3)"
+
+
+def test_sets_are_listed_by_what_is_seen_of_them():
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "none",
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
+    assert told({"a": 1, "b": 0, "c": -1, "d": 1}) == "ahead on a and d, behind on c, not seen on b"
+    assert told({"b": 0}) == "ahead on none, not seen on b"

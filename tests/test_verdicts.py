@@ -41,7 +41,7 @@ def test_gaps_in_equal_seconds_are_paired_by_split_at_the_last_mark():
                 rows.append(row | {"log_density": str(value * mark), "rmse": "1"})
     found = equal_seconds.at_the_end(rows)
     assert equal_seconds.ahead(found, "a", equal_seconds.SECOND) == [2.5, -2.5]
-    assert equal_seconds.table(rows).splitlines()[-1] == "| a | coupled | 4 | 8 | 7.500 ± 5.000 | 0.000 ± 2.500 |"
+    assert equal_seconds.table(rows).splitlines()[-1] == "| a | coupled | 4 | 8 | 7.500 ± 5.000 | 0.000 ± 2.500 (2) |"
 
 
 def test_a_race_makes_a_row_for_each_share_of_the_seconds(monkeypatch):
@@ -93,9 +93,10 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
         ):
             row = {"set": "a", "split": split, "method": method, "start": start, "bound": bound}
             rows.append(row | dict.fromkeys(latent_scores.SCORES, density))
-    assert latent_scores.gains(rows, "a") == pytest.approx((5.0, 1 / np.sqrt(3)))
-    assert latent_scores.gains(rows, "a", pair=(2, 1)) == pytest.approx((0.0, 1 / np.sqrt(3)))
-    assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | 5.000 ± 0.577 |")
+    assert latent_scores.gains(rows, "a") == [4.0, 5.0, 6.0]
+    assert latent_scores.gains(rows, "a", pair=(2, 1)) == [1.0, 0.0, -1.0]
+    assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | **5.000 ± 0.577** |")
+    assert latent_scores.levels(rows).splitlines()[2:] == ["| a | 1.000 ± 0.000 |  | 6.000 ± 0.577 |  |"]
     assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
     assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
 
@@ -197,14 +198,14 @@ def test_the_best_of_a_kind_is_where_a_search_ends(rank):
     assert additive_numbers.at_best(precision, (2, 2), rank) == pytest.approx(found, abs=1e-6)
 
 
-def test_ranks_and_iterations_are_counted_within_a_split():
-    """The printed order of three splits of a set, and the iterations that one method is ahead of another's."""
+def test_ranks_and_bounds_are_compared_within_a_split():
+    """The printed order of three splits of a set, and the nats that the bound of a method is above another's."""
     assert facts_orthogonal.mean_ranks(rebuild.RESULTS, ("Decoupled",)) == "Decoupled 6.0 ± 0.0"
     rows = rows_of(rebuild.RESULTS, "decoupled_convergence")
-    own = {(r["method"], r["seed"]): r["iterations_to_1_percent"] for r in rows if r["task"].startswith("concrete")}
-    gaps = [int(own["Hybrid", seed]) - int(own["Orth", seed]) for seed in "012"]
-    found = facts_orthogonal.fewer_iterations(rebuild.RESULTS, "Orth", "Hybrid", "iterations_to_1_percent")
-    assert found == f"{np.mean(gaps):.0f} ± {np.std(gaps, ddof=1) / np.sqrt(3):.0f}"
+    own = {(r["method"], r["seed"]): r["final_bound"] for r in rows if r["task"].startswith("concrete")}
+    gaps = [float(own["Orth", seed]) - float(own["Hybrid", seed]) for seed in "012"]
+    found = facts_orthogonal.bounds_apart(rebuild.RESULTS, "Orth", "Hybrid")
+    assert found == f"**{np.mean(gaps):.1f} ± {np.std(gaps, ddof=1) / np.sqrt(3):.1f}** (3)"
 
 
 def test_milestones_are_below_the_optimum_of_the_row():
@@ -224,5 +225,5 @@ def test_signal_over_noise_falls_within_a_split():
     ]
     line = "| plain | 50 | 0.200 ± 0.100 | 2.0 ± 0.0 | 8.0 ± 0.0 |"
     assert importance_gradients.table(rows).splitlines()[-1] == line
-    np.testing.assert_allclose(importance_gradients.fall(rows, "plain", "median"), (0.5, 0.1))
+    np.testing.assert_allclose(importance_gradients.fall(rows, "plain", "median"), (0.4, 0.6))
     np.testing.assert_allclose(importance_gradients.ratio(rows[0], "size"), 0.25)

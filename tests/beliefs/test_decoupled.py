@@ -288,3 +288,13 @@ def test_bad_sites():
         belief.kl(object())
     with pytest.raises(ValueError, match="1 columns"):
         belief.kl(Basis.build(RBF(1.0, 1.0), jnp.eye(3)[:, :2]))
+
+
+def test_the_divergence_is_not_convex_in_the_factor_of_the_covariance():
+    """Of one point of unit variance its second derivative is ``b^2 (3 - b^2) / (1 + b^2)^3``, here by differences."""
+    divergence = jax.jit(jax.vmap(lambda b: inverse_covariance(jnp.ones((1, 1)), b[None, None]).kl))
+    b, width = np.array([0.5, 1.0, 1.7, 1.8, 3.0]), 1e-3
+    left, middle, right = np.asarray(divergence(jnp.asarray(np.concatenate([b - width, b, b + width])))).reshape(3, -1)
+    wanted = b**2 * (3 - b**2) / (1 + b**2) ** 3
+    np.testing.assert_allclose((left - 2 * middle + right) / width**2, wanted, atol=1e-5)
+    assert (wanted < 0).tolist() == [False, False, False, True, True]
