@@ -14,14 +14,24 @@ from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.blocks import AT_ONCE, HALF_LOG_2PI, TOGETHER, Blocks, by_parts, conditional, log_density
+from numpyro_gp.beliefs.blocks import (
+    AT_ONCE,
+    HALF_LOG_2PI,
+    NUMBERS,
+    TOGETHER,
+    Blocks,
+    by_parts,
+    conditional,
+    log_density,
+)
+from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Kernel
 
-# Numbers in the blocks that are looked at together.
-NUMBERS = 2**21
-# Pseudo-data, rows, mean of q, variance of f, and how often a term of the plate counts.
-_Saved = tuple[Array, Array, Array, Array, Array, ArrayLike]
+# Mean of ``f`` given the pseudo-data of others, its variance given what is global, and what that adds (0 without).
+Cavity = tuple[Array, Array, Array]
+# Pseudo-data, rows, mean of q, the cavity, variance of f, and how often a term of the plate counts.
+_Saved = tuple[Array, Array, Array, Array, Cavity, Array, ArrayLike]
 
 
 @value_type(static=("held",))
@@ -111,39 +121,69 @@ class PseudoRows(AbstractBelief):
         root = lax.rsqrt(jnp.maximum(self.precision, jnp.finfo(self.dtype).tiny))
         return jnp.where(self.precision > 0, self.shift * root, 0)
 
-    def _covariance(self, kernel: Kernel, at: Blocks, own_scale: ArrayLike, own_noise: float, jitter: ArrayLike) -> Any:
-        scale = jnp.sqrt(self.precision)[at.rows]
-        noise = at.behind(jnp.ones_like(scale), own_noise, 1.0)
-        return at.covariance(kernel, noise, at.behind(scale, own_scale), jitter)
+    def _covariance(
+        self, kernel: Kernel, at: Blocks, own_scale: ArrayLike, own_noise: float, jitter: ArrayLike
+    ) -> tuple[Array, Array]:
+        """The covariance of blocks, and their scales."""
+        root = jnp.sqrt(self.precision)[at.rows]
+        noise, scale = at.behind(jnp.ones_like(root), own_noise, 1.0), at.behind(root, own_scale)
+        return at.covariance(kernel, noise, scale, jitter), scale
 
     def given_others(
-        self, kernel: Kernel, inputs: Array, own: Array, index: Int[Array, "B K"], jitter: ArrayLike
-    ) -> tuple[Array, Array]:
-        """Mean and variance ``(B,)`` of ``f`` at rows ``own`` ``(B, D)`` given the pseudo-data of others."""
+        self,
+        kernel: Kernel,
+        inputs: Array,
+        own: Array,
+        index: Int[Array, "B K"],
+        jitter: ArrayLike,
+        shared: Shared | None = None,
+    ) -> Cavity:
+        """What is known ``(B,)`` of ``f`` at rows ``own`` ``(B, D)`` given the pseudo-data of others.
+
+        ``shared``: what inducing points hold, where neighbours have the rest alone.
+        """
         residual = self._residual
 
-        def some(own: Array, index: Array) -> tuple[Array, Array]:
+        def some(own: Array, index: Array) -> tuple[Array, ...]:
             at = Blocks.of(inputs, index, own)
-            weights, variance = conditional(self._covariance(kernel, at, 1.0, 0.0, jitter))
-            return jnp.sum(weights * jnp.where(at.taken, residual[at.rows], 0), axis=-1), variance
+            covariance, scale = self._covariance(kernel, at, 1.0, 0.0, jitter)
+            behind = at.behind(residual[at.rows], 0.0)
+            if shared is not None:
+                return shared.predicted(shared.rows(covariance, at, behind, scale))
+            weights, variance = conditional(covariance)
+            return jnp.sum(weights * behind[:, :-1], axis=-1), variance
 
-        most = max(1, NUMBERS // (index.shape[1] + 1) ** 2)  # many neighbours, in predictions, make large blocks
+        count = index.shape[1]  # many neighbours, in predictions, make large blocks
+        most = max(1, NUMBERS // (count + 1) ** 2) if shared is None else shared.together(count)
         together, at_once = min(TOGETHER, most), min(AT_ONCE, most)
-        found: tuple[Array, Array] = by_parts(some, own, index, at_once=at_once, together=together)
-        return found
+        found: Any = by_parts(some, own, index, at_once=at_once, together=together)
+        return found if shared is not None else (*found, jnp.zeros((), found[0].dtype))
 
     def evidence(
-        self, kernel: Kernel, inputs: Array, rows: Int[Array, " B"], index: Int[Array, "B K"], jitter: ArrayLike
+        self,
+        kernel: Kernel,
+        inputs: Array,
+        rows: Int[Array, " B"],
+        index: Int[Array, "B K"],
+        jitter: ArrayLike,
+        shared: Shared | None = None,
     ) -> Array:
-        """Terms ``(B,)`` of ``log int p(f) prod_i t_i(f_i) df``, of rows given the earlier ones."""
-        residual, scale = self._residual, jnp.sqrt(self.precision)
+        """Terms ``(B,)`` of ``log int p(f) prod_i t_i(f_i) df``, of rows given the earlier ones.
+
+        With ``shared`` their expectation over what is global, whose divergence from its prior is not in them.
+        """
+        residual, root = self._residual, jnp.sqrt(self.precision)
 
         def some(rows: Array, index: Array) -> Array:
             at = Blocks.of(inputs, index, inputs[rows])
-            covariance = self._covariance(kernel, at, scale[rows], 1.0, jitter)
-            return log_density(covariance, at.behind(residual[at.rows], residual[rows]))
+            covariance, scale = self._covariance(kernel, at, root[rows], 1.0, jitter)
+            behind = at.behind(residual[at.rows], residual[rows])
+            if shared is not None:
+                return shared.expected(shared.rows(covariance, at, behind, scale))
+            return log_density(covariance, behind)
 
-        found: Array = by_parts(some, rows, index)
+        most = AT_ONCE if shared is None else shared.together(index.shape[1])
+        found: Array = by_parts(some, rows, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
         return found + 0.5 * jnp.square(residual[rows]) + HALF_LOG_2PI
 
     def said(self, rows: Int[Array, " B"], mean: Array, variance: Array) -> Array:
@@ -151,12 +191,27 @@ class PseudoRows(AbstractBelief):
         return self.shift[rows] * mean - 0.5 * self.precision[rows] * (jnp.square(mean) + variance)
 
 
+def left_out(
+    shift: Float[Array, " N"], precision: Float[Array, " N"], rows: Int[Array, " B"], cavity: Cavity
+) -> tuple[Array, Array]:
+    """Mean and variance ``(B,)`` of ``f`` without the pseudo-datum of the row itself.
+
+    What is global knows of it: it is divided out of the moments of ``q``. Before ``w`` has heard of the pseudo-data
+    nothing may be left to divide, and the variance is then very large.
+    """
+    mean, variance, spread = cavity
+    h, w = shift[rows], precision[rows]
+    wide = spread / (1 + variance * w)
+    left = jnp.maximum(1 - w * wide, jnp.finfo(mean.dtype).eps)
+    return (mean - wide * h) / left, (variance + wide) / left
+
+
 @jax.custom_vjp
 def natural_moments(
     shift: Float[Array, " N"],
     precision: Float[Array, " N"],
     rows: Int[Array, " B"],
-    cavity: tuple[Array, Array],
+    cavity: Cavity,
     scale: tuple[Array, ArrayLike],  # noqa: ARG001
 ) -> tuple[Array, Array]:
     """Moments ``(B,)`` of a cavity times the pseudo-datum of the row, with natural gradients as their derivative.
@@ -165,16 +220,16 @@ def natural_moments(
     term of the plate counts, N / B, which the step of a row must not: it has a pseudo-datum of its own. Kernel and
     cavity get no gradient: at the optimum there is none (mathematics.md section 16.4).
     """
-    mean, variance = cavity
+    mean, variance, spread = cavity
     own = 1 / (1 + variance * precision[rows])
-    return own * (mean + variance * shift[rows]), own * variance
+    return own * (mean + variance * shift[rows]), own * (variance + own * spread)
 
 
 def _forward(
-    shift: Array, precision: Array, rows: Array, cavity: tuple[Array, Array], scale: tuple[Array, ArrayLike]
+    shift: Array, precision: Array, rows: Array, cavity: Cavity, scale: tuple[Array, ArrayLike]
 ) -> tuple[tuple[Array, Array], _Saved]:
     found = natural_moments(shift, precision, rows, cavity, scale)
-    return found, (shift, precision, rows, found[0], *scale)
+    return found, (shift, precision, rows, found[0], cavity, *scale)
 
 
 def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[Any, ...]:
@@ -182,14 +237,14 @@ def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[Any, ...]:
 
     A row that a minibatch holds twice has its gradient once.
     """
-    shift, precision, rows, mean, prior, counted = saved
+    shift, precision, rows, mean, cavity, prior, counted = saved
     d_mean, d_variance = (slope / counted for slope in slopes)
     now = precision[rows]
     least = jnp.sqrt(jnp.finfo(mean.dtype).eps) / prior
     d_precision = now - jnp.maximum(now + 2 * d_variance, least)
     d_shift = d_mean + d_precision * mean
     found = jnp.zeros_like(shift).at[rows].set(d_shift), jnp.zeros_like(precision).at[rows].set(d_precision)
-    return (*found, None, (jnp.zeros_like(mean), jnp.zeros_like(mean)), (jnp.zeros_like(prior), None))
+    return (*found, None, jax.tree.map(jnp.zeros_like, cavity), (jnp.zeros_like(prior), None))
 
 
 natural_moments.defvjp(_forward, _backward)

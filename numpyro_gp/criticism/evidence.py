@@ -202,13 +202,12 @@ class _RowDensities:
     def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
-        if isinstance(fn, CombinedMarginal):  # a draw from it is new data of the prior
-            return None
-        is_marginal = isinstance(fn, (Marginal, GivenNeighbours))
+        by_neighbours = isinstance(fn, (GivenNeighbours, CombinedMarginal))
+        is_marginal = by_neighbours or isinstance(fn, Marginal)
         axes, noise, term, below = 0 if is_marginal else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]
-        if isinstance(fn, (Marginal, GivenNeighbours)):
-            if isinstance(fn, GivenNeighbours):
+        if is_marginal:
+            if by_neighbours:
                 mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
             else:
                 mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)

@@ -243,9 +243,9 @@ def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
     the collapsed bound, which is no density of ``y``.
     """
     inner = unwrap(fn)
-    if isinstance(inner, (CollapsedMarginal, CombinedMarginal)):
+    if isinstance(inner, CollapsedMarginal):
         return None
-    if isinstance(inner, GivenNeighbours):
+    if isinstance(inner, (GivenNeighbours, CombinedMarginal)):
         data = inner.given(y)
         mean, variance = data.left_out()
         return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]

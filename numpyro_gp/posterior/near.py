@@ -10,6 +10,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
+from numpyro_gp.primitives.given_both import CombinedData
 from numpyro_gp.primitives.given_neighbours import LocalData
 from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import recorded_processes
@@ -168,5 +169,5 @@ def _on(own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, near: Nei
         tracing.trace_at(own, draw, call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
-    shape = near.inputs.shape
-    return [one for one in local if isinstance(one.data, LocalData) and one.data.near.inputs.shape == shape]
+    of_data = [one for one in local if isinstance(one.data, (CombinedData, LocalData))]
+    return [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]

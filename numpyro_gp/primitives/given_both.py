@@ -1,5 +1,7 @@
 """Gaussian data given inducing points for what is global, and neighbours for the rest (mathematics.md section 16.5)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -7,124 +9,189 @@ from jax import lax
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
-from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.blocks import (
-    HALF_LOG_2PI,
-    NUMBERS,
-    TOGETHER,
-    Blocks,
-    by_parts,
-    least_noise,
-    row_after_row,
-    row_factor,
-)
-from numpyro_gp.checks import check_nonnegative, check_points, check_positive, fail
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, least_noise, row_after_row, row_factor
+from numpyro_gp.beliefs.shared import Shared, SharedRows
+from numpyro_gp.checks import check_nonnegative, check_points, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.linalg import cholesky, einsum
-from numpyro_gp.means import Mean, MeanLike, as_mean
-from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_neighbours import check_all_data, check_alone, check_handlers
+from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.linalg import half_log_det, inverse_factor, matmul
+from numpyro_gp.means import MeanLike, as_mean
+from numpyro_gp.primitives.given_neighbours import (
+    LocalData,
+    check_all_data,
+    check_alone,
+    check_handlers,
+    check_noise,
+    given_their_data,
+    log_density_of_rows,
+)
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
 
 
-@value_type()
+@value_type(static=("is_given",))
 class CombinedData:
     """Gaussian data and what they are of: ``f = A^T w + g``, ``g`` given neighbours.
 
     Attributes
     ----------
-    kernel : Kernel
-    near : Neighbours
-    y : Array (N,)
-    noise : Array ()
-    level : Mean
-    jitter : float
-        Noise of each datum in units of the kernel's variance there, beside its own.
-    basis : Basis
-        That of the inducing points, whose features are ``A``.
+    local : LocalData
+        The data, their noise, and their neighbours.
+    shared : Shared
+        ``w``: its prior, or what is known of it.
+    is_given : bool
+        Whether ``shared`` knows the data already.
     """
 
-    kernel: Kernel
-    near: Neighbours
-    y: Array
-    noise: Array
-    level: Mean
-    jitter: ArrayLike
-    basis: Basis
+    local: LocalData
+    shared: Shared
+    is_given: bool = False
 
-    def _factor(self, own: Array, index: Array, own_noise: ArrayLike) -> tuple[Blocks, Array, Array]:
-        """Blocks, their ``x`` ``(B, K + 1)`` given ``w``, and features ``(M, B, K + 1)``."""
-        at = Blocks.of(jnp.asarray(self.near.inputs), index, own)
-        count, length, columns = at.inputs.shape
-        noise = jnp.broadcast_to(self.noise, at.rows.shape).astype(at.inputs.dtype)
-        covariance = at.covariance(self.kernel, at.behind(noise, own_noise, 1.0), jitter=self.jitter)
-        flat = self.basis.features(at.inputs.reshape(-1, columns)).reshape(-1, count, length)
-        features = jnp.where(at.behind(at.taken, True, False)[None], flat, 0)
-        return at, row_factor(covariance - einsum("mbi,mbj->bij", features, features)), features
+    @property
+    def kernel(self) -> Kernel:
+        """That of the whole process."""
+        return self.local.kernel
 
-    def _rows(self, own: Array, index: Array, data: Array, own_noise: ArrayLike) -> tuple[Array, Array, Array]:
-        """``x_last``, ``z`` ``(B,)`` and ``b`` ``(B, M)`` of rows ``own`` ``(B, D)``; ``data`` are less their mean."""
-        residual = self._residual(self.y)
+    @property
+    def near(self) -> Neighbours:
+        """All rows of the data."""
+        return self.local.near
 
-        def some(own: Array, index: Array, data: Array) -> tuple[Array, Array, Array]:
-            at, x, features = self._factor(own, index, own_noise)
-            r = at.behind(residual[at.rows], data)
-            return x[:, -1], jnp.sum(x * r, axis=1), einsum("mbi,bi->bm", features, x)
+    @property
+    def noise(self) -> Array:
+        """Noise variance of the data."""
+        return self.local.noise
 
-        together = max(1, NUMBERS // (index.shape[1] + 1) // (index.shape[1] + 1 + self.basis.size))
-        found: tuple[Array, Array, Array] = by_parts(some, own, index, data, at_once=together, together=together)
-        return found
-
-    def _residual(self, y: Array) -> Array:
-        inputs = jnp.asarray(self.near.inputs)
-        return y - mean_at(self.level, inputs, inputs.shape[:-1], None, inputs.dtype)
-
-    def _found(self) -> tuple[Array, Array, Array]:
-        """Terms of the rows, the factor of ``P = I + sum b b^T`` and ``R^-1 h``, ``h = sum b z``."""
-        last, z, b = self._rows(
-            jnp.asarray(self.near.inputs), jnp.asarray(self.near.index), self._residual(self.y), self.noise
-        )
-        root = cholesky(jnp.eye(b.shape[1], dtype=b.dtype) + b.T @ b)
-        gain = lax.linalg.triangular_solve(root, (b.T @ z)[:, None], left_side=True, lower=True)[:, 0]
-        return jnp.log(last) - 0.5 * jnp.square(z) - HALF_LOG_2PI, root, gain
+    @property
+    def y(self) -> Array:
+        """The data."""
+        return self.local.y
 
     def of(self, y: Array) -> "CombinedData":
         """The same of other data."""
-        return CombinedData(self.kernel, self.near, y, self.noise, self.level, self.jitter, self.basis)
+        return CombinedData(self.local.of(y), self.shared, self.is_given)
 
-    def drawn(self, white: Array, values: Array) -> Array:
-        """All data from standard normal noise ``(..., N)`` and ``w`` ``(..., M)``, row after row in their order."""
-        inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
+    def _rows(self, own: Array, index: Array, data: Array, own_noise: Array) -> SharedRows:
+        """What rows ``own`` ``(B, D)`` say, whose data are ``data`` ``(B,)``."""
 
-        def some(own: Array, index: Array) -> tuple[Array, Array]:
-            x = self._factor(own, index, self.noise)[1]
-            return -x[:, :-1] / x[:, -1:], 1 / x[:, -1]
+        def some(own: Array, index: Array, data: Array, own_noise: Array) -> SharedRows:
+            at, r = self._block(own, index, data)
+            return self.shared.rows(self.local.covariance(at, own_noise), at, r)
 
-        weights, scale = by_parts(some, inputs, index, at_once=TOGETHER, together=TOGETHER)
-        rest = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
-        whole = rest + values @ self.basis.features(inputs)
-        level = -self._residual(jnp.zeros_like(self.y))
-        return whole + level.reshape((1,) * (whole.ndim - 1) + level.shape)
+        together = self.shared.together(index.shape[1])
+        found: SharedRows = by_parts(some, own, index, data, own_noise, at_once=together, together=together)
+        return found
+
+    def _block(self, own: Array, index: Array, data: Array) -> tuple[Blocks, Array]:
+        at = self.local.blocks(index, own)
+        residual = at.behind(self.y[at.rows], data) - self.local.levels(at)
+        return at, jnp.where(at.behind(at.taken, True, False), residual, 0)
+
+    def _of_all(self) -> SharedRows:
+        near, noise = self.near, self.local.noise_of(jnp.arange(self.near.size))
+        return self._rows(jnp.asarray(near.inputs), jnp.asarray(near.index), self.y, noise)
+
+    def terms(self, rows: Array, index: Array, own: Array) -> Array:
+        """``E log p(y_i | y_N(i), w)`` of rows ``(B,)`` with neighbours ``(B, K)``, whose data are ``own`` ``(B,)``."""
+        inputs = jnp.asarray(self.near.inputs)[rows]
+        return self.shared.expected(self._rows(inputs, index, own, self.local.noise_of(rows)))
 
     def evidence(self) -> Array:
-        """``log p(y)``, with ``w`` integrated out."""
-        terms, root, gain = self._found()
-        return jnp.sum(terms) + 0.5 * jnp.sum(jnp.square(gain)) - jnp.sum(jnp.log(jnp.diagonal(root)))
+        """``log p(y)``, with ``w`` integrated out, which is standard normal before the data."""
+        rows = self._of_all()
+        root, gain = _gain(rows)
+        terms = jnp.log(rows.last) - 0.5 * jnp.square(rows.z) - HALF_LOG_2PI
+        return jnp.sum(terms) + 0.5 * jnp.sum(jnp.square(gain)) + half_log_det(root)
+
+    def given_data(self) -> "CombinedData":
+        """With ``w`` given the data in place of its prior: one pass over them, unless it knows them."""
+        if self.is_given:
+            return self
+        root, gain = _gain(self._of_all())
+        return CombinedData(self.local, Shared(self.shared.basis, matmul(root, gain), root), is_given=True)
 
     @one_program
     def at(self, X: NewRows) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at new rows."""
-        _, root, gain = self._found()
         own = jnp.asarray(X.inputs)
-        last, z, b = self._rows(own, X.index, jnp.zeros(own.shape[0], own.dtype), 0.0)
-        explained = lax.linalg.triangular_solve(root, b.T, left_side=True, lower=True)
-        level = mean_at(self.level, own, own.shape[:-1], None, own.dtype)
-        mean = level + (explained.T @ gain - z) / last
-        return mean, (1 + jnp.sum(jnp.square(explained), axis=0)) / jnp.square(last)
+        # A datum that is its mean has the residual 0, and says nothing.
+        rows = self._rows(own, X.index, self.local.level_at(own), jnp.zeros(own.shape[0], own.dtype))
+        mean, variance, spread = self.given_data().shared.predicted(rows)
+        return self.local.level_at(own) + mean, variance + spread
+
+    def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
+        """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
+        return log_density_of_rows(self.local, self.at(X), rows)
+
+    def left_out(self) -> tuple[Array, Array]:
+        """Mean and variance ``(N,)`` of each datum given all others, under the joint density of the terms.
+
+        Given ``w`` their precision is ``Q = sum_i x_i x_i^T``, and with it integrated out ``Q - G P^-1 G^T``,
+        ``G = sum_i x_i b_i^T`` (mathematics.md section 16.5).
+        """
+        self.local.check_every_row()
+        inputs, index, rows = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index), jnp.arange(self.near.size)
+
+        def some(own: Array, index: Array, data: Array, noise: Array) -> tuple[Array, Array, Array]:
+            at, r = self._block(own, index, data)
+            rest, features = self.shared.rest(self.local.covariance(at, noise), at)
+            x = jnp.where(at.behind(at.taken, True, False), row_factor(rest), 0)
+            return x, jnp.sum(x * r, axis=1), jnp.einsum("mbi,bi->bm", features, x)
+
+        together = self.shared.together(index.shape[1])
+        noise = self.local.noise_of(rows)
+        x, z, b = by_parts(some, inputs, index, self.y, noise, at_once=together, together=together)
+        places = jnp.concatenate([jnp.maximum(index, 0), rows[:, None]], axis=1)
+        zeros = jnp.zeros_like(z)
+        precision, product = zeros.at[places].add(jnp.square(x)), zeros.at[places].add(x * z[:, None])
+        if self.shared.factor is None:
+            product = product - zeros.at[places].add(x * (b @ self.shared.mean)[:, None])
+            return self.y - product / precision, 1 / precision
+
+        def add(G: Array, at: tuple[Array, Array]) -> tuple[Array, None]:
+            return G.at[at[0]].add(at[1][:, None] * b), None
+
+        G = lax.scan(add, jnp.zeros_like(b), (places.T, x.T))[0]
+        root, gain = _gain(SharedRows(x[:, -1], z, b))
+        moved = matmul(G, root)
+        precision, product = precision - jnp.sum(jnp.square(moved), axis=1), product - matmul(moved, gain)
+        return self.y - product / precision, 1 / precision
+
+    def draw(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """All data together, ``(*sample_shape, N)``."""
+        one, other = jax.random.split(key)
+        dtype, shared = self.y.dtype, self.shared
+        values = jnp.broadcast_to(shared.mean, (*sample_shape, shared.basis.size))
+        if shared.factor is not None:
+            values = values + matmul(jax.random.normal(other, values.shape, dtype), shared.factor.T)
+        return self.drawn(jax.random.normal(one, (*sample_shape, self.near.size), dtype), values)
+
+    @one_program
+    def drawn(self, white: Array, values: Array) -> Array:
+        """All data from standard normal noise ``(..., N)`` and ``w`` ``(..., M)``, row after row in their order."""
+        inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
+
+        def some(own: Array, index: Array, noise: Array) -> tuple[Array, Array]:
+            at = self.local.blocks(index, own)
+            x = row_factor(self.shared.rest(self.local.covariance(at, noise), at)[0])
+            return -x[:, :-1] / x[:, -1:], 1 / x[:, -1]
+
+        noise = self.local.noise_of(jnp.arange(self.near.size))
+        weights, scale = by_parts(some, inputs, index, noise, at_once=TOGETHER, together=TOGETHER)
+        rest = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
+        whole = rest + matmul(values, self.shared.basis.features(inputs))
+        level = self.local.level_at(inputs)
+        return whole + level.reshape((1,) * (whole.ndim - 1) + level.shape)
+
+
+def _gain(rows: SharedRows) -> tuple[Array, Array]:
+    """``R`` with ``R R^T = P^-1``, ``P = I + sum b b^T``, and ``R^T h``, ``h = sum b z``."""
+    root = inverse_factor(jnp.eye(rows.b.shape[1], dtype=rows.b.dtype) + matmul(rows.b.T, rows.b))
+    return root, matmul(root.T, matmul(rows.b.T, rows.z))
 
 
 class CombinedMarginal(dist.Distribution):
@@ -142,12 +209,18 @@ class CombinedMarginal(dist.Distribution):
         several: Array = self.data.of(value).evidence() if value.ndim == 1 else lax.map(self.log_prob, value)
         return several
 
+    def given(self, value: Array) -> CombinedData:
+        """The data where this is the value."""
+        return self.data.of(value)
+
+    @property
+    def rows(self) -> Array:
+        """Numbers of the data: all of them."""
+        return jnp.arange(self.data.near.size)
+
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """All data together."""
-        one, other = jax.random.split(key)
-        dtype = self.data.y.dtype
-        white = jax.random.normal(one, (*sample_shape, *self.event_shape), dtype)
-        return self.data.drawn(white, jax.random.normal(other, (*sample_shape, self.data.basis.size), dtype))
+        return self.data.draw(key, sample_shape)
 
 
 def regression_by_both(
@@ -162,23 +235,53 @@ def regression_by_both(
 ) -> LocalProcess:
     """`gp_regression` of all rows with neighbours and of inducing points, as one event."""
     if isinstance(near, NeighbourRows):
-        cure = "Pass near itself, outside of the plate, or leave inducing= out."
+        cure = "Open f = ngp.gp('f', kernel, inducing=Z) outside of the plate, and pass f in place of the kernel."
         fail("inducing", "None where rows of a plate have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
     own = as_kernel(kernel)
     check_alone(name, own, near)
-    noise = check_positive("noise_variance", noise_variance)
-    if noise.ndim:
-        cure = "Pass one variance for all rows, or leave inducing= out."
-        fail("noise_variance", "a number, with inducing points and neighbours", f"shape {noise.shape}", cure)
     if isinstance(inducing, Functional):
         cure = "Pass points, or leave near out: X of rows in its place."
         fail("inducing", "points, where rows have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
     points = check_points("inducing", inducing, near.inputs.shape[-1])
     relative = least_noise(near.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     y = jnp.zeros(near.size, near.inputs.dtype) if obs is None else check_all_data(name, obs, near.size)
-    data = CombinedData(own, near, y, noise, as_mean(mean), relative, Basis.build(own, points))
+    local = LocalData(own, near, y, check_noise(noise_variance, near.size), as_mean(mean), relative)
+    data = CombinedData(local, Shared.prior(Basis.build(own, points)))
     check_handlers(name, near, "Leave rows without data out before neighbours are found.")
     site, _, value = open_site(name, CombinedMarginal(data), obs=None if obs is None else y)
     found = record(LocalProcess(site, data if obs is not None else data.of(value), int(near.inputs.shape[-1])))
     record_call(found, jnp.asarray(near.inputs))
     return found
+
+
+def shared_of(process: Any, columns: int, argument: str) -> Shared:
+    """What a process of inducing points holds of rows with ``columns`` columns; refused where it is several."""
+    basis: AbstractBasis = process.basis
+    is_one = not process.plates.names and process.outputs is None and process.noise is None
+    if not isinstance(basis, Basis) or not is_one or isinstance(basis.kernel, OfFunctionals):
+        cure = "Open it by f = ngp.gp('f', kernel, inducing=Z), outside of plates and without outputs."
+        required = "one process of inducing points, where rows have neighbours"
+        fail(argument, required, f"the process {process.name!r}, of another kind", cure)
+    if process.columns != columns:
+        cure = "Find neighbours in the columns of its inducing points."
+        fail(argument, f"of the {columns} columns of near", f"{process.columns}", cure)
+    return Shared.of(process.process, basis)
+
+
+def regression_of_process(
+    name: str,
+    process: Any,
+    near: Neighbours | NeighbourRows,
+    noise_variance: ArrayLike,
+    obs: ArrayLike | None,
+    jitter: float | None,
+) -> LocalProcess:
+    """`gp_regression` of a process whose inducing points hold what is global, and whose rows have neighbours."""
+    whole = near.near if isinstance(near, NeighbourRows) else near
+    shared = shared_of(process, int(whole.inputs.shape[-1]), "kernel")
+    level = process.mean
+
+    def made(local: LocalData) -> CombinedData:
+        return CombinedData(local, shared, is_given=True)
+
+    return given_their_data(name, shared.basis.kernel, near, noise_variance, level, obs, jitter, made)

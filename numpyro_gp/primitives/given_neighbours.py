@@ -3,6 +3,9 @@
 mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what is predicted.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -71,6 +74,10 @@ class LocalData:
         flat = at.inputs.reshape(-1, at.inputs.shape[-1])  # (N, D), as means of data without neighbours have it
         return mean_at(self.level, flat, flat.shape[:-1], None, flat.dtype).reshape(at.inputs.shape[:-1])
 
+    def level_at(self, own: Array) -> Array:
+        """The mean function at rows ``(B, D)``."""
+        return mean_at(self.level, own, own.shape[:-1], None, own.dtype)
+
     def noise_of(self, rows: Array) -> Array:
         """Noise variances of rows of the data, ``(B,)``."""
         return jnp.broadcast_to(self.noise, rows.shape) if self.noise.ndim == 0 else self.noise[rows]
@@ -104,13 +111,18 @@ class LocalData:
 
     def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
         """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
-        mean, variance = self.at(X)
-        variance = variance + self.noise_of(jnp.asarray(rows))
-        return -0.5 * (jnp.square(self.y[jnp.asarray(rows)] - mean) / variance + jnp.log(2 * jnp.pi * variance))
+        return log_density_of_rows(self, self.at(X), rows)
 
     def of(self, y: Array) -> "LocalData":
         """The same of other data."""
         return LocalData(self.kernel, self.near, y, self.noise, self.level, self.jitter)
+
+    def check_every_row(self) -> None:
+        """Refuse neighbours of some rows, where each datum is left out."""
+        if self.near.rows is not None:
+            cure = "Pass neighbours of all rows in their place: near = ngp.neighbours(X, K), without rows=."
+            got = f"those of {self.near.rows.shape[0]} of {self.near.size} rows"
+            fail("near", "neighbours of all rows where each datum is left out", got, cure)
 
     def left_out(self) -> tuple[Array, Array]:
         """Mean and variance ``(N,)`` of each datum given all others, under the joint density of the terms.
@@ -118,10 +130,7 @@ class LocalData:
         With ``x`` of each block their precision is ``sum_i x_i x_i^T`` (mathematics.md section 16.2), of which the
         diagonal and a product with the residuals are sums over blocks.
         """
-        if self.near.rows is not None:
-            cure = "Pass neighbours of all rows in their place: near = ngp.neighbours(X, K), without rows=."
-            got = f"those of {self.near.rows.shape[0]} of {self.near.size} rows"
-            fail("near", "neighbours of all rows where each datum is left out", got, cure)
+        self.check_every_row()
         inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
 
         def some(own: Array, index: Array, rows: Array) -> tuple[Array, Array]:
@@ -136,6 +145,10 @@ class LocalData:
         precision = jnp.zeros_like(z).at[places].add(jnp.square(x))
         product = jnp.zeros_like(z).at[places].add(x * z[:, None])
         return self.y - product / precision, 1 / precision
+
+    def draw(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """All data together, ``(*sample_shape, N)``."""
+        return self.drawn(jax.random.normal(key, (*sample_shape, self.near.size), self.near.inputs.dtype))
 
     @one_program
     def drawn(self, white: Array) -> Array:
@@ -153,24 +166,33 @@ class LocalData:
         return found + jnp.broadcast_to(level, found.shape)
 
 
+def log_density_of_rows(data: LocalData, moments: tuple[Array, Array], rows: ArrayLike) -> Array:
+    """Log density ``(B,)`` of the data of rows at which the function has these moments."""
+    rows = jnp.asarray(rows)
+    mean, variance = moments[0], moments[1] + data.noise_of(rows)
+    return -0.5 * (jnp.square(data.y[rows] - mean) / variance + jnp.log(2 * jnp.pi * variance))
+
+
 class GivenNeighbours(dist.Distribution):
-    """``p(y_i | y_N(i))`` of rows of data, batch shape ``(B,)``: their product over all rows is a proper density."""
+    """``p(y_i | y_N(i))`` of rows of data, batch shape ``(B,)``: their product over all rows is a proper density.
+
+    ``data`` are `LocalData`, or where inducing points hold what is global `CombinedData`.
+    """
 
     support = constraints.real
     pytree_data_fields = ("data", "rows", "index")
 
-    def __init__(self, data: LocalData, rows: Array, index: Array, *, validate_args: bool | None = None) -> None:
+    def __init__(self, data: Any, rows: Array, index: Array, *, validate_args: bool | None = None) -> None:
         self.data, self.rows, self.index = data, rows, index
         super().__init__(rows.shape, (), validate_args=validate_args)
 
     def log_prob(self, value: Array) -> Array:
         """The terms of the rows; of several sets of data on the left, one after the other."""
-        if value.ndim == 1:
-            return self.given(value).terms(self.rows, self.index, value)
-        several: Array = lax.map(self.log_prob, value)
-        return several
+        one = value.ndim == 1
+        terms: Array = self.given(value).terms(self.rows, self.index, value) if one else lax.map(self.log_prob, value)
+        return terms
 
-    def given(self, value: Array) -> LocalData:
+    def given(self, value: Array) -> Any:
         """The data where this is the value: all of them, of whatever handler, or those behind a minibatch."""
         if self.data.near.rows is not None or value.shape[-1] != self.data.near.size:
             return self.data
@@ -178,8 +200,8 @@ class GivenNeighbours(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """All data together."""
-        white = jax.random.normal(key, (*sample_shape, *self.batch_shape), self.data.near.inputs.dtype)
-        return self.data.drawn(white)[..., self.rows]
+        drawn: Array = self.data.draw(key, sample_shape)[..., self.rows]
+        return drawn
 
 
 def regression_by_neighbours(
@@ -192,18 +214,31 @@ def regression_by_neighbours(
     jitter: float | None,
 ) -> LocalProcess:
     """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each."""
-    own = as_kernel(kernel)
+    return given_their_data(name, as_kernel(kernel), near, noise_variance, as_mean(mean), obs, jitter)
+
+
+def given_their_data(
+    name: str,
+    kernel: Kernel,
+    near: Neighbours | NeighbourRows,
+    noise_variance: ArrayLike,
+    level: Mean,
+    obs: ArrayLike | None,
+    jitter: float | None,
+    made: Callable[[LocalData], Any] | None = None,
+) -> LocalProcess:
+    """Open the site of Gaussian data by rows, and return the process given them.
+
+    ``made`` of the data: what their terms and predictions are of, where inducing points hold what is global.
+    """
     whole = near.near if isinstance(near, NeighbourRows) else near
-    check_alone(name, own, whole, isinstance(near, Neighbours) or obs is None)
-    noise = check_positive("noise_variance", noise_variance)
-    if noise.shape not in ((), (whole.size,)):
-        cure = "Pass one variance, or one for each row of all the data: of neighbours too the noise counts."
-        fail("noise_variance", f"a number or of shape {(whole.size,)}", f"shape {noise.shape}", cure)
+    check_alone(name, kernel, whole, isinstance(near, Neighbours) or obs is None)
+    noise = check_noise(noise_variance, whole.size)
     relative = least_noise(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     y = jnp.zeros(whole.size, whole.inputs.dtype) if obs is None else check_all_data(name, obs, whole.size)
-    data = LocalData(own, whole, y, noise, as_mean(mean), relative)
+    data = LocalData(kernel, whole, y, noise, level, relative)
     rows = jnp.arange(whole.size) if isinstance(near, Neighbours) else near.rows
-    fn = GivenNeighbours(data, rows, jnp.asarray(near.index))
+    fn = GivenNeighbours(data if made is None else made(data), rows, jnp.asarray(near.index))
     if obs is None and len(rows) != whole.size:
         cure = "Pass None for the argument that sets the minibatch, as batch=None."
         fail(f"the rows of site {name!r}", "all of them where there are no data", f"{len(rows)} of {whole.size}", cure)
@@ -216,6 +251,15 @@ def regression_by_neighbours(
     found = record(LocalProcess(site["name"], fn.given(value), int(whole.inputs.shape[-1])))
     record_call(found, jnp.asarray(near.inputs))
     return found
+
+
+def check_noise(noise_variance: ArrayLike, size: int) -> Array:
+    """A noise variance of all data, or one for each."""
+    noise = check_positive("noise_variance", noise_variance)
+    if noise.shape not in ((), (size,)):
+        cure = "Pass one variance, or one for each row of all the data: of neighbours too the noise counts."
+        fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", cure)
+    return noise
 
 
 def check_alone(name: str, kernel: Kernel, near: Neighbours, is_whole: bool = True) -> None:

@@ -16,12 +16,14 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI
-from numpyro_gp.beliefs.pseudo_rows import PseudoRows, natural_moments
+from numpyro_gp.beliefs.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
+from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.primitives.given_both import CombinedData, shared_of
 from numpyro_gp.primitives.given_neighbours import LocalData, check_alone, check_handlers
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
@@ -43,6 +45,8 @@ class LocalBelief:
     level : Mean
     jitter : float
         White noise of the process in units of its variance.
+    shared : Shared or None
+        What inducing points hold, where neighbours have the rest alone.
     """
 
     kernel: Kernel
@@ -50,14 +54,15 @@ class LocalBelief:
     belief: PseudoRows
     level: Mean
     jitter: ArrayLike
+    shared: Shared | None = None
 
     @one_program
     def at(self, X: NewRows) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at new rows, given the pseudo-data that are nearest to each."""
         own = jnp.asarray(X.inputs)
         inputs = jnp.asarray(self.near.inputs)
-        mean, variance = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter)
-        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + mean, variance
+        mean, variance, spread = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter, self.shared)
+        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + mean, variance + spread
 
 
 class RowPrior(dist.Distribution):
@@ -69,15 +74,22 @@ class RowPrior(dist.Distribution):
 
     support = constraints.real
     has_rsample = True
-    pytree_data_fields = ("kernel", "rows", "jitter")
+    pytree_data_fields = ("kernel", "rows", "jitter", "shared")
     pytree_aux_fields = ("name",)
     # Pseudo-data with their moments at these rows, and what traced then: they are found once.
     _known: tuple[object, object, Any] | None = None
 
     def __init__(
-        self, name: str, kernel: Kernel, rows: NeighbourRows, jitter: ArrayLike, *, validate_args: bool | None = None
+        self,
+        name: str,
+        kernel: Kernel,
+        rows: NeighbourRows,
+        jitter: ArrayLike,
+        shared: Shared | None = None,
+        *,
+        validate_args: bool | None = None,
     ) -> None:
-        self.name, self.kernel, self.rows, self.jitter = name, kernel, rows, jitter
+        self.name, self.kernel, self.rows, self.jitter, self.shared = name, kernel, rows, jitter, shared
         super().__init__(rows.rows.shape, (), validate_args=validate_args)
 
     @property
@@ -123,7 +135,8 @@ class RowPrior(dist.Distribution):
             belief = lax.stop_gradient(self.checked(value))
             moments, _ = self.moments(value)
             inputs, rows = self.inputs, self.rows
-            evidence = belief.evidence(self.kernel, inputs, rows.rows, jnp.asarray(rows.index), self.jitter)
+            index = jnp.asarray(rows.index)
+            evidence = belief.evidence(self.kernel, inputs, rows.rows, index, self.jitter, self.shared)
             return evidence - belief.said(rows.rows, *moments)
         self.check_whole()
         return -0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI
@@ -148,13 +161,15 @@ class RowPrior(dist.Distribution):
         """Mean and variance of ``q(f_i)``, without the mean function, and of the cavity: of all others' pseudo-data."""
         if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
             belief, rows = self.checked(value), self.rows
-            still = lax.stop_gradient((self.kernel, belief))
+            kernel, still, shared = lax.stop_gradient((self.kernel, belief, self.shared))
             own, others = self.inputs[rows.rows], jnp.asarray(rows.others)
-            cavity = lax.stop_gradient(still[1].given_others(still[0], self.inputs, own, others, self.jitter))
+            known = still.given_others(kernel, self.inputs, own, others, self.jitter, shared)
+            cavity: Cavity = lax.stop_gradient(known)
             prior = lax.stop_gradient(self.kernel.diagonal(own))
             counted = rows.near.size / len(rows)
             found = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
-            self._known = value, current_trace(), (found, cavity)
+            outside = left_out(still.shift, still.precision, rows.rows, cavity)
+            self._known = value, current_trace(), (found, outside)
         moments: tuple[tuple[Array, Array], tuple[Array, Array]] = self._known[2]
         return moments
 
@@ -166,16 +181,28 @@ def gp_by_neighbours(
     name: str, kernel: KernelLike, near: Any, mean: MeanLike, outputs: int | None, jitter: float | None
 ) -> LocalProcess:
     """`gp` of the rows of a plate that have neighbours."""
-    own = as_kernel(kernel)
-    rows = _check(name, own, near, outputs)
+    return process_of_rows(name, as_kernel(kernel), near, as_mean(mean), outputs, jitter)
+
+
+def process_of_rows(
+    name: str,
+    kernel: Kernel,
+    near: Any,
+    level: Mean,
+    outputs: int | None = None,
+    jitter: float | None = None,
+    shared: Shared | None = None,
+) -> LocalProcess:
+    """Open the site of a latent process at the rows of a plate: of all of it, or of what inducing points leave open."""
+    rows = _check(name, kernel, near, outputs)
     check_handlers(name, rows, "Put handlers.mask around ngp.observe alone.")
-    whole, level = rows.near, as_mean(mean)
+    whole = rows.near
     relative = ample_jitter(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
-    prior = RowPrior(check_name("name", name), own, rows, relative)
+    prior = RowPrior(check_name("name", name), kernel, rows, relative, shared)
     site, _, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
     inputs = rows.inputs
     if isinstance(value, AbstractBelief):
-        data: Any = LocalBelief(own, whole, prior.checked(value), level, relative)
+        data: Any = LocalBelief(kernel, whole, prior.checked(value), level, relative, shared)
         shift = mean_at(level, inputs, inputs.shape[:-1], None, inputs.dtype)
         known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
     else:
@@ -186,9 +213,16 @@ def gp_by_neighbours(
     return found
 
 
-def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[LocalData, dist.Normal]:
-    """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``."""
-    rows, size = prior.rows, prior.rows.near.size
+def rest_of_process(site: str, process: Any, near: Any) -> LocalProcess:
+    """A process at the rows of a plate: global by its inducing points, and by neighbours for what they leave open."""
+    columns = int(near.inputs.shape[-1]) if hasattr(near, "inputs") else process.columns
+    shared = shared_of(process, columns, "the process")
+    return process_of_rows(site, shared.basis.kernel, near, process.mean, jitter=process.jitter, shared=shared)
+
+
+def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[Any, dist.Normal]:
+    """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global."""
+    rows, size, shared = prior.rows, prior.rows.near.size, prior.shared
     none = jnp.zeros((), prior.dtype)
     blank = LocalData(prior.kernel, rows.near, jnp.zeros(size, prior.dtype), none, level, prior.jitter)
     if len(rows) != size:
@@ -201,8 +235,12 @@ def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[LocalData, di
         got = f"shape {value.shape}"
         fail(f"the value of site {prior.name!r}", f"whitened values of shape {(size,)}", got, cure)
     ordered = jnp.zeros_like(value).at[..., rows.rows].set(value)
-    values = blank.drawn(ordered)
-    return LocalData(prior.kernel, rows.near, values, none, level, prior.jitter), Certain(values[..., rows.rows])
+    if shared is None:
+        values = blank.drawn(ordered)
+        return blank.of(values), Certain(values[..., rows.rows])
+    whole = CombinedData(blank, shared, is_given=True)
+    values = whole.drawn(ordered, shared.mean)
+    return whole.of(values), Certain(values[..., rows.rows])
 
 
 def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> NeighbourRows:

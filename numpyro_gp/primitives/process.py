@@ -21,12 +21,14 @@ from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, 
 from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
+from numpyro_gp.primitives.gp_by_neighbours import rest_of_process
 from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name, record_call
 from numpyro_gp.primitives.plates import Layout, Plates
 from numpyro_gp.programs.eager import one_program
+from numpyro_gp.rows.neighbours import NeighbourRows
 from numpyro_gp.sites import Certain, standard_normal
 
 # What a process and its basis say at rows (R, N, D), with R on its left.
@@ -183,6 +185,17 @@ class GaussianProcess:
         shift = own._mean_at(inputs, mean.shape[: mean.ndim - 1 - (self.outputs is not None)] + mean.shape[-1:])
         mean = mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2))
         return dist.MultivariateNormal(mean, covariance_matrix=covariance)
+
+    def given(self, site: str, near: NeighbourRows) -> dist.Distribution:
+        """Marginals at rows of a plate that have neighbours, which hold what the inducing points leave open: a Normal.
+
+        For large data (mathematics.md section 16.5): ``f = ngp.gp("f", kernel, inducing=Z)``, then in the plate of the
+        data ``ngp.observe("y", f.given("f_rest", near[idx]), likelihood, obs=y[idx])``, with ``near`` of
+        ``others=True``. The rows have pseudo-data of their own at the site ``site``, as those of
+        ``ngp.gp(name, kernel, near[idx])``; data of Gaussian noise need none: ``ngp.gp_regression("y", f, near[idx],
+        noise**2, obs=y)``. New rows are predicted by ``posterior.predict_at``.
+        """
+        return rest_of_process(site, self, near).at_inducing()
 
     def draw(self, site: str, X: Functional | ArrayLike) -> Array:
         """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.

@@ -21,7 +21,7 @@ from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.given_both import regression_by_both
+from numpyro_gp.primitives.given_both import regression_by_both, regression_of_process
 from numpyro_gp.primitives.given_neighbours import regression_by_neighbours
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
@@ -37,7 +37,7 @@ from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours
 @overload
 def gp_regression(
     name: str,
-    kernel: KernelLike,
+    kernel: KernelLike | GaussianProcess,
     X: Neighbours | NeighbourRows,
     noise_variance: ArrayLike | None = None,
     *,
@@ -66,7 +66,7 @@ def gp_regression(
 
 def gp_regression(
     name: str,
-    kernel: KernelLike,
+    kernel: KernelLike | GaussianProcess,
     X: Functional | Neighbours | NeighbourRows | ArrayLike,
     noise_variance: ArrayLike | None = None,
     *,
@@ -90,14 +90,16 @@ def gp_regression(
     ``with numpyro.plate("data", near.size, subsample_size=batch) as idx`` the site of ``near[idx]`` has one term for
     each row, ``log p(y_i | y_N(i))``, ``O(K^3)``. Give it all data, ``obs=y``: neighbours count too. ``near`` itself,
     outside of the plate, is the same number as one event. With ``inducing`` points as well these hold what is global,
-    and neighbours the rest: hyper-parameters are then nearer to those of the exact process. It is one event too.
+    and neighbours the rest: hyper-parameters are then nearer to those of the exact process. It is one event too; for
+    minibatches open ``f = ngp.gp("f", kernel, inducing=Z)`` before the plate, and pass ``f`` in place of the kernel.
 
     Parameters
     ----------
     name : str
         Name of the observed site.
-    kernel : Kernel or callable
-        In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`.
+    kernel : Kernel, callable or GaussianProcess
+        In plates also a batch of kernels, ``(G,)``, one for each member, as in `gp`. Of rows with neighbours also a
+        process that `gp` made, whose inducing points hold what is global; its belief or point is then at its own site.
     X : array (N, D), Functional, Neighbours or NeighbourRows
         Inputs of the data, or what was measured in place of values (`ngp.functionals`); in plates also those of each
         member, ``(G, N, D)``. Of large data rows with their neighbours: ``near``, or ``near[idx]``.
@@ -135,6 +137,9 @@ def gp_regression(
     given = renamed("gp_regression", noise_variance, noise)
     if given is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    if isinstance(kernel, GaussianProcess):
+        near = _rows_of_process(X, mean, inducing)
+        return regression_of_process(name, kernel, near, given, obs, jitter)
     if isinstance(X, (Neighbours, NeighbourRows)):
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
@@ -156,6 +161,18 @@ def gp_regression(
     found = record(GaussianProcess(site, process, at, at_mean, None, columns, jitter, known, plates))
     record_call(found, inputs)
     return found
+
+
+def _rows_of_process(X: object, mean: MeanLike, inducing: object) -> Neighbours | NeighbourRows:
+    """The rows of a process in place of a kernel, which have neighbours; what it already has is refused."""
+    if not isinstance(X, (Neighbours, NeighbourRows)):
+        cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
+        fail("kernel", "a kernel, where rows have no neighbours", "a process", cure, TypeError)
+    for argument, value in (("mean", mean), ("inducing", inducing)):
+        if value is not None:
+            got = f"a {type(value).__name__}"
+            fail(argument, "None where a process is given its data", got, f"Give it to ngp.gp: {argument}=.", TypeError)
+    return X
 
 
 def _rows(

@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.pseudo_rows import natural_moments
 def test_the_gradient_leads_to_what_the_likelihood_says_of_each_row_once():
     """Of a minibatch that stands for 10 times as many rows, holds a row twice, and a row that says less than nothing."""
     h, w = jnp.array([0.3, 0.5, -0.2, 0.1]), jnp.array([0.4, 0.0, 0.6, 1.0])
-    rows, cavity = jnp.array([2, 0, 2]), (jnp.array([0.1, -0.4, 0.1]), jnp.array([0.7, 0.9, 0.7]))
+    rows, cavity = jnp.array([2, 0, 2]), (jnp.array([0.1, -0.4, 0.1]), jnp.array([0.7, 0.9, 0.7]), jnp.array(0.0))
 
     def loss(h, w, curvature):
         """Of ``E[g f - c f^2 / 2]``, whose slopes in the moments are ``g - c m`` and ``-c / 2``, less what is said."""

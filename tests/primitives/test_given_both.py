@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.evidence import _RowDensities
-from numpyro_gp.posterior.draws import _has_copies
+from numpyro_gp.posterior.draws import _has_copies, log_likelihood
 from tests.precision import x64
 
 RNG = np.random.default_rng(4)
@@ -85,15 +84,17 @@ def test_with_few_the_rest_alone_is_given_neighbours():
 
 def test_what_is_refused():
     near = ngp.neighbours(X, 3)
-    with pytest.raises(ValueError, match="noise_variance must be a number, with inducing points and neighbours"):
-        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, np.full(N, 0.1), obs=Y, inducing=Z)
+    with pytest.raises(ValueError, match=r"noise_variance must be a number or of shape \(24,\)"):
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, np.full(N - 1, 0.1), obs=Y, inducing=Z)
     with pytest.raises(ValueError, match=r"obs of site 'y' must be of shape \(24,\)"):
         ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, 0.1, obs=Y[:3], inducing=Z)
 
 
 def test_a_draw_from_it_is_no_replicate_of_the_data():
-    """It is one of the prior: neither `Posterior.draws` nor the verdict takes it for new data given these."""
+    """It is one of the prior: `Posterior.draws` does not take it for new data given these, and has left-out densities."""
     near = ngp.neighbours(X, 4)
     site = handlers.trace(handlers.seed(model, 0)).get_trace(POINT, near)["y"]
     assert not _has_copies(site)
-    assert _RowDensities(1).of_site("y", site, [], True, jax.random.key(0)) is None
+    mean, variance = jax.jit(site["fn"].data.left_out)()
+    terms = jax.jit(lambda y: log_likelihood(site["fn"], y))(jnp.asarray(Y))
+    np.testing.assert_allclose(terms, norm.logpdf(Y, mean, np.sqrt(variance)), rtol=1e-8)
