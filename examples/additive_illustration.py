@@ -207,8 +207,8 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "additive_illustration.csv").write_text(text)
     figure = draw_effects(
-        found, drawn, X, design=layout, truth=TRUTH, columns=5, response="effect on y",
-        title=f"Eight inputs, {rows} points, unit noise: posterior with 90 % bands, truth dashed",
+        found, drawn, X, [one.name for one in layout.inputs], truth=TRUTH, columns=5, response="effect on y",
+        title=f"Eight inputs, {rows} points, unit noise: posterior with 90 % bands",
     )  # fmt: skip
     figure.savefig(options.out / "additive_illustration.png", dpi=130)
     dead = next(row for row in shares if row[0] == "x7")

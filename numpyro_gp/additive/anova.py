@@ -19,6 +19,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
@@ -204,10 +205,9 @@ class Design:
         grids = {}
         for name, columns in self.components.items():
             size = self.num_inducing if len(columns) == 1 else self.pair_inducing
-            axes = np.meshgrid(*[self.inputs[d].grid(size) for d in columns], indexing="ij")
-            points = np.zeros((axes[0].size if axes else 1, len(self.inputs)))
-            for d, axis in zip(columns, axes, strict=True):
-                points[:, d] = axis.ravel()
+            read = grid_points([self.inputs[d].grid(size) for d in columns])
+            points = np.zeros((len(read), len(self.inputs)))
+            points[:, columns] = read
             with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
                 grids[name] = jnp.asarray(points, dtype)
         return grids

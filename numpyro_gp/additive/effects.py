@@ -1,7 +1,9 @@
 """Effects: the posterior of each additive component on a grid of the inputs that it reads, in raw units."""
 
-import math
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,8 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
+from numpyro_gp.additive.columns import Column, plain
+from numpyro_gp.additive.grids import grid_points, size_of_axis
 from numpyro_gp.additive.integrals import category_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, fail
@@ -16,26 +20,99 @@ from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
 
-class Effect(NamedTuple):
-    """One component on a grid of the inputs that it reads, in raw units.
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """One term or component on a grid of what it reads, in the units of the data.
 
-    ``axes`` are the grids of its columns; ``mean`` and ``scale`` have one axis for each of them. The grid of a category
-    is its levels: those of the design, or those in the data where a `CategoryDelta`, `Coregion` or `ZeroMeanCategory`
-    reads the column. ``measure`` says over what the component averages to zero: empty where it does not.
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Of term, as "s"; "component" of an additive site.
+    columns : tuple of Column
+    axes : tuple of array
+        Grid of each column in the units of the data; of a category the codes of its levels, or the numbers that a
+        design has for them.
+    mean, scale : array
+        One axis for each column, on the scale of the link.
+    draws : array (S, ...), optional
+        Of the term, without what inducing inputs leave open.
+    measure : str
+        Over what a component averages to zero: empty where it does not.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> effect = ngp.gam.Effect("s(a)", "s", (), (), np.zeros(2), np.ones(2), np.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> [float(half) for half in (effect.half_width(0.9), effect.half_width(0.5, simultaneous=True))]
+    [1.6448536269514722, 1.5]
     """
 
-    columns: tuple[int, ...]
+    name: str
+    kind: str
+    columns: tuple[Column, ...]
     axes: tuple[np.ndarray, ...]
     mean: np.ndarray
     scale: np.ndarray
-    is_category: tuple[bool, ...]
+    draws: np.ndarray | None = None
     measure: str = ""
 
+    @property
+    def is_category(self) -> tuple[bool, ...]:
+        """Whether each column holds categories."""
+        return tuple(column.is_category for column in self.columns)
 
-def _axis(design: Design | None, X: np.ndarray, column: int, size: int, categories: frozenset[int]) -> np.ndarray:
-    if column in categories:  # there is nothing between two levels
-        return np.unique(X[:, column]) if design is None else np.asarray(design.inputs[column].levels)
-    return np.linspace(X[:, column].min(), X[:, column].max(), size)
+    def half_width(self, level: float, simultaneous: bool = False) -> float:
+        """Standard deviations from the mean to the edge of a band: of each value, or of all at once."""
+        if not simultaneous:
+            return NormalDist().inv_cdf(0.5 + level / 2)
+        if self.draws is None:
+            cure = "Leave simultaneous out: effects of ngp.effects have no draws."
+            fail("draws of an effect", "given for a band that is simultaneous", f"none of {self.name!r}", cure)
+        scale = np.maximum(self.scale, 1e-12 * max(float(self.scale.max()), 1e-300))
+        away = np.abs(self.draws - self.mean) / scale
+        return float(np.quantile(away.reshape(len(away), -1).max(axis=1), level))
+
+
+class MixtureMoments:
+    """Mean and standard deviation of a mixture of normal distributions, from moments of its members as they come."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares, self.variance = 0, *map(np.asarray, (0.0, 0.0, 0.0))
+
+    def add(self, mean: np.ndarray, variance: np.ndarray) -> None:
+        """Those of one more draw."""
+        self.count += 1
+        away = mean - self.mean
+        self.mean = self.mean + away / self.count
+        self.squares = self.squares + away * (mean - self.mean)
+        self.variance = self.variance + variance
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Standard deviations over all: the mean of the variances and the variance of the means."""
+        found: np.ndarray = np.sqrt((self.variance + self.squares) / self.count)
+        return found
+
+
+def names_of(design: Design | None, names: Sequence[str] | None, count: int) -> list[str]:
+    """Names of the columns of data: of a design, as they are given, or ``x0``, ``x1``, ..."""
+    if design is not None:
+        return [one.name for one in design.inputs]
+    labels = [f"x{d}" for d in range(count)] if names is None else list(names)
+    if len(labels) != count:
+        fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design=, or all names.")
+    return labels
+
+
+def _columns(design: Design | None, names: list[str], X: np.ndarray, categories: frozenset[int]) -> list[Column]:
+    """The columns of data; levels are those of the design, or those in the data: there is nothing between two."""
+    columns = []
+    for d, name in enumerate(names):
+        own = np.unique(X[:, d]) if design is None or d not in categories else design.inputs[d].levels
+        levels = tuple(map(plain, own)) if d in categories else None
+        columns.append(Column(name, levels, low=float(X[:, d].min()), high=float(X[:, d].max())))
+    return columns
 
 
 def effects(
@@ -44,6 +121,7 @@ def effects(
     X: ArrayLike,
     *args: object,
     design: Design | None = None,
+    names: Sequence[str] | None = None,
     grid: int = 80,
     num_draws: int | None = None,
     site: str | None = None,
@@ -56,7 +134,7 @@ def effects(
 
     Parameters
     ----------
-    posterior, key, X, design, num_draws, site
+    posterior, key, X, design, names, num_draws, site
         As in `plot_effects`.
     *args, **kwargs
         Further arguments of the model, without data.
@@ -66,8 +144,7 @@ def effects(
     Returns
     -------
     dict of Effect
-        By component: ``axes``, the grids of its columns in raw units, and ``mean`` and ``scale`` with one axis for
-        each.
+        By component.
 
     Examples
     --------
@@ -97,28 +174,45 @@ def effects(
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
         fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect: RBF(1.0, 0.3).on(0).")
-    grids = {name: _grid(design, data, columns, grid, categories) for name, columns in chosen.items()}
+    read = _columns(design, names_of(design, names, data.shape[1]), data, categories)
+    axes = {name: tuple(_axis(read[d], size_of_axis(grid, len(own))) for d in own) for name, own in chosen.items()}
+    points = {name: _rows(data[:1], columns, axes[name]) for name, columns in chosen.items()}
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.
-    rows = jnp.concatenate([points for _, points in grids.values()])
-    ends = np.cumsum([len(points) for _, points in grids.values()])
-    parts = {name: slice(end - len(grids[name][1]), end) for name, end in zip(grids, ends, strict=True)}
+    rows = np.concatenate(list(points.values()))
+    inputs = jnp.asarray(rows if design is None else design.map(rows), data.dtype)
+    ends = np.cumsum([len(own) for own in points.values()])
+    parts = {name: slice(end - len(points[name]), end) for name, end in zip(points, ends, strict=True)}
+    words: dict[str, str] = {}
 
     def moments(f: AdditiveGP, key: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
-        normals = f.components(rows)
+        normals = f.components(inputs)
         words.update({name: measure_words(part.kernel) for name, part in zip(f.names, f.basis.parts, strict=True)})
         return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
 
-    result: dict[str, Effect] = {}
-    words: dict[str, str] = {}
     drawn = sobol.each_draw(posterior, key, moments, X, *args, **call)
-    for name, (axes, _) in grids.items():  # in the model's order: JAX sorts dictionaries
-        mean, variance = drawn[name]
-        shape = tuple(len(axis) for axis in axes)
-        centre, total = (np.asarray(part).reshape(shape) for part in (mean.mean(0), variance.mean(0) + mean.var(0)))
-        levels = tuple(column in categories for column in chosen[name])
-        result[name] = Effect(chosen[name], axes, centre, np.sqrt(total), levels, words[name])
+    result: dict[str, Effect] = {}
+    for name, columns in chosen.items():  # in the model's order: JAX sorts dictionaries
+        sums = MixtureMoments()
+        for mean, variance in zip(*map(np.asarray, drawn[name]), strict=True):
+            sums.add(mean, variance)
+        shape = tuple(map(len, axes[name]))
+        found, scale = sums.mean.reshape(shape), sums.scale.reshape(shape)
+        own = tuple(read[d] for d in columns)
+        result[name] = Effect(name, "component", own, axes[name], found, scale, measure=words[name])
     return result
+
+
+def _axis(column: Column, size: int) -> np.ndarray:
+    return np.linspace(column.low, column.high, size) if column.levels is None else np.asarray(column.levels, float)
+
+
+def _rows(first: np.ndarray, columns: tuple[int, ...], axes: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Rows of inputs at the points of a grid, with the columns that are not read at their first value."""
+    points = grid_points(axes)
+    rows = np.repeat(first, len(points), axis=0)
+    rows[:, columns] = points
+    return rows
 
 
 def _layout(
@@ -136,16 +230,3 @@ def _layout(
 
     jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
     return layout, frozenset(categories)
-
-
-def _grid(
-    design: Design | None, X: np.ndarray, columns: tuple[int, ...], size: int, categories: frozenset[int]
-) -> tuple[tuple[np.ndarray, ...], Array]:
-    """Axes in raw units and rows of inputs, with the columns that are not read at their first value."""
-    per_axis = size if len(columns) == 1 else max(2, math.ceil(size / 2.5))
-    axes = tuple(_axis(design, X, column, per_axis, categories) for column in columns)
-    mesh = np.meshgrid(*axes, indexing="ij")
-    rows = np.repeat(X[:1], mesh[0].size, axis=0)
-    for column, values in zip(columns, mesh, strict=True):
-        rows[:, column] = values.ravel()
-    return axes, jnp.asarray(rows if design is None else design.map(rows), X.dtype)

@@ -24,8 +24,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from numpyro_gp.gam.columns import Column
-from numpyro_gp.gam.effects import Effect
+from numpyro_gp.additive.columns import Column
+from numpyro_gp.additive.effects import Effect
 from numpyro_gp.gam.fit import fit, load
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.model import Model, model

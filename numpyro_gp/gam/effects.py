@@ -1,11 +1,11 @@
 """What the terms of a fit are: moments of each at rows of data, and curves, surfaces and levels to draw."""
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.columns import Column
+from numpyro_gp.additive.effects import Effect, MixtureMoments
+from numpyro_gp.additive.grids import grid_points, size_of_axis
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.table_layout import ReadTerm
@@ -26,49 +26,6 @@ class Moments(NamedTuple):
     scale: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Effect:
-    """One term on a grid of what it reads, in the units of the data.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-    columns : tuple of Column
-    axes : tuple of array
-        Grid of each column in the units of the data; of a category the codes of its levels.
-    mean, scale : array
-        One axis for each column, on the scale of the link.
-    draws : array (S, ...)
-        Of the term, without what inducing inputs leave open.
-
-    Examples
-    --------
-    >>> import numpy as np, numpyro_gp as ngp
-    >>> effect = ngp.gam.Effect("s(a)", "s", (), (), np.zeros(2), np.ones(2), np.array([[0.0, 2.0], [1.0, 0.0]]))
-    >>> [float(half) for half in (effect.half_width(0.9), effect.half_width(0.5, simultaneous=True))]
-    [1.6448536269514722, 1.5]
-    """
-
-    name: str
-    kind: str
-    columns: tuple[Column, ...]
-    axes: tuple[np.ndarray, ...]
-    mean: np.ndarray
-    scale: np.ndarray
-    draws: np.ndarray
-
-    def half_width(self, level: float, simultaneous: bool = False) -> float:
-        """Standard deviations from the mean to the edge of a band: of each value, or of all at once."""
-        if not simultaneous:
-            from statistics import NormalDist
-
-            return NormalDist().inv_cdf(0.5 + level / 2)
-        scale = np.maximum(self.scale, 1e-12 * max(float(self.scale.max()), 1e-300))
-        away = np.abs(self.draws - self.mean) / scale
-        return float(np.quantile(away.reshape(len(away), -1).max(axis=1), level))
-
-
 def grid_of(model: Model, part: ReadTerm, size: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Axes in encoded values, and rows ``(G, D)`` of their mesh; a third column of a surface is at its middle."""
     term, X = part.term, model.rows.X
@@ -87,11 +44,11 @@ def grid_of(model: Model, part: ReadTerm, size: int) -> tuple[tuple[np.ndarray, 
             if term.kind == "season":  # as it is at the end
                 start, end = model.kernel_data.periods[part.name]
                 low = high - (end - start)
-            count = max(2, round(size / 2.5)) if is_surface else WAVES_TO_SEE * size if term.kind == "cycle" else size
+            count = WAVES_TO_SEE * size if term.kind == "cycle" else size_of_axis(size, 2 if is_surface else 1)
             axes.append(np.linspace(low, high, count))
-    mesh = np.meshgrid(*axes, indexing="ij")
-    rows = np.zeros((mesh[0].size, X.shape[1]))
-    rows[:, part.columns] = np.stack([axis.ravel() for axis in mesh], axis=1)
+    points = grid_points(axes)
+    rows = np.zeros((len(points), X.shape[1]))
+    rows[:, part.columns] = points
     return tuple(axes), rows
 
 
@@ -128,33 +85,12 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Blocks) -
     return blocks.joined(means), np.maximum(scaled.prior + blocks.joined(change), least)
 
 
-class _RunningMoments:
-    """Moments of each component ``(C, N)`` over draws, as they come."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.count, self.mean, self.squares, self.variance = 0, *np.zeros((3, *shape))
-
-    def add(self, mean: np.ndarray, variance: np.ndarray) -> None:
-        """Those of one more draw."""
-        self.count += 1
-        away = mean - self.mean
-        self.mean += away / self.count
-        self.squares += away * (mean - self.mean)
-        self.variance += variance
-
-    @property
-    def scale(self) -> np.ndarray:
-        """Standard deviations over all."""
-        found: np.ndarray = np.sqrt((self.variance + self.squares) / self.count)
-        return found
-
-
 def moments_at(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> Moments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
     names = (*(part.name for part in term_features.model.layout.read_terms), CONSTANT)
     sums = []
     for at in term_features.cuts(len(X)):
-        sums.append(_RunningMoments((len(names), at.stop - at.start)))
+        sums.append(MixtureMoments())
         features_at = term_features.at(X[at])
         for scales, lengths, term_posterior in draws.each():
             sums[-1].add(*components(term_posterior, features_at(scales, lengths), term_features.blocks))
@@ -176,7 +112,7 @@ def effects_of(
         places |= {name: slice(start, start + len(grids[name][1])) for name in names}
         start += len(rows)
     X = np.concatenate([rows for rows, _ in sets]) if sets else np.zeros((1, model.rows.X.shape[1]))
-    each, sums = -(-FUNCTIONS // draws.size), _RunningMoments((len(parts) + 1, len(X)))
+    each, sums = -(-FUNCTIONS // draws.size), MixtureMoments()
     functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
     features_at = term_features.at(X)
     for scales, lengths, term_posterior in draws.each():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.columns import Column
+from numpyro_gp.additive.columns import Column
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_kernels import SMOOTH

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.draws import Draws, sample_posterior
-from numpyro_gp.gam.effects import Effect, Moments, effects_of, moments_at
+from numpyro_gp.gam.effects import Moments, effects_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model, offset_at

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_gp.additive.columns import columns_of
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.columns import columns_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
 from numpyro_gp.gam.model import offset_at

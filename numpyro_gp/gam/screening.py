@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from numpyro_gp.additive.columns import Column, column_values, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.gam.columns import Column, column_values, names_of
 from numpyro_gp.gam.fit import fit
 from numpyro_gp.gam.model import explained
 from numpyro_gp.gam.result import Fit

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from numpyro_gp.additive.columns import Column
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.family import Family, Prior, Start
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, Rows, TableLayout

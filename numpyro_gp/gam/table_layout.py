@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_gp.checks import fail
-from numpyro_gp.gam.columns import (
+from numpyro_gp.additive.columns import (
     Column,
     as_array,
     as_numbers,
@@ -21,6 +20,7 @@ from numpyro_gp.gam.columns import (
     number_column,
     plain,
 )
+from numpyro_gp.checks import fail
 from numpyro_gp.gam.terms import Term, Terms, refuse_twice
 from numpyro_gp.likelihoods.binomial import are_trials
 

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_gp.additive.columns import Column
+from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.terms import TIME, Term
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
@@ -252,7 +253,7 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
         if term.by:
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
-            rows = np.stack([axis.ravel() for axis in np.meshgrid(rows[:, 0], levels, indexing="ij")], axis=1)
+            rows = grid_points([rows[:, 0], levels])
     else:
         rows = _centres(X[:, own], term.num_inducing or SURFACE[len(own)])
     points = np.zeros((len(rows), len(columns)))

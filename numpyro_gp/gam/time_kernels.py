@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, deviation, without_slopes
-from numpyro_gp.gam.columns import Column
 from numpyro_gp.gam.family import Family, Prior, Start
 from numpyro_gp.gam.terms import Term
 from numpyro_gp.kernels import (

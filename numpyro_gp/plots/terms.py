@@ -2,12 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from numpyro_gp.additive.effects import Effect
+from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.likelihoods.links import mean_of
 from numpyro_gp.plots.style import COLOURS, INK, STYLES, date_ticks, names_below, rug
 from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
@@ -29,17 +31,22 @@ FEW_LEVELS = 6
 DARK, LIGHT = 0.35, 0.18
 # Inches that an entry of the legend takes, and most of them in a row.
 ENTRY, MOST_ENTRIES = 1.7, 6
+TRUTH = COLOURS[4]
+
+
+Truth = Callable[..., ArrayLike]
 
 
 class Points(NamedTuple):
-    """Rows of data for the panel of a term: values of its columns, and partial residuals ``(N,)``."""
+    """Rows of data for the panel of a term: values of its columns, partial residuals ``(N,)``, and a known function."""
 
     values: tuple[np.ndarray, ...]
-    residuals: np.ndarray | None
+    residuals: np.ndarray | None = None
+    truth: Truth | None = None
 
 
 def draw_terms(
-    effects: Mapping[str, Any],
+    effects: Mapping[str, Effect],
     points: Mapping[str, Points],
     *,
     level: float,
@@ -48,12 +55,20 @@ def draw_terms(
     link: str,
     constant: float,
     sharey: bool = True,
+    deviations: bool = True,
+    columns: int = WIDTH,
+    others: int = 0,
+    title: str = "",
 ) -> "Figure":
-    """One panel for each term; ``link`` is undone after ``constant`` is added."""
+    """One panel for each term; ``link`` is undone after ``constant`` is added.
+
+    Surfaces have ``deviations`` beside them. ``others`` is how many panels are left empty behind those of the terms.
+    """
     import matplotlib.pyplot as plt
 
-    count = max(len(effects) + sum(len(_numbers(effect)) == 2 for effect in effects.values()), 1)
-    width = min(WIDTH, count)
+    surfaces = sum(len(_numbers(effect)) == 2 for effect in effects.values())
+    count = max(len(effects) + deviations * surfaces + others, 1)
+    width = min(columns, count)
     height = math.ceil(count / width)
     size = 3.4 * width, 2.9 * height
     layout = "constrained" if count <= MOST else None
@@ -64,26 +79,26 @@ def draw_terms(
     one_scale, shown = list[_Panel](), list[str]()
     for name, effect in effects.items():
         axis, numbers = next(places), _numbers(effect)
-        bands = [effect.half_width(level)]
-        bands += [effect.half_width(level, simultaneous=True)] * simultaneous
+        bands = [effect.half_width(level, whole) for whole in (False, True)[: 1 + simultaneous]]
         draw = _Panel(axis, effect, points[name], bands, partial(_undone, link, constant))
         if len(numbers) == 2:
-            beside = next(places)
             shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
-            is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
-            words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
-            draw._replace(axis=beside).deviations(numbers, words)
-            _finish(beside, f"{name}, standard deviation")
+            if deviations:
+                beside = next(places)
+                is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
+                words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
+                draw._replace(axis=beside).deviations(numbers, words)
+                _finish(beside, f"{name}, standard deviation")
         else:
             shown += draw.curves(numbers[0], labels[name]) if numbers else draw.levels(labels[name])
             one_scale.append(draw)
         _finish(axis, name)
-    for axis in places:
+    for axis in itertools.islice(places, others, None):
         axis.set_axis_off()
     _set_heights(one_scale, sharey)
     if sharey:
         _say_once([draw.axis for draw in one_scale])
-    _explain(figure, [words for key, words in _legend(level, simultaneous).items() if key in shown], size)
+    _explain(figure, [words for key, words in _legend(level, simultaneous).items() if key in shown], size, title)
     return figure
 
 
@@ -106,11 +121,12 @@ def _legend(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
         "rug": (line(ls="none", marker="|", color=INK, ms=6), "values in the data"),
         "rows": (line(ls="none", marker="o", mfc="none", mec=INK, ms=3, mew=0.5), "rows of the data"),
         "zero": (line(ls=":", color=INK, lw=0.9), "one sd from zero"),
+        "truth": (line(ls="--", color=TRUTH, lw=1.2), "truth"),
     }
 
 
-def _explain(figure: "Figure", entries: Sequence[tuple[Any, str]], size: tuple[float, float]) -> None:
-    """A legend above all panels."""
+def _explain(figure: "Figure", entries: Sequence[tuple[Any, str]], size: tuple[float, float], title: str) -> None:
+    """A legend above all panels, with the title of the figure."""
     if not entries:
         return
     own: Any = figure
@@ -119,6 +135,7 @@ def _explain(figure: "Figure", entries: Sequence[tuple[Any, str]], size: tuple[f
     if figure.get_layout_engine() is None:
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.05 / size[1]), "borderaxespad": 0.0}
     look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.5, "columnspacing": 1.2}
+    look |= {"title": title, "title_fontsize": "large"} if title else {}
     own.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
 
 
@@ -150,7 +167,7 @@ def _finish(axis: "Axes", name: str) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _numbers(effect: Any) -> list[int]:
+def _numbers(effect: Effect) -> list[int]:
     """Columns along which a term is drawn."""
     return [at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1]
 
@@ -173,10 +190,10 @@ class _Panel(NamedTuple):
     """One panel and what it shows."""
 
     axis: "Axes"
-    effect: Any
+    effect: Effect
     points: Points
     bands: list[float]
-    undo: Any
+    undo: Callable[[np.ndarray], np.ndarray]
 
     def curves(self, number: int, label: str) -> list[str]:
         """A curve, or one for each level of another column; the entries of the legend that are shown."""
@@ -198,7 +215,15 @@ class _Panel(NamedTuple):
         if effect.columns[number].is_date:
             date_ticks(self.axis.xaxis)
         self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
-        return ["value", "rug"] + ["curve"] * (len(shades) > 1) + ["residuals"] * self._has_residuals
+        return ["value", "rug", *self._truth(x)] + ["curve"] * (len(shades) > 1) + ["residuals"] * self._has_residuals
+
+    def _truth(self, x: np.ndarray) -> list[str]:
+        """A known function of the only column over its curve or levels; whether there is one."""
+        truth = self.points.truth if len(self.effect.axes) == 1 else None
+        if truth is None:
+            return []
+        self.axis.plot(x, self.undo(np.asarray(truth(self.effect.axes[0]))), color=TRUTH, lw=1.2, ls="--")
+        return ["truth"]
 
     @property
     def _has_residuals(self) -> bool:
@@ -304,9 +329,10 @@ class _Panel(NamedTuple):
         self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
         names_below(self.axis, _level_names(self.effect))
         self.axis.set(xlabel=" at one sd of ".join(c.name for c in self.effect.columns), ylabel=label)
-        return ["level"] + ["levels"] * (len(self.bands) > 1)
+        return ["level", *self._truth(place)] + ["levels"] * (len(self.bands) > 1)
 
 
-def _level_names(effect: Any) -> list[str]:
-    found = next((column.levels for column in effect.columns if column.is_category), None)
-    return [str(level) for level in found] if found else [""]
+def _level_names(effect: Effect) -> list[str]:
+    """Of the levels of a category, or of all pairs of levels of two."""
+    levels = [column.levels for column in effect.columns if column.levels is not None]
+    return [", ".join(map(str, each)) for each in itertools.product(*levels)]

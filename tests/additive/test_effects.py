@@ -65,4 +65,4 @@ def test_categories_of_a_hand_written_model_are_shown_at_their_levels(kernel):
     assert np.all(np.isfinite(found["level"].mean))
     assert np.ptp(found["level"].mean) > 0.01
     figure = ngp.plot_effects(posterior, jax.random.key(0), X, indices=False)
-    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["0", "1", "2"]
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["0\n33 %", "1\n33 %", "2\n33 %"]

@@ -21,13 +21,26 @@ def test_one_call_draws_every_panel():
     X, layout, model, stored = design_posterior()
     posterior = ngp.Posterior.from_mcmc(model, stored)
     figure = ngp.plot_effects(
-        posterior, jax.random.key(1), X, design=layout, grid=6, num_samples=6, truth={"age": np.sin}, response="y"
+        posterior,
+        jax.random.key(1),
+        X,
+        design=layout,
+        grid=6,
+        num_samples=6,
+        truth={"age": np.sin},
+        response="y",
+        title="all of it",
     )
-    titles = [axis.get_title() for axis in figure.axes]
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert {"age", "sex", "dose", "age:dose", "age:sex", "Sobol indices"} <= set(titles)
     age = figure.axes[titles.index("age")]
     assert (age.get_xlabel(), age.get_ylabel()) == ("age", "y\n(mean 0 over an interval)")
-    assert "90 %" in figure.get_suptitle()
+    assert figure.legends[0].get_title().get_text() == "all of it"
+    words = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"90 %, each value", "90 %, each level", "truth", "values in the data"} <= words
+    sex = figure.axes[titles.index("sex")]
+    shares = [f"{level}\n{100 * np.mean(X[:, 1] == level):.0f} %" for level in (2, 5)]
+    assert [text.get_text() for text in sex.get_xticklabels()] == shares
     figure.canvas.draw()
     plt.close(figure)
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from numpyro_gp.gam import columns
+from numpyro_gp.additive import columns
 
 
 class Series:
