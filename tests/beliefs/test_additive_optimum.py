@@ -4,9 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats
 
 from numpyro_gp.beliefs import additive_optimum
 from numpyro_gp.kernels import RBF
@@ -43,20 +40,6 @@ def test_noise_for_each_datum(form):
     each = optimum_of(case, form, jnp.full(len(case["y"]), case["noise"]))
     np.testing.assert_allclose(each.bound, same.bound, rtol=1e-10)
     np.testing.assert_allclose(each.belief.mean, same.belief.mean, rtol=1e-8)
-
-
-@pytest.mark.long
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10_000), st.floats(0.05, 2.0), st.floats(0.3, 3.0))
-def test_the_bound_is_below_the_evidence(seed, noise, lengthscale):
-    rng = np.random.default_rng(seed)
-    X, y = rng.uniform(size=(6, 2)), rng.normal(size=6)
-    Z = np.linspace(0, 1, 3)[:, None] * np.ones(2)
-    kernels = {"a": RBF(1.0, lengthscale).on(0), "b": RBF(0.5, lengthscale).on(1)}
-    bound = additive_optimum(kernels, {"a": Z, "b": Z}, X, y, noise).bound
-    squares = (X[:, None] - X[None]) ** 2 / lengthscale**2
-    covariance = np.exp(-squares[..., 0] / 2) + 0.5 * np.exp(-squares[..., 1] / 2) + noise * np.eye(6)
-    assert bound <= stats.multivariate_normal(np.zeros(6), covariance).logpdf(y) + 1e-9
 
 
 KERNELS = {"a": RBF(1.0, 1.0).on(0)}

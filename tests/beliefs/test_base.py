@@ -40,17 +40,6 @@ def test_jitter_is_relative():
     np.testing.assert_allclose(basis.factor, np.sqrt([[4.04]]))
 
 
-def test_values_with_output_axes(rng):
-    basis = Basis.build(RBF(1.0, 1.0), jnp.asarray(rng.normal(size=(4, 1))), 0.0)
-    X, v = jnp.asarray(rng.normal(size=(3, 1))), jnp.asarray(rng.normal(size=(2, 4)))
-    both = Point(v).marginals(basis, X)
-    for output in range(2):
-        one = Point(v[output]).marginals(basis, X)
-        np.testing.assert_allclose(both.mean[output], one.mean)
-        np.testing.assert_allclose(both.variance[output], one.variance)
-    assert Point(v).joint(basis, X).covariance.shape == (2, 3, 3)
-
-
 def test_positive_keeps_nan_and_lifts_rounding():
     lifted = positive(jnp.array([-1e-18, jnp.nan, 0.5]), jnp.ones(3))
     assert lifted[0] > 0

@@ -29,38 +29,6 @@ def test_marginals_joint_and_kl(case):
     assert abs(float(belief.kl(basis)) - 0.5 * case["kl"]) > 100 * TOLERANCE
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", cases("svgp"))
-def test_float32_stays_close(case):
-    basis = basis_of(case, jitter=1e-5, dtype=jnp.float32)
-    belief = Coupled(jnp.asarray(case["m"], jnp.float32), jnp.asarray(case["S_chol"], jnp.float32))
-    mean, variance = belief.marginals(basis, jnp.asarray(case["Xs"], jnp.float32))
-    assert mean.dtype == variance.dtype == belief.kl(basis).dtype == jnp.float32
-    np.testing.assert_allclose(mean, case["mean"], atol=5e-3)
-    np.testing.assert_allclose(variance, case["var"], atol=5e-3)
-
-
-@pytest.mark.parametrize("case", cases("svgp"))
-def test_jitter_moves_the_result_by_at_most_ten_thousand_times_itself(case):
-    basis = basis_of(case, jitter=1e-8)
-    np.testing.assert_allclose(belief_of(case).marginals(basis, jnp.asarray(case["Xs"])).mean, case["mean"], atol=1e-4)
-
-
-def test_outputs_are_stacked(rng):
-    case = cases("svgp")[0]
-    basis, X = basis_of(case), jnp.asarray(case["Xs"])
-    means = jnp.asarray(rng.normal(size=(2, 5)))
-    factors = jnp.stack([jnp.asarray(case["S_chol"]), 0.3 * jnp.eye(5)])
-    both = Coupled(means, factors)
-    singles = [Coupled(means[p], factors[p]) for p in range(2)]
-    np.testing.assert_allclose(both.kl(basis), sum(one.kl(basis) for one in singles), rtol=1e-13)
-    for p, one in enumerate(singles):
-        for got, wanted in zip(both.marginals(basis, X), one.marginals(basis, X), strict=True):
-            np.testing.assert_allclose(got[p], wanted, rtol=1e-12)
-        for got, wanted in zip(both.joint(basis, X), one.joint(basis, X), strict=True):
-            np.testing.assert_allclose(got[p], wanted, rtol=1e-12)
-
-
 def test_mean_field_is_coupled_with_a_diagonal_factor(rng):
     case = cases("svgp")[1]
     basis, X = basis_of(case), jnp.asarray(case["Xs"])
@@ -73,14 +41,6 @@ def test_mean_field_is_coupled_with_a_diagonal_factor(rng):
             np.testing.assert_allclose(got, wanted, atol=1e-12)
         for got, wanted in zip(diagonal.joint(basis, X), full.joint(basis, X), strict=True):
             np.testing.assert_allclose(got, wanted, atol=1e-12)
-
-
-def test_prior_belief_has_no_kl_and_prior_variance():
-    case = cases("svgp")[0]
-    basis, X = basis_of(case), jnp.asarray(case["Xs"])
-    prior = Coupled(jnp.zeros(5), jnp.eye(5))
-    np.testing.assert_allclose(prior.kl(basis), 0.0, atol=1e-14)
-    np.testing.assert_allclose(prior.marginals(basis, X).variance, case["variance"], rtol=1e-12)
 
 
 def test_draws_of_whitened_values_have_the_moments_of_the_belief():

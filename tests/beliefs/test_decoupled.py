@@ -64,19 +64,6 @@ def test_bounds(name, build, case):
     np.testing.assert_allclose(got, case["elbo_bernoulli_probit"], atol=1e-6)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "build", "case"), CASES, ids=NAMES)
-def test_float32_and_jit(name, build, case):
-    basis = basis_of(case, "Z_beta", jitter=1e-5, dtype=jnp.float32)
-    belief, X = build(case, jnp.float32), jnp.asarray(case["Xs"], jnp.float32)
-    mean, variance = jax.jit(lambda q: q.marginals(basis, X))(belief)
-    kl = jax.jit(lambda q: q.kl(basis))(belief)
-    assert mean.dtype == variance.dtype == kl.dtype == belief.dtype == jnp.float32
-    np.testing.assert_allclose(mean, case["mean"], atol=2e-2)
-    np.testing.assert_allclose(variance, case["var"], atol=5e-3)
-    np.testing.assert_allclose(kl, case["kl"], rtol=5e-3)
-
-
 @pytest.mark.parametrize("case", cases("orthogonal"))
 def test_column_sampling_is_the_residual_form(case):
     """The plain form differs from it by more than 1e-3 on these vectors."""
@@ -110,12 +97,6 @@ def test_column_sampling_is_unbiased_and_so_are_its_gradients(number):
     assert np.std(sampled[0]) > 0.1
 
 
-def test_all_columns_are_the_exact_form():
-    for _, build, case in CASES:
-        basis, size = basis_of(case, "Z_beta"), build(case).a.shape[0]
-        np.testing.assert_allclose(build(case, columns=jnp.arange(size)).kl(basis), build(case).kl(basis), rtol=1e-11)
-
-
 @pytest.mark.parametrize("case", cases("hybrid"))
 def test_hybrid_is_orthogonal_in_other_coordinates(case):
     """Sampled rows included (mathematics.md section 4.3); m in place of m + R a is seen in the KL."""
@@ -130,53 +111,12 @@ def test_hybrid_is_orthogonal_in_other_coordinates(case):
     assert abs(wrong.kl(basis) - hybrid.kl(basis)) > 1e4 * TOLERANCE
 
 
-def test_no_extra_mean_is_the_coupled_belief():
-    case = cases("orthogonal")[0]
-    basis, X = basis_of(case, "Z_beta", jitter=1e-3), jnp.asarray(case["Xs"])
-    coupled = Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    for kind in (Orthogonal, Hybrid):
-        belief = kind(jnp.asarray(case["Z_gamma"]), jnp.zeros(5), coupled.mean, coupled.scale_tril)
-        np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), rtol=1e-12)
-        for got, wanted in zip(belief.marginals(basis, X), coupled.marginals(basis, X), strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-12)
-
-
-def test_decoupled_on_one_basis_is_coupled():
-    """``S = (I + L^T B L)^-1`` and ``a = L^-T m`` (mathematics.md section 4.2)."""
-    case = cases("decoupled")[1]
-    basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
-    root, tril = np.asarray(basis.factor), case["B_chol"]
-    S = np.linalg.inv(np.eye(4) + root.T @ tril @ tril.T @ root)
-    m = np.array([0.3, -1.0, 0.5, 0.2])
-    coupled = Coupled(jnp.asarray(m), jnp.asarray(np.linalg.cholesky(S)))
-    belief = Decoupled(basis.inducing, jnp.asarray(np.linalg.solve(root.T, m)), jnp.asarray(tril))
-    np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), rtol=1e-9)
-    for got, wanted in zip(belief.marginals(basis, X), coupled.marginals(basis, X), strict=True):
-        np.testing.assert_allclose(got, wanted, atol=1e-9)
-
-
 def test_zero_B_is_the_prior_and_reduces_nothing():
     kl = inverse_covariance(jnp.eye(3), jnp.zeros((3, 3))).kl
     np.testing.assert_allclose(kl, 0.0, atol=1e-15)
     value = inverse_covariance(jnp.array([[4.0]]), jnp.array([[0.5]]))  # T = 1/(4 + 4): prior 4, posterior 2
     np.testing.assert_allclose(16 * value.projection**2, [[2.0]], rtol=1e-12)
     np.testing.assert_allclose(value.kl, 0.5 * np.log(2) - 0.25, rtol=1e-12)
-
-
-def test_outputs_are_stacked(rng):
-    for _, build, case in CASES[::2]:
-        basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
-        single = build(case)
-        points, *leaves = jax.tree.leaves(single)
-        second = [0.5 * leaf for leaf in leaves]
-        both = type(single)(points, *(jnp.stack(pair) for pair in zip(leaves, second, strict=True)))
-        parts = [type(single)(points, *values) for values in (leaves, second)]
-        assert both.shape == (2, *single.shape)
-        np.testing.assert_allclose(both.kl(basis), sum(part.kl(basis) for part in parts), rtol=1e-11)
-        for p, part in enumerate(parts):
-            for method in ("marginals", "joint"):
-                for got, wanted in zip(getattr(both, method)(basis, X), getattr(part, method)(basis, X), strict=True):
-                    np.testing.assert_allclose(got[p], wanted, rtol=1e-10, atol=1e-12)
 
 
 def test_a_gamma_point_on_an_inducing_point_adds_nothing():
@@ -233,20 +173,6 @@ def test_the_curvature_is_seen_through_the_joint_as_through_the_marginals():
     of_joint, of_marginals = (slope(omega, method, one, jnp.ones(())) for method in ("joint", "marginals"))
     np.testing.assert_allclose(of_joint, of_marginals, rtol=1e-10)
     assert float(jnp.abs(of_joint).max()) > 1e-3
-
-
-def test_whitened_draws():
-    belief = pair_of(Orthogonal, cases("orthogonal")[0])
-    draws = belief.draw_whitened(jax.random.key(0), (20000,))
-    np.testing.assert_allclose(draws.mean(0), belief.mean, atol=0.04)
-    np.testing.assert_allclose(draws.std(0), belief.whitened_scale, atol=0.03)
-    for belief in (decoupled_of(cases("decoupled")[0]), pair_of(Hybrid, cases("hybrid")[0])):
-        with pytest.raises(ValueError, match="one over the inducing values"):
-            belief.draw_whitened(jax.random.key(0))
-        with pytest.raises(
-            ValueError, match="one over the inducing values"
-        ):  # what AutoGP.median and quantiles ask for
-            belief.whitened_moments()
 
 
 POINTS = jnp.linspace(0.0, 1.0, 5)[:, None]

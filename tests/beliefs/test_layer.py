@@ -6,11 +6,9 @@ import numpy as np
 import numpyro
 import pytest
 from numpyro import handlers
-from numpyro.infer import Trace_ELBO
 from scipy import special
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from tests.oracles.build import answers, basis_of, kernel_of
@@ -42,29 +40,6 @@ def test_six_layers(case, mean, covariance):
     np.testing.assert_allclose(fit.sum() - divergence, case[f"{tag}/elbo_gaussian"], atol=10 * TOLERANCE)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("covariance", ["gp", "cb"])
-def test_float32(covariance):
-    case = cases("havasi")[1]
-    basis = basis_of(case, "Z_b", jitter=1e-6, dtype=jnp.float32)
-    mean, variance = layer_of(case, "gpcent", covariance, jnp.float32).marginals(
-        basis, jnp.asarray(case["Xs"], jnp.float32)
-    )
-    assert mean.dtype == variance.dtype == jnp.float32
-    np.testing.assert_allclose(mean, case[f"gpcent_{covariance}/mean"], atol=2e-2)
-    np.testing.assert_allclose(variance, case[f"gpcent_{covariance}/var"], atol=2e-2)
-
-
-def test_same_points_for_both_is_the_coupled_belief(rng):
-    case = cases("svgp")[0]
-    basis, X = basis_of(case), jnp.asarray(case["Xs"])
-    layer = DecoupledLayer(basis.inducing, jnp.asarray(case["m"]), scale_tril=jnp.asarray(case["S_chol"]))
-    coupled = Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    for got, wanted in zip(layer.marginals(basis, X), coupled.marginals(basis, X), strict=True):
-        np.testing.assert_allclose(got, wanted, atol=TOLERANCE)
-    np.testing.assert_allclose(layer.kl(basis), coupled.kl(basis), atol=TOLERANCE)
-
-
 def test_a_belief_that_is_ready_for_one_basis_is_made_ready_for_another():
     """Values on the white process are found anew, so that those of a layer with a mean of its own are refused as ever."""
     case = cases("havasi")[0]
@@ -76,21 +51,6 @@ def test_a_belief_that_is_ready_for_one_basis_is_made_ready_for_another():
     assert np.abs(ready.kl(other) - plain.kl(other)) > 1e-3
     with pytest.raises(ValueError, match="asked for whitened values"):
         ready.whitened(basis)
-
-
-@pytest.mark.parametrize("name", ["scale_tril", "B_tril"])
-def test_outputs_are_stacked(rng, name):
-    case = cases("havasi")[0]
-    basis, X = basis_of(case, "Z_b"), jnp.asarray(case["Xs"])
-    means, factors = rng.normal(size=(2, 6)), np.stack([case["S_chol"], case["S_chol"] + np.eye(4)])
-    both = DecoupledLayer(case["Z_a"], means, "gp", **{name: factors})
-    singles = [DecoupledLayer(case["Z_a"], means[p], "gp", **{name: factors[p]}) for p in range(2)]
-    np.testing.assert_allclose(both.kl(basis), sum(one.kl(basis) for one in singles), rtol=1e-12)
-    for p, one in enumerate(singles):
-        for got, wanted in zip(both.marginals(basis, X), one.marginals(basis, X), strict=True):
-            np.testing.assert_allclose(got[p], wanted, rtol=1e-10)
-        for got, wanted in zip(both.joint(basis, X), one.joint(basis, X), strict=True):
-            np.testing.assert_allclose(got[p], wanted, rtol=1e-10)
 
 
 # ---------------------------------------------------------------------------------- two layers
@@ -143,20 +103,6 @@ def test_two_decoupled_layers(case):
     np.testing.assert_allclose(np.mean(bounds), case["elbo_gaussian"], atol=10 * TOLERANCE)
     mixture = special.logsumexp(densities, axis=0) - np.log(len(densities))
     np.testing.assert_allclose(mixture, case["log_predictive"], atol=TOLERANCE)
-
-
-def test_one_layer_equals_svgp():
-    case = cases("svgp")[1]
-
-    def model(X, y):
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
-
-    layer = DecoupledLayer(case["Z"], case["m"], scale_tril=case["S_chol"])
-    guide = lambda X, y: numpyro.sample("f", ngp.Belief(layer))  # noqa: E731
-    loss = Trace_ELBO().loss(jax.random.key(0), {}, model, guide, case["X"], case["y"])
-    np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
 
 
 def test_whitened_draws_are_refused():

@@ -109,22 +109,6 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
 
 
 @pytest.mark.long
-def test_mean_is_that_of_the_exact_process_when_the_bases_cover_the_data():
-    problem = regression(size=12)
-    beta, gamma = problem.X[::3], jnp.delete(problem.X, jnp.arange(0, 12, 3), axis=0)
-    belief, bound = orthogonal(problem.kernel, gamma, beta, problem.X, problem.y, problem.noise, jitter=0.0)
-    basis = build(Basis.build)(problem.kernel, beta, 0.0)
-    (mean, _), *_ = answers(belief, basis, problem.X)
-    np.testing.assert_allclose(mean, problem.mean, atol=1e-8)
-    assert bound < problem.evidence
-    belief, _ = coupled(problem.kernel, beta, problem.X, problem.y, problem.noise, jitter=0.0)
-    (mean, _), *_ = answers(belief, basis, problem.X)
-    assert np.abs(mean - problem.mean).max() > 1e-2
-    _, full = coupled(problem.kernel, problem.X, problem.X, problem.y, problem.noise, jitter=0.0)
-    np.testing.assert_allclose(full, problem.evidence, rtol=1e-9)
-
-
-@pytest.mark.long
 def test_repeated_points_and_float32_stay_finite():
     problem = regression(size=12)
     X, y = problem.X.astype(jnp.float32), problem.y.astype(jnp.float32)

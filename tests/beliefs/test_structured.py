@@ -33,17 +33,6 @@ def test_predictor_kl_and_bound(case, tag):
     assert case[f"{tag}/elbo_gaussian"] < case["exact_lml"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("tag", POSTERIORS)
-def test_float32_stays_close(tag):
-    case = cases("additive")[0]
-    basis, belief = additive_basis_of(case, 1e-5, jnp.float32), belief_of(case, tag, jnp.float32)
-    mean, variance = belief.marginals(basis, jnp.asarray(case["Xs"], jnp.float32))
-    assert mean.dtype == variance.dtype == belief.kl(basis).dtype == jnp.float32
-    np.testing.assert_allclose(mean, case[f"{tag}/mean"], atol=2e-2)
-    np.testing.assert_allclose(variance, np.diag(case[f"{tag}/cov"]), atol=2e-2)
-
-
 def dense(belief, case):
     """Covariance of the whitened values, typed in NumPy."""
     if isinstance(belief, Structured):
@@ -107,25 +96,6 @@ def test_no_gradient_leaves_W_at_zero(tag):
     slope = jax.jit(jax.grad(bound))
     assert not np.any(slope(jnp.zeros_like(belief.W)))
     assert np.all(np.abs(slope(0.1 * belief.W)) > 1e-6)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("tag", POSTERIORS)
-def test_vmap_and_forward_mode(tag):
-    case = cases("additive")[0]
-    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
-
-    @jax.jit
-    def found(belief):
-        two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), belief)
-        both = jax.vmap(lambda value: value.marginals(basis, X).variance)(two)
-        kl = lambda value: value.kl(basis)  # noqa: E731
-        forward = jax.jvp(kl, (belief,), (jax.tree.map(jnp.ones_like, belief),))[1]
-        return both, forward, sum(jnp.sum(leaf) for leaf in jax.tree.leaves(jax.grad(kl)(belief)))
-
-    both, forward, backward = found(belief_of(case, tag))
-    np.testing.assert_allclose(both, np.diag(case[f"{tag}/cov"]) * np.ones((2, 1)), atol=TOLERANCE)
-    np.testing.assert_allclose(forward, backward, rtol=1e-9)
 
 
 def no_square_of_all_values(function, *arguments, size):

@@ -128,16 +128,6 @@ def test_gram_is_symmetric_positive_and_agrees_with_cross_and_diagonal(name):
     np.testing.assert_allclose(forwards[:5], backwards[:5].T, rtol=1e-12, atol=1e-13)
 
 
-@EVERY
-def test_vmap_over_hyper_parameters_equals_a_loop(name):
-    kernel = REGISTRY[name]()
-    several = [jax.tree.map(lambda leaf, c=c: c * leaf, kernel) for c in (1.0, 1.2)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-    mapped = jax.jit(jax.vmap(lambda k: k.matrix(X1, X2), axis_size=2))(stacked)
-    for one, changed in zip(mapped, several):
-        np.testing.assert_allclose(one, evaluate(changed, X1, X2)[0], rtol=1e-11, atol=1e-13)
-
-
 @pytest.mark.long
 @EVERY
 def test_gradient_agrees_with_finite_differences(name):

@@ -140,19 +140,6 @@ def test_log_concave_likelihoods_have_nonnegative_precision(entry):
 
 @pytest.mark.long
 @every_likelihood
-@pytest.mark.parametrize("quantity", QUANTITIES)
-def test_vmap_and_broadcasting_agree(entry, quantity):
-    y, call = np.array(entry.targets), functools.partial(evaluate, entry.likelihood, quantity)
-    compiled = call(y, MEAN, VARIANCE)
-    both = jax.jit(lambda: (jax.vmap(call)(y, MEAN, VARIANCE), call(y, np.stack([MEAN, MEAN]), VARIANCE)))
-    mapped, table = both()
-    assert_allclose(mapped, compiled, rtol=1e-10)
-    assert table.shape == (2, 3)
-    assert_allclose(table, [compiled, compiled], rtol=1e-10)
-
-
-@pytest.mark.long
-@every_likelihood
 def test_float32_keeps_its_dtype_and_stays_close(entry):
     y, single = np.array(entry.targets), [part.astype(np.float32) for part in (MEAN, VARIANCE)]
     for quantity in QUANTITIES:

@@ -95,9 +95,9 @@ def test_events_arrive_in_float32_from_medians_and_not_from_anywhere():
             return np.full(300, np.inf)
 
     with jax.enable_x64(False), jax.numpy_rank_promotion("allow"):
-        ours = np.array([losses(AutoMultivariateNormal, seed) for seed in range(5)])
+        ours = np.array([losses(AutoMultivariateNormal, seed) for seed in range(3)])
         anywhere = functools.partial(AutoMultivariateNormal, init_loc_fn=init_to_uniform)
-        theirs = np.array([losses(anywhere, seed) for seed in range(5)])
+        theirs = np.array([losses(anywhere, seed) for seed in range(3)])
     assert np.all(np.isfinite(ours))
     ours, theirs = ours[:, -50:].mean(axis=1), theirs[:, -50:].mean(axis=1)
     assert np.ptp(ours) < 1.0

@@ -45,11 +45,6 @@ def test_parameters_are_named_after_the_site():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", [ngp.guides.coupled(), ngp.guides.coupled(natural=True), ngp.guides.mean_field()])
-def test_dtype_follows_the_site(recipe):
-    assert recipe("f", prior(dtype=jnp.float32)).dtype == jnp.float32
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

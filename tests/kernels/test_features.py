@@ -1,7 +1,5 @@
 """Features of kernels: their inner products are the kernel, exactly for finite ones, on average for random ones."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,14 +121,6 @@ def test_the_check_finds_another_kernel():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rbf", "matern12", "mixture", "product of sums", "zero mean of two"])
-def test_values_do_not_depend_on_the_rows_around_them(name):
-    make = features(RANDOM[name], jax.random.key(0), 16, X)
-    for one, all_rows in zip(make(X[2:3]), make(X), strict=True):
-        np.testing.assert_allclose(one[0], all_rows[2], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.long
 def test_zero_mean_functions_integrate_to_zero():
     measure = k.Uniform(0.0, 1.0)
     nodes, weights = measure.quadrature(order=60)
@@ -167,23 +157,6 @@ def test_gradients_pass_through_hyperparameters():
 
 TYPED = {name: RANDOM[name] for name in ("rbf", "matern12", "product of sums", "mixture")}
 TYPED["categories"] = k.Coregion(jnp.ones((3, 1)), 0.1).on(1) * k.RBF(1.0, 1.0).on(0)
-
-
-@pytest.mark.parametrize("name", TYPED)
-def test_float32_stays_float32(name):
-    kernel, points = jax.tree.map(lambda x: x.astype(jnp.float32), (TYPED[name], CODES))
-    blocks = features(kernel, jax.random.key(0), 8, points)(points)
-    assert all(block.dtype == jnp.float32 for block in blocks)
-    assert all(np.isfinite(block).all() for block in blocks)
-
-
-@pytest.mark.long
-def test_features_are_a_tree_that_pickles():
-    make = features(RANDOM["product of sums"], jax.random.key(0), 5, X)
-    again = pickle.loads(pickle.dumps(make))
-    assert jax.tree.structure(again) == jax.tree.structure(make)
-    for one, other in zip(jax.jit(lambda f, X: f(X))(again, X), make(X), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def own_values(kernel, X):

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
 
-from numpyro_gp.kernels import RBF, SpectralMixture
+from numpyro_gp.kernels import SpectralMixture
 
 WEIGHTS = np.array([0.5, 0.9])
 MEANS = np.array([[0.3, 0.1], [0.8, 0.2]])
@@ -19,24 +18,6 @@ def test_formula_in_two_inputs(rng):
     kernel = SpectralMixture(WEIGHTS, MEANS, SCALES)
     np.testing.assert_allclose(kernel.matrix(X1, X2), expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(kernel.diagonal(X1), np.full(5, 1.4), rtol=1e-14)
-
-
-@pytest.mark.long
-def test_it_is_the_transform_of_a_mixture_of_gaussian_densities():
-    kernel = SpectralMixture(WEIGHTS, MEANS[:, :1], SCALES[:, :1])
-    for gap in (0.2, 1.1):
-        expected = sum(
-            weight
-            * integrate.quad(lambda s, m=m, v=v, t=gap: stats.norm(m, v).pdf(s) * np.cos(2 * np.pi * s * t), -3, 5)[0]
-            for weight, m, v in zip(WEIGHTS, MEANS[:, 0], SCALES[:, 0])
-        )
-        np.testing.assert_allclose(kernel.matrix(np.zeros((1, 1)), np.full((1, 1), gap))[0, 0], expected, rtol=1e-8)
-
-
-def test_zero_frequency_is_an_rbf_kernel_of_the_inverse_scale(rng):
-    X = rng.normal(size=(5, 2))
-    kernel = SpectralMixture(WEIGHTS[:1], np.zeros((1, 2)), SCALES[:1])
-    np.testing.assert_allclose(kernel.matrix(X), RBF(WEIGHTS[0], 1 / (2 * np.pi * SCALES[0])).matrix(X), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from numpyro_gp.kernels import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
-from tests.oracles.vectors import cases
 
 LENGTHS = np.array([0.5, 1.2, 3.0])
 FORMULAS = {
@@ -16,7 +15,6 @@ FORMULAS = {
     Matern32: lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
     Matern52: lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
 }
-NAMES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
 FAMILY = pytest.mark.parametrize("family", FORMULAS)
 matrix = jax.jit(lambda k, A, B: k.matrix(A, B))
 gram = jax.jit(lambda k, A: k.matrix(A))
@@ -31,20 +29,6 @@ def test_scaled_distance_of_each_family(rng):
             named = family(variance=1.7, lengthscale=lengthscale)
             expected = 1.7 * formula(cdist(X1 / lengthscale, X1 / lengthscale))
             np.testing.assert_allclose(gram(named, X1), expected, rtol=1e-7)  # the root at distance zero in cdist
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("instance", range(3))
-def test_coupled_posterior_of_the_oracle_from_our_kernels(instance):
-    """Without jitter, in NumPy on our matrices: an error in any entry shows in both (mathematics.md section 3.1)."""
-    case = cases("svgp")[instance]
-    kernel = NAMES[case["kernel"]](case["variance"], case["lengthscale"])
-    factor = np.linalg.cholesky(kernel.matrix(case["Z"]))
-    features = np.linalg.solve(factor, kernel.matrix(case["Z"], case["Xs"]))
-    rotated = case["S_chol"].T @ features
-    np.testing.assert_allclose(features.T @ case["m"], case["mean"], rtol=0, atol=1e-9)
-    covariance = kernel.matrix(case["Xs"]) - features.T @ features + rotated.T @ rotated
-    np.testing.assert_allclose(covariance, case["cov"], rtol=0, atol=1e-9)
 
 
 def test_rational_quadratic_and_its_limit(rng):
@@ -150,25 +134,6 @@ def test_derivatives_at_zero_distance_are_the_closed_ones(family):
         curvature = {RBF: 1.0, Matern32: 3.0, Matern52: 5 / 3}.get(family)
         if curvature is not None:
             np.testing.assert_allclose(hessian, -2.0 * curvature / 0.25 * np.eye(2), rtol=1e-9, atol=1e-9)
-
-
-@FAMILY
-def test_mixed_second_derivative_away_from_zero(family):
-    """d2k/dx dy against a central difference of the first derivative."""
-    value = jax.jit(lambda x, y: family(1.0, 0.7).matrix(x.reshape(1, 1), y.reshape(1, 1))[0, 0])
-    slope, mixed = jax.jit(jax.grad(value)), jax.jit(jax.jacfwd(jax.grad(value), 1))
-    for gap in (0.01, 0.8):
-        x, y = jnp.asarray(0.2), jnp.asarray(0.2 + gap)
-        expected = (slope(x, y + 1e-6) - slope(x, y - 1e-6)) / 2e-6
-        np.testing.assert_allclose(mixed(x, y), expected, rtol=1e-6)
-
-
-@FAMILY
-def test_gram_has_no_lengthscale_gradient_on_its_diagonal(family, rng):
-    X = rng.normal(size=(5, 2))
-    tangent = jax.jit(lambda l: jax.jvp(lambda a: family(1.0, a).matrix(X), (l,), (jnp.ones_like(l),))[1])(jnp.ones(2))
-    np.testing.assert_array_equal(np.diag(tangent), 0)
-    assert np.all(np.asarray(tangent)[~np.eye(5, dtype=bool)] > 0)
 
 
 @pytest.mark.parametrize("columns", [2, 4])

@@ -117,19 +117,6 @@ def test_long_lengthscale_limit_in_float64():
     np.testing.assert_allclose(got, (x - 0.5) * (x - 0.5).T, rtol=1e-6)
 
 
-@pytest.mark.long
-def test_rows_integrate_to_zero_under_the_measure():
-    X = np.array([[0.1], [0.8]])
-    for kernel in (
-        ZeroMean(Matern12(1.0, 0.3), Uniform(-0.5, 1.0)),
-        ZeroMean(RBF(1.0, 0.1), Uniform(-0.5, 1.0)),
-        ZeroMean(RBF(1.0, 0.7), Gaussian(0.3, 1.5)),
-    ):
-        nodes, weights = kernel.measure.quadrature(breaks=X)
-        assert abs(np.sum(weights) - 1) < 1e-12
-        np.testing.assert_allclose(kernel.matrix(X, nodes[:, None]) @ weights, 0, atol=1e-9)
-
-
 def test_traced_lengthscale_has_a_finite_gradient_on_both_sides_of_the_switch():
     x = np.linspace(0, 1, 5)[:, None]
     value = jax.jit(jax.value_and_grad(lambda l: jnp.sum(jnp.sin(ZeroMean(Matern52(1.0, l), Uniform()).matrix(x)))))
@@ -137,13 +124,6 @@ def test_traced_lengthscale_has_a_finite_gradient_on_both_sides_of_the_switch():
         step = 1e-6 * lengthscale
         low, high = (float(value(lengthscale + e)[0]) for e in (-step, step))
         np.testing.assert_allclose(value(lengthscale)[1], (high - low) / (2 * step), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.long
-def test_kernel_mean_mean_of_an_isotropic_kernel_needs_the_number_of_columns():
-    kernel = ZeroMean(RBF(2.0, 0.5), Uniform())
-    one = float(kernel.kernel_mean_mean()) / 2
-    np.testing.assert_allclose(kernel.kernel_mean_mean(columns=3), 2 * one**3, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

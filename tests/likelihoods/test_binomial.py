@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.likelihoods import Bernoulli, Binomial
+from numpyro_gp.likelihoods import Binomial
 
 TRIALS = np.array([1.0, 7.0, 7.0, 7.0, 400.0])
 Y = np.array([1.0, 0.0, 7.0, 3.0, 390.0])
@@ -56,15 +56,6 @@ def test_single_precision_knows_many_trials():
     exact -= 0.5e-8 * 1e6 * expit(float(f[0])) * expit(-float(f[0]))
     assert found.dtype == np.float32
     assert_allclose(found, exact, atol=0.02)
-
-
-def test_one_trial_is_a_label_and_labels_add_up():
-    y, mean, variance = np.array([0.0, 1.0, 1.0, 0.0, 1.0]), np.full(5, 0.7), np.full(5, 1.3)
-    label = numbers(Bernoulli(), y, mean, variance)
-    for one, other in zip(numbers(Binomial(np.ones(5)), y, mean, variance), label, strict=True):
-        assert_allclose(one, other, atol=1e-7)
-    whole = numbers(Binomial(np.full(5, 5.0)), np.full(5, 3.0), mean, variance)[1]
-    assert_allclose(whole, label[1].sum() + np.log(10), atol=1e-6)
 
 
 def test_a_model_observes_and_draws_successes():

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from numpy.testing import assert_allclose
 from numpyro import handlers
-from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer import SVI, Trace_ELBO
 from scipy.integrate import quad
 from scipy.special import gammaincc, gammaln, log_ndtr, logsumexp, ndtr
 
@@ -243,21 +242,6 @@ def test_a_density_of_censored_rows_is_a_probability(fitted):
     found = prediction.log_density(y)
     assert_allclose(found[::2], survived[::2], rtol=1e-6)
     assert not np.allclose(found[1::2], survived[1::2], rtol=1e-2)
-
-
-@pytest.mark.long
-def test_chains_and_particles_take_the_same_model():
-    data = survival.simulate(jax.random.key(0), num_data=30, num_inducing=4)
-    chain = MCMC(ngp.NUTS(survival.model), num_warmup=30, num_samples=20, progress_bar=False)
-    chain.run(jax.random.key(1), **data)
-    start = {name: draws[-5:] for name, draws in chain.get_samples().items()}
-    svgd = ngp.stein.SVGD(survival.model, optax.adam(0.05), ngp.stein.RBF(), 5, init_particles=start)
-    particles = ngp.fit(jax.random.key(2), svgd, 5, progress=False, **data)
-    posteriors = [ngp.Posterior.from_mcmc(survival.model, chain)]
-    posteriors.append(ngp.Posterior.from_stein(survival.model, svgd, particles.params))
-    for posterior in posteriors:
-        curve = posterior.predict(jax.random.key(3), data["X"][:2], Z=data["Z"]).survival(jnp.array([0.5, 5.0]))
-        assert np.all(np.diff(curve, axis=0) < 0)
 
 
 def test_numpyros_censored_distributions_predict():

@@ -80,45 +80,11 @@ def test_ordinal_against_scipy(scale):
         assert_allclose(likelihood.predictive_log_prob(y, mean, variance), closed, atol=1e-12)
 
 
-@pytest.mark.long
-def test_ordinal_masses_and_moments_of_the_label():
-    likelihood, mean, variance = Ordinal(CUTPOINTS, 0.7), jnp.array([0.4, -3.0]), jnp.array([1.3, 0.1])
-    probabilities = likelihood.probabilities(mean, variance)
-    labels = np.arange(5)
-    assert likelihood.classes == 5
-    assert_allclose(jnp.sum(probabilities, -1), 1.0, rtol=1e-12)
-    assert_allclose(likelihood.predictive_mean(mean, variance), probabilities @ labels, rtol=1e-12)
-    second = probabilities @ labels**2 - (probabilities @ labels) ** 2
-    assert_allclose(likelihood.predictive_variance(mean, variance), second, rtol=1e-10)
-
-
-@pytest.mark.long
-def test_ordinal_with_one_cutpoint_is_probit():
-    y, mean, variance = jnp.array([0, 1]), jnp.array([0.3, -0.8]), jnp.array([0.5, 1.0])
-    found = Ordinal(np.array([0.0])).expected_log_prob(y, mean, variance)
-    assert_allclose(found, Bernoulli("probit").expected_log_prob(y, mean, variance), atol=1e-8)
-
-
 def test_ordinal_far_above_the_cutpoints_keeps_its_digits():
     """Both ends in the upper tail: their difference of distribution functions is zero without the reflection."""
     likelihood = Ordinal(np.array([20.0, 21.0]))
     assert_allclose(likelihood.conditional(jnp.array(0.0)).log_prob(1), special.log_ndtr(-20.0), rtol=1e-6)
     assert_allclose(likelihood.conditional(jnp.array(41.0)).log_prob(1), special.log_ndtr(-20.0), rtol=1e-6)
-
-
-def test_ordinal_gradients_in_cutpoints_and_scale_match_finite_differences():
-    y, mean, variance = jnp.arange(5), jnp.linspace(-1.0, 1.0, 5), jnp.full(5, 0.6)
-
-    def total(cutpoints, scale):
-        return jnp.sum(Ordinal(cutpoints, scale).expected_log_prob(y, mean, variance))
-
-    found = jax.jit(jax.grad(total, argnums=(0, 1)))(CUTPOINTS, 0.8)
-    total, step = jax.jit(total), 1e-5
-    for k in range(4):
-        move = step * np.eye(4)[k]
-        slope = (total(CUTPOINTS + move, 0.8) - total(CUTPOINTS - move, 0.8)) / (2 * step)
-        assert_allclose(found[0][k], slope, rtol=1e-5)
-    assert_allclose(found[1], (total(CUTPOINTS, 0.8 + step) - total(CUTPOINTS, 0.8 - step)) / (2 * step), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

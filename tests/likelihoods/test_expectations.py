@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from scipy import stats
 
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
 
@@ -69,40 +69,10 @@ def test_derivatives_in_arguments_and_all_mixed_ones():
         assert_allclose(np.array(got), np.array(want), rtol=1e-10)
 
 
-@pytest.mark.long
-def test_log_expect_gradients_match_the_closed_form():
-    def ours(m, s, a):
-        return log_expect(lambda f, a: a * f, m, s, a, cuts=composite_cuts(0.0, 1.0, m))
-
-    at = (jnp.array(0.3), jnp.array(0.8), jnp.array(0.5))
-    assert_allclose(ours(*at), 0.15 + 0.1, rtol=1e-9)
-    assert_allclose(jax.grad(ours, argnums=(0, 1, 2))(*at), [0.5, 0.125, 0.3 + 0.4], rtol=1e-8)
-    assert_allclose(jax.hessian(ours, argnums=2)(*at), 0.8, rtol=1e-7)
-
-
 def test_log_expect_survives_densities_that_underflow():
     mean, variance = jnp.array(0.0), jnp.array(1.0)
     assert_allclose(log_expect(lambda f: -5000.0 + 0.0 * f, mean, variance), -5000.0, rtol=1e-12)
     assert log_expect(lambda f: jnp.full_like(f, -jnp.inf), mean, variance) == -jnp.inf
-
-
-def test_expect_against_adaptive_integration():
-    found = expect(
-        lambda f: jnp.log1p(f**2), jnp.array(0.5), jnp.array(2.0), cuts=composite_cuts(0.0, 1.0, jnp.array(0.5))
-    )
-    exact = integrate.quad(lambda f: np.log1p(f**2) * stats.norm.pdf(f, 0.5, np.sqrt(2.0)), -15, 15, epsabs=1e-12)[0]
-    assert_allclose(found, exact, atol=1e-9)
-
-
-@pytest.mark.long
-def test_float32_and_batches_under_jit_and_vmap():
-    mean, variance = jnp.linspace(-1, 1, 6).reshape(2, 3).astype(jnp.float32), jnp.full((2, 3), 0.5, jnp.float32)
-    cuts = composite_cuts(0.2, 0.5, mean)
-    found = jax.jit(lambda m, s, c: expect(jnp.cos, m, s, cuts=c))(mean, variance, cuts)
-    assert found.dtype == jnp.float32
-    assert_allclose(found, np.cos(mean) * np.exp(-0.25), rtol=2e-6)
-    mapped = jax.vmap(jax.vmap(lambda m, s, c: expect(jnp.cos, m, s, cuts=c)))(mean, variance, cuts)
-    assert_allclose(mapped, found, rtol=1e-6)
 
 
 def test_floored_sqrt_has_a_finite_derivative_at_zero():

@@ -174,24 +174,6 @@ def test_derivatives_match_finite_differences_and_are_finite_at_zero_variance(li
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("likelihood", [RobustMax(3), Softmax(3), Softmax(5)], ids=repr)
-def test_float32_integer_labels_batches_and_transformations(likelihood):
-    rng, classes = np.random.default_rng(1), likelihood.num_latent
-    mean, variance = rng.normal(size=(2, 4, classes)), rng.uniform(0.1, 1, (2, 4, classes))
-    y = rng.integers(0, classes, 4)
-    for quantity in ("expected_log_prob", "predictive_log_prob"):
-        call = functools.partial(evaluate, likelihood, quantity)
-        exact = call(y, mean, variance)
-        assert exact.shape == (2, 4)
-        assert_allclose(call(y.astype(float), mean, variance), exact, rtol=1e-10)
-        assert_allclose(jax.vmap(call, in_axes=(None, 0, 0))(y, mean, variance), exact, rtol=1e-10)
-        single = call(y, jnp.asarray(mean, jnp.float32), jnp.asarray(variance, jnp.float32))
-        assert single.dtype == jnp.float32
-        assert_allclose(single, exact, rtol=1e-3, atol=1e-5)
-    assert evaluate(likelihood, "predictive_mean", mean, variance).shape == (2, 4, classes)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("likelihood", [RobustMax(3, 0.2), Softmax(3)], ids=repr)
 def test_draws_agree_with_predictive_probabilities(likelihood):
     """Frequencies of 200 000 draws; five standard errors of a proportion are below 0.0056."""

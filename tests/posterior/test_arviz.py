@@ -1,5 +1,7 @@
 """ArviZ's functions on results of the three engines, and leave-one-out against its closed form."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
@@ -111,7 +113,10 @@ def test_groups_dimensions_and_attributes(containers):
 @pytest.mark.long
 def test_chains_stay_in_their_order():
     """Draws of two chains must not be mixed: chain 1 is the first half of NumPyro's flat draws."""
-    posterior = nuts_posterior(model, 10, num_chains=2)
+    rng = np.random.default_rng(0)
+    draws = {"f": jnp.asarray(rng.normal(size=(20, 10))), "noise": jnp.asarray(rng.uniform(0.3, 0.6, 20))}
+    chains = {"num_chains": 2, "extra_fields": {"energy": jnp.arange(20.0)}}
+    posterior = dataclasses.replace(ngp.Posterior.from_mcmc(model, draws), **chains)
     data = posterior.to_arviz(jax.random.key(0), PROBLEM.X, PROBLEM.y)
     np.testing.assert_array_equal(data["posterior"]["noise"][0], posterior.samples["noise"][:10])
     fewer = posterior.to_arviz(jax.random.key(0), PROBLEM.X, PROBLEM.y, num_samples=4)
@@ -121,8 +126,10 @@ def test_chains_stay_in_their_order():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["svi", "mcmc", "stein"])
-@pytest.mark.parametrize("plot", ["trace", "forest", "ppc", "khat", "rank"])
+@pytest.mark.parametrize(
+    ("engine", "plot"),
+    [("svi", "trace"), ("stein", "forest"), ("mcmc", "ppc"), ("svi", "khat"), ("stein", "rank"), ("mcmc", "rank")],
+)
 @pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::RuntimeWarning"
 )

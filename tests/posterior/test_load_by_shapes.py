@@ -49,10 +49,9 @@ def fitted(guide, of=model, **kwargs):
     [
         lambda: ngp.AutoGP(model),
         pytest.param(lambda: ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal), marks=pytest.mark.long),
-        pytest.param(lambda: AutoNormal(model), marks=pytest.mark.long),
         pytest.param(listed, marks=pytest.mark.long),
     ],
-    ids=["belief", "low rank", "normal", "list"],
+    ids=["belief", "low rank", "list"],
 )
 def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
     whole = fitted(make(), Z=Z)

@@ -96,28 +96,6 @@ def test_mcmc_draws_are_an_equal_mixture():
 
 
 @pytest.mark.long
-def test_random_hyper_parameters_make_a_mixture():
-    guide, params = fitted(noisy_model, AutoNormal, steps=2)
-    prediction = ngp.Posterior.from_svi(noisy_model, guide, params).predict(
-        jax.random.key(0), jnp.asarray(CASE["Xs"]), num_samples=9
-    )
-    assert prediction.num_draws == 9
-
-
-@pytest.mark.long
-def test_hand_written_guides_are_traced():
-    guide, params = fitted()
-
-    def plain(X, y=None):
-        mean = numpyro.param("m", jnp.zeros(5))
-        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, 0.5 * jnp.eye(5))))
-
-    held = {"m": guide.beliefs(params)["f"].mean}
-    prediction = ngp.Posterior.from_svi(model, plain, held).predict(jax.random.key(1), jnp.asarray(CASE["Xs"]))
-    np.testing.assert_allclose(prediction.mean, CASE["mean"], atol=1e-6)
-
-
-@pytest.mark.long
 def test_latent_inputs_of_new_data_come_from_the_prior():
     """E f(x, w) over w ~ N(0, 1) by a long sum; holding w at zero would be off by 0.2."""
     Z = jnp.array([[0.0, -1.0], [0.0, 1.0], [1.0, 0.0]])

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, init_to_median
+from numpyro.infer import SVI, Trace_ELBO, init_to_median
 from numpyro.infer.autoguide import AutoDelta
 from numpyro.infer.util import log_density
 
@@ -72,22 +72,6 @@ def test_leading_axes_means_and_shared_inputs(rng):
     assert both.basis.parts[0].inducing is both.basis.parts[1].inducing
 
 
-@pytest.mark.long
-def test_points_in_a_plate_are_one_function_for_each_member(rng):
-    case = cases("additive")[0]
-    X = jnp.asarray(case["Xs"])
-    v = jnp.asarray(rng.normal(size=(2, 1, len(case["m"]))))
-    with handlers.seed(rng_seed=0), handlers.substitute(data={"f": v}), numpyro.plate("group", 2, dim=-2):
-        f = ngp.additive_gp("f", *additive_of(case))
-    for group in range(2):
-        alone = process(v[group, 0], *additive_of(case))
-        np.testing.assert_allclose(f(X).loc[group], alone(X).loc, rtol=1e-9)
-        for name, one in alone.components(X).items():
-            np.testing.assert_allclose(f.components(X)[name].loc[group], one.loc, rtol=1e-9)
-            np.testing.assert_allclose(f.components(X)[name].variance[0], one.variance, rtol=1e-9)
-        np.testing.assert_allclose(f.component_covariance(X)[0], alone.component_covariance(X), atol=1e-12)
-
-
 def data(seed=0, size=40):
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(size, 2))
@@ -105,7 +89,6 @@ def model(X, y=None, batch=None):
 
 RECIPES = {
     "structured": lambda X: ngp.guides.structured(10, natural=True, inputs=X, curvature=100.0),
-    "block_low_rank": lambda X: ngp.guides.block_low_rank(10, natural=True, inputs=X, curvature=100.0),
     "plain": lambda X: ngp.guides.structured(3),
 }
 
@@ -129,14 +112,6 @@ def test_svi_with_minibatches(recipe):
     result = svi.run(jax.random.key(0), 400, X, y, batch=20, progress_bar=False)
     assert jnp.isfinite(result.losses).all()
     assert prediction_error(ngp.Posterior.from_svi(model, guide, result.params)) < 0.15
-
-
-@pytest.mark.long
-def test_nuts():
-    X, y = data()
-    mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)
-    mcmc.run(jax.random.key(0), X, y)
-    assert prediction_error(ngp.Posterior.from_mcmc(model, mcmc)) < 0.15
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 from numpyro import handlers
 from numpyro_gp.functionals import Derivative, Values, convex, monotone, positive
@@ -64,22 +63,6 @@ def test_a_bend_is_a_difference_of_slopes_and_a_bound_a_value():
     assert abs(hollow - found) > 1
     above, _ = term(lambda f: positive("shape", f, AT, tolerance=0.1))
     np.testing.assert_allclose(above, expected(f(AT), [0.1 * np.sqrt(1.3)] * 3), rtol=1e-5)
-
-
-@pytest.mark.long
-def test_in_plates_each_member_has_a_term():
-    values = jnp.asarray(RNG.normal(size=(2, 5)))
-
-    def members():
-        with numpyro.plate("group", 2):
-            f = ngp.gp("f", Matern32(1.3, 0.6), Z)
-            monotone("shape", f, AT)
-
-    with handlers.trace() as trace, handlers.substitute(data={"f": values}), handlers.seed(rng_seed=0):
-        members()
-    found = trace["shape"]["fn"].log_prob(trace["shape"]["value"])
-    alone = [term(lambda f: monotone("shape", f, AT), value)[0] for value in values]
-    np.testing.assert_allclose(found, alone, rtol=1e-9)
 
 
 def test_a_shape_of_what_has_none_is_refused():

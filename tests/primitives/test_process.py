@@ -24,20 +24,6 @@ def process(value, kernel, Z, **options):
         return ngp.gp("f", kernel, Z, **options)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", cases("svgp"))
-def test_belief_gives_marginals_and_joint(case):
-    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    f = process(belief, kernel_of(case), case["Z"], jitter=0.0)
-    marginal = f(case["Xs"])
-    assert isinstance(marginal, dist.Normal)
-    np.testing.assert_allclose(marginal.loc, case["mean"], atol=1e-9)
-    np.testing.assert_allclose(marginal.scale**2, case["var"], atol=1e-9)
-    joint = f.joint(case["Xs"])
-    np.testing.assert_allclose(joint.loc, case["mean"], atol=1e-9)
-    np.testing.assert_allclose(joint.covariance_matrix, case["cov"], atol=1e-9)
-
-
 @pytest.mark.parametrize("case", cases("svgp"))
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
 def test_model_at_a_belief_is_the_bound(case, likelihood):
@@ -135,14 +121,6 @@ BELIEFS = [
     (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
     (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
 ]
-
-
-@pytest.mark.parametrize(("value", "options"), POINTS + BELIEFS)
-def test_a_process_called_at_its_inducing_inputs_is_the_same_however_they_come(value, options):
-    """With a jitter of 1e-2, a variance of eps in the place of eps - eps^2 (K + eps I)^-1 is off by 1e-4 and more."""
-    (first, *others), _, _ = at_own_inputs(value, **options)
-    for other in others:
-        np.testing.assert_allclose(other, first, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("value", "options"), POINTS)
@@ -247,23 +225,6 @@ def test_draw_with_outputs_is_a_draw_for_each_output(rng):
     both = noise_of(process(v, kernel, Z, outputs=2), X, noise)
     for p in range(2):
         np.testing.assert_allclose(both[..., p], noise_of(process(v[p], kernel, Z), X, noise[..., p]), atol=1e-9)
-
-
-@pytest.mark.long
-def test_several_processes_in_one_model(rng):
-    X = jnp.asarray(rng.normal(size=(5, 1)))
-
-    def model():
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
-        g = ngp.gp("g", ngp.kernels.Matern12(1.0, 1.0), X[:2])
-        with numpyro.plate("data", 5):
-            ngp.observe("y", (f(X), g(X)), ngp.likelihoods.HeteroscedasticGaussian(), obs=jnp.zeros(5))
-
-    density, trace = log_density(
-        model, (), {}, {"f": jnp.zeros(3), "g": ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))}
-    )
-    assert jnp.isfinite(density)
-    assert set(trace) == {"f", "g", "data", "y"}
 
 
 def test_a_draw_is_made_once_for_each_row():

@@ -99,33 +99,6 @@ def test_prior_draws_have_the_right_covariance(sparse):
     np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
 
 
-@pytest.mark.long
-def test_draws_are_consistent_functions(rng):
-    case = cases("collapsed")[0]
-    f = conditioned(case, jitter=1e-8)
-    twice = jnp.stack([jnp.asarray(case["Xs"])] * 2)
-    with handlers.seed(rng_seed=0):
-        values = f.draw("e", twice)
-    np.testing.assert_allclose(values[0], values[1], atol=1e-2)
-
-
-@pytest.mark.long
-def test_gradient_in_the_hyper_parameters_matches_finite_differences():
-    case = cases("collapsed")[2]
-
-    @jax.jit
-    def evidence(log_noise, Z):
-        def model():
-            ngp.gp_regression("y", kernel_of(case), case["X"], jnp.exp(log_noise), inducing=Z, obs=case["y"])
-
-        return log_density(model, (), {}, {})[0]
-
-    for Z in (None, case["Z"]):
-        slope = jax.jit(jax.grad(evidence))(-1.0, Z)
-        rise = (evidence(-1.0 + 1e-5, Z) - evidence(-1.0 - 1e-5, Z)) / 2e-5
-        np.testing.assert_allclose(slope, rise, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

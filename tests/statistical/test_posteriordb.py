@@ -96,7 +96,7 @@ def deviations(draws, reference):
     return found
 
 
-def compared(name, model, warmup, draws, least, accept=0.8):
+def compared(name, model, warmup, draws, least, accept=0.8, chains=CHAINS):
     """Run chains, and compare what they say with the reference."""
     with x64(True):
         sampler = ngp.NUTS(model, target_accept_prob=accept)
@@ -104,7 +104,7 @@ def compared(name, model, warmup, draws, least, accept=0.8):
             sampler,
             num_warmup=warmup,
             num_samples=draws,
-            num_chains=CHAINS,
+            num_chains=chains,
             chain_method="vectorized",
             progress_bar=False,
         )
@@ -151,4 +151,4 @@ def test_chains_that_stay_are_found_out(noise):
 
 
 if __name__ == "__main__":
-    compared("mcycle_gp-accel_gp", acceleration, 250, 150, 100, accept=0.9)
+    compared("mcycle_gp-accel_gp", acceleration, 200, 150, 40, accept=0.9, chains=2)

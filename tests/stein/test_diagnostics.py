@@ -54,31 +54,6 @@ def test_discrepancy_of_coordinates_adds_squares(rng):
     np.testing.assert_allclose(ksd(x, s, RBF(0.7, per_coordinate=True)), np.linalg.norm(parts), rtol=1e-10)
 
 
-@pytest.mark.long
-def test_a_divided_discrepancy_does_not_see_wrong_correlations(rng):
-    """Mean-field draws for a normal of correlation 0.9: seen by one distance, hardly by a distance for each coordinate."""
-    precision, n = np.linalg.inv([[1.0, 0.9], [0.9, 1.0]]), 1000
-    exact = rng.multivariate_normal([0, 0], np.linalg.inv(precision), n)
-    narrow = np.sqrt(0.19) * rng.normal(size=(n, 2))
-    divided = IMQ(bandwidth=1.0, per_coordinate=True)
-    whole_ratio, divided_ratio = (
-        float(ksd(narrow, -narrow @ precision, k) / ksd(exact, -exact @ precision, k))
-        for k in (IMQ(bandwidth=1.0), divided)
-    )
-    assert whole_ratio > 5
-    assert divided_ratio < 3
-
-
-@pytest.mark.long
-def test_discrepancy_falls_for_exact_draws_and_not_for_shifted_ones(rng):
-    draws = rng.normal(size=(800, 2))
-    few, many = ksd(draws[:50], -draws[:50]), ksd(draws, -draws)
-    shifted, narrow = ksd(draws + 0.5, -(draws + 0.5)), ksd(0.5 * draws, -0.5 * draws)
-    assert many < 0.5 * few
-    assert shifted > 4 * many
-    assert narrow > 4 * many
-
-
 def model():
     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
 
@@ -118,20 +93,6 @@ def test_paths_of_a_model_on_minibatches_with_switches():
     paths = particle_paths(KEY, engine(), 2, y, batch=2, wide=True, init_state=first.state)
     run = engine().run(KEY, 4, y, batch=2, wide=True, progress_bar=False)
     np.testing.assert_allclose(paths.particles["mean"][-1], run.params["mean_auto_loc"], rtol=1e-10)
-
-
-@pytest.mark.long
-def test_discrepancy_of_a_run_falls():
-    svgd = SVGD(model, optax.adam(0.1), num_stein_particles=10, init_particles={"rate": jnp.linspace(10.0, 12.0, 10)})
-    paths = particle_paths(KEY, svgd, 200, every=200)
-    first = jnp.log(paths.particles["rate"][0])[:, None]
-    last = svgd.unconstrained(paths.state)["rate"][:, None]
-
-    def score(u):
-        return 4.0 - jnp.exp(u)
-
-    assert ksd(last, score(last)) < 0.1 * ksd(first, score(first))
-    np.testing.assert_allclose(svgd.scores(paths.state)["rate"], score(last)[:, 0], rtol=1e-9)
 
 
 def test_messages():

@@ -13,7 +13,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 from numpyro.infer.reparam import NeuTraReparam
 
 import numpyro_gp as ngp
-from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Curvature, Groups, PerSite, svgd_direction
+from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Groups, PerSite, svgd_direction
 from numpyro_gp.stein.svgd import _times
 from tests.stein.models import KEY, LABELS, X, Y, gp_model, hyper, state_of
 
@@ -38,14 +38,6 @@ def test_scores_are_evaluated_as_is_quicker_on_the_backend():
 
 
 @pytest.mark.long
-def test_one_particle_finds_the_map_of_the_unconstrained_density():
-    svgd = SVGD(lambda: numpyro.sample("rate", dist.Gamma(4.0, 1.0)), optax.adam(0.1), num_stein_particles=1)
-    result = svgd.run(KEY, 300, progress_bar=False)
-    # argmax of 4 u - exp(u): rate 4. Without the Jacobian the maximum is at 3.
-    np.testing.assert_allclose(svgd.particles(result.params)["rate"], [4.0], atol=1e-3)
-
-
-@pytest.mark.long
 def test_resume_equals_uninterrupted():
     def engine():
         return SVGD(gp_model, numpyro.optim.Adagrad(0.2), PerSite(), 3)
@@ -59,17 +51,6 @@ def test_resume_equals_uninterrupted():
         for name, value in whole.params.items():
             np.testing.assert_allclose(rest.params[name], value, rtol=1e-6)
         np.testing.assert_allclose(rest.losses, whole.losses[5:], rtol=1e-6)
-
-
-@pytest.mark.long
-def test_same_key_same_particles_and_another_key_others():
-    def run(seed):
-        return SVGD(hyper, optax.adam(0.1), RBF(), 3).run(jax.random.key(seed), 5, progress_bar=False).params
-
-    first, again, other = run(0), run(0), run(1)
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, again[name])
-        assert not np.allclose(value, other[name])
 
 
 @pytest.mark.long
@@ -218,20 +199,6 @@ def test_static_keywords_reach_the_model_from_the_start():
 
     svgd = SVGD(model, optax.adam(0.1), RBF(), 2, y=jnp.arange(3.0), count=3)
     assert np.isfinite(svgd.run(KEY, 2, 2.0, progress_bar=False).losses).all()
-
-
-@pytest.mark.long
-def test_gp_regression_particles_are_hyper_parameters():
-    def model(X, y=None, sparse=False):
-        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
-        noise = numpyro.sample("noise", dist.LogNormal(-2.0, 1.0))
-        ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), X, noise, obs=y, inducing=X[::2] if sparse else None)
-
-    for sparse in (False, True):
-        svgd = SVGD(model, optax.adam(0.1), PerSite(), 5, init_particles=Around({"lengthscale": 0.5, "noise": 0.1}))
-        result = svgd.run(KEY, 60, X, Y, sparse=sparse, progress_bar=False)
-        assert result.losses[-1] < 0.3 * result.losses[0]
-        assert set(svgd.particles(result.params)) == {"lengthscale", "noise"}
 
 
 @pytest.mark.long

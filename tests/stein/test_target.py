@@ -32,16 +32,6 @@ def test_scores_are_gradients_of_numpyros_potential():
 
 
 @pytest.mark.long
-def test_the_jacobian_of_a_simplex():
-    """Dirichlet(2, 3, 4) has means 2/9, 3/9, 4/9; without the Jacobian the modes differ: (1, 2, 3) / 6."""
-    with jax.numpy_rank_promotion("allow"):  # NumPyro's stick breaking promotes ranks
-        model = lambda: numpyro.sample("w", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))  # noqa: E731
-        svgd = SVGD(model, optax.adam(0.1), num_stein_particles=30)
-        result = svgd.run(KEY, 300, progress_bar=False)
-    np.testing.assert_allclose(svgd.particles(result.params)["w"].mean(0), np.array([2, 3, 4]) / 9, atol=0.015)
-
-
-@pytest.mark.long
 def test_minibatch_is_shared_and_scaled():
     def model(y, batch):
         mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
