@@ -48,9 +48,9 @@ def test_programs_of_a_fit_have_as_many_operations_for_forty_terms_as_for_eighty
 
 
 @pytest.mark.long
-def test_a_fit_compiles_as_many_programs_for_forty_terms_as_for_eighty():
+def test_a_fit_compiles_as_many_programs_for_ten_terms_as_for_twenty():
     found = []
-    for count in (40, 80):
+    for count in (10, 20):
         model = model_of(count)
         with counted() as programs:
             ngp.fit(jax.random.key(0), engine_of(model), 2, *model.arguments, progress=False, batch=20)

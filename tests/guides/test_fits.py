@@ -196,6 +196,7 @@ def test_members_that_were_not_in_the_fit_stand_at_inducing_inputs_of_their_own(
     np.testing.assert_allclose(ask(np.stack([Z, Z, OTHER]), new="group"), 1.0, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many():
     guide = ngp.AutoGP(model)
     for number in range(MOST + 2):

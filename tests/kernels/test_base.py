@@ -26,7 +26,7 @@ def evaluate(kernel):
     return kernel.matrix(X1, X2), kernel.matrix(X1), kernel.diagonal(X1)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(part, part, scalar)
 def test_combinations_equal_the_same_operations_on_matrices(k1, k2, c):
     for a, b, total, product, scaled in zip(

@@ -47,7 +47,7 @@ def fitted(guide, of=model, **kwargs):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ngp.AutoGP(model),
+        pytest.param(lambda: ngp.AutoGP(model), marks=pytest.mark.long),
         pytest.param(lambda: ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal), marks=pytest.mark.long),
         pytest.param(listed, marks=pytest.mark.long),
     ],
@@ -70,6 +70,7 @@ def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
         again.predict(KEY, X[:4], Z=Z + 0.1)
 
 
+@pytest.mark.long
 def test_batches_and_a_start_by_numpyro_have_shapes_too(tmp_path):
     guide = ngp.AutoGP(model)
     svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO(), Z=Z)

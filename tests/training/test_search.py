@@ -74,7 +74,9 @@ def test_a_fit_ends_at_the_best_optimum_where_one_from_medians_ends_in_noise(dty
     assert abs(found.losses[-1] - best) < 0.5
 
 
-@pytest.mark.parametrize("kind", [AutoDelta, AutoNormal, AutoMultivariateNormal])
+@pytest.mark.parametrize(
+    "kind", [AutoDelta, *(pytest.param(kind, marks=pytest.mark.long) for kind in (AutoNormal, AutoMultivariateNormal))]
+)
 def test_guides_of_numpyro_start_at_the_best_point_too(kind):
     guide = kind(model, init_loc_fn=init_to_median)
     # Short of noise and of the true lengthscale, 16 steps tell which way a fit goes.
