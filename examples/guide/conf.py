@@ -77,6 +77,7 @@ class Api(SphinxDirective):
                 continue
             if callable(value):
                 kind, options = ("class", ["   :members:"]) if inspect.isclass(value) else ("function", [])
+                options += ["   :inherited-members: object"] * (name == "Posterior")  # half of it is that of its base
                 options += ["   :special-members: __call__"] * ("__call__" in vars(value))
                 yield from ("", f".. auto{kind}:: {name}", *options)
             else:

@@ -19,6 +19,8 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
+from numpyro_gp.posterior.fitted import Fitted
+from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import (
     Draw,
     Values,
@@ -65,7 +67,7 @@ def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
     return (np.arange(chains)[:, None] * length + each).ravel()
 
 
-def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
+def stored_index(posterior: Fitted, num_samples: int | None) -> np.ndarray:
     """Indices of the draws that are asked for at the data of a fit; a guide makes as many as one wants."""
     if num_samples is not None:
         check_count("num_samples", num_samples)
@@ -75,7 +77,7 @@ def stored_index(posterior: Any, num_samples: int | None) -> np.ndarray:
     return spread_draws(min(num_samples or available, available), available, posterior.num_chains)
 
 
-def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
+def draws_at_data(posterior: Fitted, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
     key = check_key("key", key)
     found = look_again(posterior, call)
@@ -85,7 +87,7 @@ def draws_at_data(posterior: Any, key: Array, call: Call, num_samples: int | Non
     return draws_of(key, stored_index(posterior, num_samples))
 
 
-def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
+def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
     """Run the model at posterior draws and at the data of ``call``.
 
     Parameters
@@ -97,11 +99,11 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
     """
     sites: dict[str, Any] = {}
 
-    def trace_at(own: Any, draw: Draw, arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
+    def trace_at(own: Fitted, draw: Draw, arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
         sites.update(belief_trace(own, draw, call.at(arrays), drawn))
         return dict(sites)
 
-    def one(own: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
         trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
@@ -111,7 +113,7 @@ def training_draws(posterior: Any, draws: Draw, call: Call) -> TrainingDraws:
         copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(source: Any, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+    def data(source: Source, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
         seen = data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
@@ -166,11 +168,11 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
     return found
 
 
-def hyperparameter_draws(posterior: Any, draws: Draw, call: Call) -> dict[str, Array]:
+def hyperparameter_draws(posterior: Fitted, draws: Draw, call: Call) -> dict[str, Array]:
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
     sites = look(posterior.fitted_model, call).sites
 
-    def one(own: Any, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
         found = own.source.training_values(*draw, call.at(arrays))
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
@@ -183,7 +185,7 @@ def is_hyperparameter(site: Site) -> bool:
 
 
 def belief_trace(
-    posterior: Any,
+    posterior: Fitted,
     draw: Draw,
     call: Arguments,
     drawn: Container[str] = (),

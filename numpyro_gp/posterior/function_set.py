@@ -12,6 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, process_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.programs.keep import compiled
@@ -94,7 +95,7 @@ def _evaluated(draws: FunctionDraw, inputs: Any, *, method: Any, together: int, 
 
 
 def posterior_functions(
-    posterior: Any, key: Array, num_samples: int | None, call: Call, gp: str | None, num_features: int
+    posterior: Fitted, key: Array, num_samples: int | None, call: Call, gp: str | None, num_features: int
 ) -> "Functions | AskedFunctions":
     """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
     check_count("num_features", num_features)
@@ -103,7 +104,7 @@ def posterior_functions(
     axis: set[int] = set()
     columns: set[int] = set()
 
-    def one(own: Any, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
         process = process_at(own, draw, call.at(arrays), plates, gp)
         columns.add(process.columns)
         key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
@@ -121,7 +122,7 @@ def posterior_functions(
     if found is not None:
         return Functions(found)
 
-    def at(posterior: Any, draw: Draw, arrays: list[Array], rows: Any) -> Array:
+    def at(posterior: Fitted, draw: Draw, arrays: list[Array], rows: Any) -> Array:
         process = process_at(posterior, draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.

@@ -10,6 +10,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.primitives.given_both import CombinedData
 from numpyro_gp.primitives.given_neighbours import LocalData
 from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
@@ -39,7 +40,7 @@ def refuse_old_rows(call: Call) -> None:
 
 
 def with_neighbours(
-    posterior: Any,
+    posterior: Fitted,
     key: Array,
     X: Any,
     call: Call,
@@ -66,7 +67,7 @@ def with_neighbours(
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return X
 
-    def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
+    def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
         process = _process_at(own, draw, arrays, call, plates, gp)
         if not isinstance(process, LocalProcess):
             return None
@@ -82,7 +83,7 @@ def with_neighbours(
     return near.find(X, NEIGHBOURS if number is None else int(number), lengthscale=jnp.median(scales, axis=0))
 
 
-def enough_neighbours(posterior: Any, key: Array, call: Call, near: Neighbours) -> int:
+def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbours) -> int:
     """From how many neighbours some rows of the data, left out, are predicted as well as from four times as many.
 
     16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
@@ -102,7 +103,7 @@ def enough_neighbours(posterior: Any, key: Array, call: Call, near: Neighbours) 
 
 
 def _process_at(
-    own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, plates: frozenset[str], gp: str | None
+    own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, plates: frozenset[str], gp: str | None
 ) -> Any:
     """The process of new rows; of several that data are seen through, whose rows are the same, the first."""
     process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
@@ -111,7 +112,7 @@ def _process_at(
 
 def _that_of(
     given: list[Neighbours],
-    posterior: Any,
+    posterior: Fitted,
     draws: tracing.Draw,
     call: Call,
     plates: frozenset[str],
@@ -119,7 +120,7 @@ def _that_of(
 ) -> Neighbours:
     """The one of several that the process stands on: its rows are compared."""
 
-    def inputs(own: Any, draw: tracing.Draw, arrays: list[Array]) -> Any:
+    def inputs(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
         near = _process_at(own, draw, arrays, call, plates, gp).data.near
         return near.inputs, near.order
 
@@ -136,7 +137,7 @@ def _that_of(
 
 
 def gain_of_neighbours(
-    posterior: Any, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int, more: int
+    posterior: Fitted, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int, more: int
 ) -> tuple[float, float] | None:
     """Mean log density of left-out data from ``more`` of the nearest others less that from ``count``, and its error.
 
@@ -146,7 +147,7 @@ def gain_of_neighbours(
         return None
     draw = tracing.draws_of(key, posterior.spread(1, True))
 
-    def units(own: Any, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
+    def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
         found = [process.units()[1] for process in _on(own, draw, arrays, call, near)]
         return [scale for scale in found if scale is not None]
 
@@ -154,7 +155,7 @@ def gain_of_neighbours(
     own = scales[0][0] if scales else near.lengthscale
     few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, more))
 
-    def densities(own: Any, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
+    def densities(own: Fitted, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
         data = [process.data for process in _on(own, draw, arrays, call, near)]
         return [one.log_density_at(many, rows) - one.log_density_at(few, rows) for one in data]
 
@@ -163,7 +164,7 @@ def gain_of_neighbours(
     return (float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))) if gains.size else None
 
 
-def _on(own: Any, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours) -> list[LocalProcess]:
+def _on(own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours) -> list[LocalProcess]:
     """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
     with recorded_processes() as found:
         tracing.trace_at(own, draw, call.at(arrays), frozenset())

@@ -14,8 +14,10 @@ from numpyro_gp.checks import check_count, check_floating, check_key, check_poin
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.near import FEW_DRAWS, neighbours_of, refuse_old_rows, with_neighbours
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.sources import Source
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
@@ -46,7 +48,7 @@ class Plan(NamedTuple):
         return (*batch[:axis], call.arrays[number].shape[own], *batch[axis + 1 :])
 
 
-def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
+def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
     refuse_old_rows(call)
     named = call.numbers(rows)  # refused before the model runs
@@ -65,7 +67,7 @@ def plan_of(posterior: Any, call: Call, rows: Sequence[str] | None, site: str | 
 
 
 def predict_rows(
-    posterior: Any,
+    posterior: Fitted,
     key: Array,
     call: Call,
     rows: Sequence[str] | None,
@@ -85,7 +87,7 @@ def predict_rows(
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
-    def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[int, Array], Array]) -> Observation:
+    def one_draw(fixed: tuple[Source, Any], draw: tracing.Draw, part: tuple[dict[int, Array], Array]) -> Observation:
         arrays = {**fixed[1], **part[0]}
         own = call.at([arrays[number] for number in range(len(arrays))])
         chunk = tracing.OfChunk(plan.rows, part[1])
@@ -146,7 +148,7 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
 
 
 def predict_conditioned(
-    posterior: Any,
+    posterior: Fitted,
     key: Array,
     X: Functional | NewRows | ArrayLike,
     call: Call,
@@ -174,7 +176,7 @@ def predict_conditioned(
     if offset is not None:
         rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
 
-    def one_draw(fixed: Any, draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
+    def one_draw(fixed: tuple[Source, Any], draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
         own = whole([part[0][place] for place in places])
         return tracing.conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
@@ -196,12 +198,12 @@ def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(given, shape)
 
 
-def draw_functions(posterior: Any, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
+def draw_functions(posterior: Fitted, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
     plates = tracing.plates_at(posterior, call).plates
     index = posterior.spread(num_samples, is_random=True)
 
-    def one(own: Any, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:
+    def one(own: Fitted, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
         drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)

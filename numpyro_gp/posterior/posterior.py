@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
@@ -18,6 +17,7 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.new_data import (
     draw_functions,
@@ -30,7 +30,6 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import (
     GuideDraws,
-    StoredDraws,
     inducing_of_run,
     of_chains,
     of_guide,
@@ -40,7 +39,6 @@ from numpyro_gp.posterior.sources import (
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import is_conditioned
-from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
@@ -49,12 +47,11 @@ from numpyro_gp.rows.look import look
 from numpyro_gp.rows.neighbours import NewRows
 from numpyro_gp.rows.shapes import arguments_of
 
-DEFAULT_DRAWS = 100
 KINDS = ("svi", "mcmc", "stein")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(Fitted):
     """What a fit says, whichever engine made it: predictions, functions, hyper-parameters, ArviZ.
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
@@ -89,14 +86,6 @@ class Posterior:
     >>> posterior.predict(jax.random.key(0), jnp.zeros((4, 1))).mean.shape
     (4,)
     """
-
-    model: Callable[..., object]
-    kind: str
-    source: GuideDraws | StoredDraws
-    num_chains: int = 1
-    extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    inducing: Inducing = dataclasses.field(default_factory=dict)
-    given: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         """The engine and the model, without data and draws."""
@@ -154,26 +143,6 @@ class Posterior:
         is_params = isinstance(params_or_state, Mapping) or not hasattr(svgd, "get_params")
         inducing = as_fitted(svgd, params_or_state if is_params else svgd.get_params(params_or_state))[1]
         return cls(model, "stein", source, extra_fields=record, inducing=inducing)
-
-    @property
-    def samples(self) -> Mapping[str, Any] | None:
-        """Stored draws by site, on the first axis; None where a guide makes them."""
-        return self.source.samples if isinstance(self.source, StoredDraws) else None
-
-    @property
-    def guide(self) -> Callable[..., object] | None:
-        """Guide of a variational fit."""
-        return self.source.guide if isinstance(self.source, GuideDraws) else None
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Parameters of the guide and of the model itself."""
-        return self.source.params
-
-    @property
-    def num_draws(self) -> int | None:
-        """Number of stored draws; None where draws can be made at will."""
-        return self.source.num_draws
 
     @overload
     def predict(
@@ -492,11 +461,6 @@ class Posterior:
             groups["past"] = self.model.arrays
         return self.kind, groups, {"num_chains": self.num_chains, "given": self.given}
 
-    @property
-    def fitted_model(self) -> Callable[..., object]:
-        """The model with its own ``numpyro.param`` values (learnt inducing inputs, networks) as they were fitted."""
-        return handlers.substitute(self.model, data=dict(self.params)) if self.params else self.model
-
     @classmethod
     def load(
         cls, path: str | os.PathLike, model: Callable[..., object], guide: Any = None, *args: object, **kwargs: object
@@ -538,33 +502,8 @@ class Posterior:
         source = stored(groups["samples"], groups.get("params", {}))
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
 
-    def at(self, source: GuideDraws | StoredDraws) -> "Posterior":
-        """Return this posterior over other arrays, those of a compiled function's arguments."""
-        return dataclasses.replace(self, source=source)
-
-    def values(self, key: Array, index: Array, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
-        call = call_of(self.guide or self.model, args, kwargs) if args or kwargs else None
-        return self.source.values(key, index, Arguments((), {}) if call is None else call.at(call.arrays))
-
-    def spread(self, num_samples: int | None, is_random: bool) -> np.ndarray:
-        """Indices of the draws of a prediction, spread evenly over those stored."""
-        if num_samples is None:
-            count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
-        else:
-            count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
-        return _evenly(self.num_draws or count, count)
-
 
 @functools.cache
 def _defaults_of(method: str) -> dict[str, object]:
     """Defaults of the arguments of a method of `Posterior`."""
     return {name: one.default for name, one in inspect.signature(getattr(Posterior, method)).parameters.items()}
-
-
-@functools.lru_cache(maxsize=64)
-def _evenly(stored: int, count: int) -> np.ndarray:
-    """Numbers of ``count`` of the stored draws: an array that calls share, and none may write to."""
-    found: np.ndarray = np.round(np.linspace(0, stored - 1, count)).astype(np.int32)
-    found.setflags(write=False)
-    return found

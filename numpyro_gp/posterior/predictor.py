@@ -9,6 +9,7 @@ import jax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key
 from numpyro_gp.posterior.chunks import Reused
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.new_data import Plan, check_parts, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.programs.trace import is_traced
@@ -48,7 +49,7 @@ class Predictor:
 
     def __init__(
         self,
-        posterior: Any,
+        posterior: Fitted,
         key: Array,
         behind: Arguments,
         site: str | None,

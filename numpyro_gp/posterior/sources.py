@@ -48,14 +48,14 @@ class GuideDraws:
     def values(
         self,
         key: Array,
-        index: Array,  # noqa: ARG002
+        index: Array | int,  # noqa: ARG002
         call: Arguments,
         plates: frozenset[str] | None = None,
     ) -> dict[str, Any]:
         """One draw of the sites outside of the plates of data, those of the fit by default; beliefs at GP sites."""
         return _values(self.guide, key, self.params, call, plates)
 
-    def training_values(self, key: Array, index: Array, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
+    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of all latent sites, those of the training data in ``call`` included."""
         return _training_values(self.guide, key, self.params, call)
 
@@ -108,12 +108,15 @@ class StoredDraws:
         """Number S of stored draws."""
         return len(jax.tree.leaves(self.samples)[0])
 
-    def values(self, key: Array, index: Array, call: Any, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
+    def values(self, key: Array, index: Array | int, call: Any, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
         """The draw of a number."""
         drawn: dict[str, Any] = jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
         return drawn
 
     training_values = values
+
+
+Source = GuideDraws | StoredDraws
 
 
 @alone

@@ -17,7 +17,8 @@ from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.likelihoods import Gaussian
-from numpyro_gp.posterior.sources import check_params, check_precision, check_state
+from numpyro_gp.posterior.fitted import Fitted
+from numpyro_gp.posterior.sources import Source, check_params, check_precision, check_state
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.local_process import SeenProcesses
@@ -135,7 +136,7 @@ def run_model(
 
 
 def trace_at(
-    posterior: Any, draw: Draw, call: Arguments, plates: frozenset[str], chunk: OfChunk | None = None
+    posterior: Fitted, draw: Draw, call: Arguments, plates: frozenset[str], chunk: OfChunk | None = None
 ) -> dict[str, Any]:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
@@ -148,7 +149,7 @@ def trace_at(
 
 
 def process_at(
-    posterior: object,
+    posterior: Fitted,
     draw: Draw,
     call: Arguments,
     plates: frozenset[str],
@@ -179,16 +180,16 @@ def draws_of(key: Array, index: np.ndarray) -> Draw:
     return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
 
 
-def at_each_draw(function: Callable[..., Any], posterior: Any, draws: Draw, *rest: Any) -> Any:
+def at_each_draw(function: Callable[..., Any], posterior: Fitted, draws: Draw, *rest: Any) -> Any:
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
-    def every(source: Any, draws: Draw, *rest: Any) -> Any:
+    def every(source: Source, draws: Draw, *rest: Any) -> Any:
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
 
 
-def look_again(posterior: Any, call: Call, new: Sequence[str] = ()) -> Look:
+def look_again(posterior: Fitted, call: Call, new: Sequence[str] = ()) -> Look:
     """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit.
 
     Not of processes of the members of ``new`` plates, which are others than in the fit.
@@ -227,7 +228,7 @@ class NewData(NamedTuple):
     is_random: bool
 
 
-def plates_at(posterior: Any, call: Call) -> NewData:
+def plates_at(posterior: Fitted, call: Call) -> NewData:
     """The plates of data in a call of a posterior's model, whose values, rows and sites are checked."""
     found = look_again(posterior, call)
     data = new_data(posterior, call, found.sites)
@@ -236,7 +237,7 @@ def plates_at(posterior: Any, call: Call) -> NewData:
     return data
 
 
-def new_data(posterior: Any, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()) -> NewData:
+def new_data(posterior: Fitted, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()) -> NewData:
     """Refuse a posterior that is not of its model; say what is new in this call, for `trace_at`."""
     known = sorted(name for name, site in trace.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
@@ -259,7 +260,7 @@ def at_new_data(guide: Any, plates: frozenset[str] | None) -> Iterator[None]:
         fail("the guide", "one that runs at new data", got, cure)
 
 
-def check_source(posterior: Any, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
+def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
     Discrete sites may be missing (they were summed out), and so may the noise of functions, which guides draw from its
