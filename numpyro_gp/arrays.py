@@ -93,11 +93,11 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
         children = [name for name in names if name not in static]
         keys = [jax.tree_util.GetAttrKey(name) for name in children]
 
-        def flatten(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        def flatten(value: object) -> tuple[list[Any], tuple[Any, ...]]:
             leaves = [getattr(value, name) for name in children]
             return leaves, tuple(getattr(value, name) for name in static)
 
-        def flatten_with_keys(value: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        def flatten_with_keys(value: object) -> tuple[list[Any], tuple[Any, ...]]:
             leaves, structure = flatten(value)
             return list(zip(keys, leaves, strict=True)), structure
 
@@ -148,7 +148,7 @@ def on_device(array: np.ndarray | Array) -> Array:
     return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
-def on_devices(tree: Any) -> Any:
+def on_devices(tree: object) -> Any:
     """A tree with JAX arrays for its NumPy arrays of numbers."""
     return jax.tree.map(lambda leaf: on_device(leaf) if is_array(leaf) else leaf, tree)
 

@@ -251,7 +251,7 @@ def _samples(trace: Trace) -> dict[str, Any]:
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
-def _log_prob(fn: Any, value: Any) -> Array:
+def _log_prob(fn: object, value: object) -> Array:
     """``log p`` where either the value or the distribution has the axis of K samples."""
     if not isinstance(value, jax.Array):
         return fn.log_prob(value)

@@ -95,13 +95,13 @@ def _settling(most: float) -> optax.GradientTransformation:
     See mathematics.md section 3.2.
     """
 
-    def init(params: Any) -> Agreement:
+    def init(params: object) -> Agreement:
         return Agreement(jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
 
-    def squares(tree: Any) -> Array:
+    def squares(tree: object) -> Array:
         return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
 
-    def update(gradients: Any, state: Agreement, params: Any = None) -> tuple[Any, Agreement]:  # noqa: ARG001
+    def update(gradients: object, state: Agreement, params: object = None) -> tuple[Any, Agreement]:  # noqa: ARG001
         weight = 1 / (jnp.sqrt(jnp.maximum(squares(gradients), jnp.finfo(jnp.float32).tiny)) * state.memory)
         kept = 1 - 1 / state.memory
         pairs = state.mean, gradients

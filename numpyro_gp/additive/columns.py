@@ -98,7 +98,7 @@ def _naive(value: Any) -> Any:
     return value.astimezone(datetime.UTC).replace(tzinfo=None) if has_zone else value
 
 
-def _in_order(level: Any) -> tuple[str, Any]:
+def _in_order(level: object) -> tuple[str, Any]:
     """By what levels are sorted: those of one type by their values, dates and times together."""
     return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(type(level)), level)
 
@@ -115,7 +115,7 @@ def _keys_of(data: Any) -> Mapping[str, Any]:
     fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
 
 
-def names_of(data: Any) -> list[str]:
+def names_of(data: object) -> list[str]:
     """Names of the columns of a table."""
     return list(_keys_of(data))
 
@@ -125,7 +125,7 @@ def columns_of(data: Any) -> dict[str, Any]:
     return {name: data[key] for name, key in _keys_of(data).items()}
 
 
-def count_rows(data: Any) -> int:
+def count_rows(data: object) -> int:
     """Rows of a table, by its first column."""
     names = names_of(data)
     return len(column_values(data, names[0])) if names else 0
@@ -167,7 +167,7 @@ def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoRe
     fail("data", f"a table with the column {expression!r}{reads}", f"the columns {names}", cure)
 
 
-def as_array(column: Any) -> np.ndarray:
+def as_array(column: object) -> np.ndarray:
     """Values of a column; those under the mask of a masked array are missing."""
     mask = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
     values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
@@ -200,7 +200,7 @@ def is_missing(values: np.ndarray) -> np.ndarray:
     return np.array([value is None or _differs(value) for value in values], bool)
 
 
-def _differs(value: Any) -> bool:
+def _differs(value: object) -> bool:
     try:
         return bool(value != value)
     except TypeError:
@@ -239,7 +239,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
     return values.astype(float)
 
 
-def _number_cure(name: str, value: Any) -> str:
+def _number_cure(name: str, value: object) -> str:
     """How a value that is no number becomes one, where it stands for one."""
     own = f'data["{name}"]'
     if isinstance(value, datetime.time):

@@ -100,7 +100,7 @@ class AbstractBelief(abc.ABC):
     ((1,), (1,), 0.6363)
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         for name in ("marginals", "joint", "kl", "whitened", "at"):
             if name in vars(cls):

@@ -178,7 +178,7 @@ def _posterior(*said: Any) -> Posterior:
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _forward(*said: Any) -> tuple[Posterior, tuple[Any, ...]]:
+def _forward(*said: object) -> tuple[Posterior, tuple[Any, ...]]:
     given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
     found, kept = _solved(*given)
     return found, (found, kept, given)

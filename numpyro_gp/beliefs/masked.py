@@ -1,7 +1,5 @@
 """A mask over a site whose value may be a belief."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -47,7 +45,7 @@ class MaskedPrior(dist.Distribution):
 
     rsample = sample
 
-    def log_prob(self, value: Any, intermediates: object = None) -> Array:  # noqa: ARG002
+    def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
         found: Array = jnp.where(self.shown, self.base_dist.log_prob(value), 0)
         return found
 

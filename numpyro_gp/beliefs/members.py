@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., object])
 Result = TypeVar("Result")
 
 
-def member_axes(process: Any) -> Any:
+def member_axes(process: object) -> Any:
     """For ``vmap``: where the members of a batch are in each array of a belief or a point.
 
     On the first axis, but for the fields named ``Z_...`` and ``columns``, which all members share.
@@ -29,7 +29,7 @@ def member_axes(process: Any) -> Any:
     return jax.tree_util.tree_map_with_path(axis, process)
 
 
-def each_member(function: Callable[..., Result], process: Any, basis: BatchBasis, *own: Any) -> Result:
+def each_member(function: Callable[..., Result], process: object, basis: BatchBasis, *own: Any) -> Result:
     """``function(process, basis, *own)`` of each member, results with the axes of the batch on their left.
 
     Arrays of the process and of ``own`` have these axes on their left.
@@ -38,7 +38,7 @@ def each_member(function: Callable[..., Result], process: Any, basis: BatchBasis
     if basis.level is None:
         return over_axes(function, basis.axes, axes)(process, basis.members, *own)
 
-    def at_level(one: Any, members: Any, level: Array, *rest: Any) -> Result:
+    def at_level(one: object, members: Any, level: Array, *rest: object) -> Result:
         return function(one, members.at_level(level), *rest)
 
     return over_axes(at_level, basis.axes, (*axes[:2], 0, *axes[2:]))(process, basis.members, basis.level, *own)
@@ -51,7 +51,7 @@ def over_members(method: Method) -> Method:
     """
 
     @functools.wraps(method)
-    def mapped(self: Any, basis: Any = None, *arguments: Any) -> Any:
+    def mapped(self: object, basis: object = None, *arguments: object) -> Any:
         if not isinstance(basis, BatchBasis):
             return method(self, basis, *arguments)
         found = each_member(lambda own, one: mapped(own, one, *arguments), self, basis)
@@ -157,7 +157,7 @@ class Stacked(Sequence[Array]):
     def __len__(self) -> int:
         return len(self.stacks.sizes)
 
-    def __getitem__(self, number: Any) -> Any:
+    def __getitem__(self, number: object) -> Any:
         for own, array in zip(self.stacks.members, self.arrays, strict=True):
             if number in own:
                 return array[..., own.index(number), :, :]

@@ -64,7 +64,7 @@ __all__ = [
 class _Callable(ModuleType):
     """A module that can be called."""
 
-    def __call__(self, *args: Any, **options: Any) -> Fit:
+    def __call__(self, *args: object, **options: Any) -> Fit:
         return fit(*args, **options)
 
 

@@ -156,7 +156,7 @@ def _without_programs(
     return ModelValues(*found)
 
 
-def _numbers(found: Any) -> Any:
+def _numbers(found: object) -> Any:
     return jax.tree.map(np.asarray, found)
 
 
@@ -224,14 +224,14 @@ def _of_posterior(
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
-    def one(own: Posterior, draw: Any, arrays: list[Array]) -> tuple[ModelValues, Any]:
+    def one(own: Posterior, draw: object, arrays: list[Array]) -> tuple[ModelValues, Any]:
         values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
         found = None if is_one else (f.whitened() if isinstance(f, AbstractBelief) else f)
         return evaluate(model, given, is_free=False), found
 
-    def every(source: Any, draws: Any, arrays: list[Array]) -> Any:
+    def every(source: Any, draws: object, arrays: list[Array]) -> Any:
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
     found, each = _numbers(run(every, posterior.source, draws_of(key, index), call.arrays))
@@ -242,7 +242,7 @@ def _of_posterior(
     return _draws(found, term_posteriors, log_ratio)
 
 
-def _term_posteriors(term_features: TermFeatures, found: Any, belief: Any, each: Any) -> Sequence[Normal]:
+def _term_posteriors(term_features: TermFeatures, found: Any, belief: object, each: Any) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
         return _conditionals(term_features, found, *(np.asarray(one, float) for one in belief.said))

@@ -83,7 +83,7 @@ def most_joint(model: Model) -> int:
     return JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT
 
 
-def ready(posterior: Posterior, guide: Any = None) -> Callable[[], tuple[Posterior, Any]]:
+def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Posterior, Any]]:
     """A posterior and a guide that there are already."""
     return functools.partial(lambda *both: both, posterior, guide)
 

@@ -172,7 +172,7 @@ def as_family(family: Any) -> Family:
     return Family(name, link, family)
 
 
-def link_of(likelihood: Any) -> str:
+def link_of(likelihood: object) -> str:
     """The link of a likelihood of ours: its own, as Bernoulli and Beta have a choice, or that of its class."""
     kind = type(likelihood)
     return getattr(likelihood, "link", LINKS[kind]) if kind in LINKS else "none"

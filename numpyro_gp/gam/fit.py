@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -20,12 +19,12 @@ ENGINES = ("svi", "nuts", "svgd")
 
 
 def fit(
-    terms: Any,
-    data: Any,
-    family: Any = "gaussian",
+    terms: object,
+    data: object,
+    family: object = "gaussian",
     *,
     response: str | None = None,
-    weights: Any = None,
+    weights: object = None,
     trials: str | None = None,
     measure: str = "empirical",
     engine: str = "svi",
@@ -86,7 +85,7 @@ def fit(
     return Fit._later(found, built, engine)
 
 
-def load(path: str | os.PathLike[str], family: Any = None) -> Fit:
+def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     """Read a fit that `Fit.save` wrote: predictions, terms, summary and figure as before, and nothing is fitted.
 
     Parameters

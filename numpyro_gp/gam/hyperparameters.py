@@ -158,7 +158,7 @@ def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
     return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, kinds[-1])
 
 
-def has_one_noise(likelihood: Any) -> bool:
+def has_one_noise(likelihood: object) -> bool:
     """Whether noise is Gaussian, with one standard deviation for all rows."""
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 

@@ -65,7 +65,7 @@ class CurveAtRow(NamedTuple):
         each = np.stack([weights @ deviation(kind, gaps, float(length))[0] for length in lengths])
         return bare._replace(a=each[:, size:], b=(each[:, :size] @ weights)[:, None])
 
-    def gaps(self, x: Any) -> np.ndarray:
+    def gaps(self, x: object) -> np.ndarray:
         """Distances to all columns, along a chord where they lie on a circle."""
         straight: np.ndarray = np.abs(x - self.columns)
         return straight if self.period is None else np.abs(2 * np.sin(np.pi * straight / self.period))

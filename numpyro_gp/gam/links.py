@@ -1,7 +1,5 @@
 """Residuals and weights of least squares on the scale of a link, in NumPy."""
 
-from typing import Any
-
 import numpy as np
 
 from numpyro_gp.likelihoods import Gamma, NegativeBinomial
@@ -21,7 +19,7 @@ def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     return left
 
 
-def weights_at(family: str, link: str, f: np.ndarray, r: Any = np.nan) -> np.ndarray:
+def weights_at(family: str, link: str, f: np.ndarray, r: object = np.nan) -> np.ndarray:
     """``(d mean / d f)^2 / variance`` of a datum, but for a factor of all rows; ``r`` is that of the negative binomial.
 
     Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
@@ -42,18 +40,18 @@ def plain_name(family: str) -> str:
     return family.lower().replace("_", "")
 
 
-def log_ratio(likelihood: Any, count: int) -> np.ndarray:
+def log_ratio(likelihood: object, count: int) -> np.ndarray:
     """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero."""
     if type(likelihood) is not Gamma:  # what a class of the user's own says has no link that is known
         return np.zeros(count)
     return averaged(np.log(np.asarray(likelihood.shape, float)), count)
 
 
-def size_of_counts(likelihood: Any, count: int) -> np.ndarray:
+def size_of_counts(likelihood: object, count: int) -> np.ndarray:
     """``r`` of the negative binomial at ``count`` rows, averaged over draws; NaN of other likelihoods."""
     return averaged(likelihood.r, count) if isinstance(likelihood, NegativeBinomial) else np.full(count, np.nan)
 
 
-def averaged(values: Any, count: int) -> np.ndarray:
+def averaged(values: object, count: int) -> np.ndarray:
     """The average of a parameter ``(S,)``, or ``(S, N)`` with one for each row, at ``count`` rows."""
     return np.broadcast_to(np.asarray(values, float).mean(axis=0), (count,))

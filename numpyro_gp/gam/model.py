@@ -80,7 +80,7 @@ class Model:
     start_values: Array
     jitter: float | None = None
 
-    def encode(self, data: Any) -> Array:
+    def encode(self, data: object) -> Array:
         """Inputs ``(N, D)`` of the rows of a table."""
         return jnp.asarray(self.layout.encode(data), jnp.result_type(float))
 
@@ -108,7 +108,7 @@ class Model:
         dtype = jnp.result_type(float) if dtype is None else dtype
         return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self._mean, jitter=self.jitter)
 
-    def _mean(self, X: Any) -> Any:
+    def _mean(self, X: object) -> Any:
         return offset_at(self, X)
 
     @property
@@ -221,12 +221,12 @@ def _in_order(values: list[Array], names: list[Any], wanted: list[Any], dtype: n
 
 
 def model(
-    terms: Any,
-    data: Any,
-    family: Any = "gaussian",
+    terms: object,
+    data: object,
+    family: object = "gaussian",
     *,
     response: str | None = None,
-    weights: Any = None,
+    weights: object = None,
     trials: str | None = None,
     measure: str = "empirical",
 ) -> Model:
@@ -309,7 +309,7 @@ def _with_series(
     return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
 
 
-def explained(terms: Any, response: str | None) -> tuple[Terms, str]:
+def explained(terms: object, response: str | None) -> tuple[Terms, str]:
     """Terms with the column that they explain, and its name."""
     wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
     name = wanted.response if response is None else response
@@ -329,7 +329,7 @@ def _inside(expression: str) -> str:
     return expression if found is None else _inside(found[1])
 
 
-def _check_trials(family: Family, trials: Any) -> None:
+def _check_trials(family: Family, trials: object) -> None:
     """A family of successes has a column of trials, and no other has one."""
     if trials is not None and not isinstance(trials, str):
         cure = 'Put them into the table, and name the column: trials="n".'

@@ -22,7 +22,7 @@ def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
     return len(shape) > lead and shape[-1] == count
 
 
-def at_places(likelihood: Any, places: Any, count: int, lead: int = 1) -> Any:
+def at_places(likelihood: object, places: Any, count: int, lead: int = 1) -> Any:
     """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
 
     def cut(leaf: Any) -> Any:
@@ -31,13 +31,13 @@ def at_places(likelihood: Any, places: Any, count: int, lead: int = 1) -> Any:
     return jax.tree.map(cut, likelihood)
 
 
-def at_rows_of(likelihood: Any, rows: Any, count: int) -> Likelihood:
+def at_rows_of(likelihood: Any, rows: object, count: int) -> Likelihood:
     """The likelihood of a model at the rows of a batch, of ``count``."""
     found: Likelihood = at_places(jax.tree.map(jnp.asarray, as_likelihood(likelihood)), rows, count, 0)
     return found
 
 
-def with_trials(likelihood: Any, trials: Any) -> Any:
+def with_trials(likelihood: Any, trials: object) -> Any:
     """A likelihood with the trials of rows ``(N,)``, or with those of draws and rows ``(S, N)``; None: of no trials."""
     return likelihood if trials is None else dataclasses.replace(likelihood, trials=trials)
 
@@ -47,7 +47,7 @@ def trials_at(layout: TableLayout, X: Any) -> Any:
     return None if layout.trials is None else X[..., layout.trials]
 
 
-def at_rows(likelihood: Any, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:
+def at_rows(likelihood: object, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:
     """Draws of a likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` of ``count`` rows of the fit."""
     trials, found = trials_at(layout, X), at_places(likelihood, places, count)
     if trials is None:

@@ -40,7 +40,7 @@ def _of_link(f: np.ndarray, p: Any) -> np.ndarray:
     return found
 
 
-def _exp(f: np.ndarray, p: Any) -> np.ndarray:  # noqa: ARG001
+def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
     found: np.ndarray = np.exp(f)
     return found
 

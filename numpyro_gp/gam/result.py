@@ -147,7 +147,7 @@ class Fit:
     def _rng(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
-    def predict(self, data: Any, *, num_samples: int | None = None) -> Prediction:
+    def predict(self, data: object, *, num_samples: int | None = None) -> Prediction:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers.
 
         Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
@@ -174,7 +174,7 @@ class Fit:
         return RowPredictor(self._draws(num_samples), self._term_features)
 
     def quantiles(
-        self, data: Any, levels: ArrayLike | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
+        self, data: object, levels: ArrayLike | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
     ) -> Array:
         """Quantiles of the response for the rows of a table, ``(levels, N)``: by themselves the median and 90 %.
 
@@ -184,7 +184,7 @@ class Fit:
         warn_outside(self.model, X, stacklevel=3)
         return self._predicted(X, num_samples).quantiles(levels)
 
-    def terms(self, data: Any = None, *, num_draws: int | None = None) -> Moments:
+    def terms(self, data: object = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.

@@ -137,7 +137,7 @@ def shift_of(model: Model) -> float:
 
 
 @compiled
-def _densities(likelihood: Any, y: Any, mean: Any, variance: Any, f: Any, points: Any, left: Any) -> Any:
+def _densities(likelihood: object, y: Any, mean: Any, variance: Any, f: Any, points: Any, left: Any) -> Any:
     def one(own: Any, mean: Array, variance: Array, f: Array, points: Array, left: Array) -> Any:
         expected = jax.vmap(lambda point: own.expected_log_prob(y, point, left))(points)
         return own.predictive_mean(mean, variance), jax.vmap(lambda one: own.log_prob(y, one))(f), expected
@@ -218,7 +218,7 @@ def _seen(
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
 
 
-def _has_tails(likelihood: Any, shape: tuple[int, int]) -> bool:
+def _has_tails(likelihood: object, shape: tuple[int, int]) -> bool:
     """Whether the probability of what is below a datum is known, of a likelihood at so many draws and rows."""
 
     def kind() -> Any:
@@ -232,7 +232,7 @@ def _has_tails(likelihood: Any, shape: tuple[int, int]) -> bool:
 
 
 @compiled
-def _below(likelihood: Any, y: Any, f: Any, ties: Any) -> Any:
+def _below(likelihood: object, y: Any, f: Any, ties: Any) -> Any:
     """``P(Y < y_n | f_n)`` at each draw, and a share of ``P(Y = y_n | f_n)``: ``(S, N)``."""
 
     def one(own: Any, f: Array) -> Any:

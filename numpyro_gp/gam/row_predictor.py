@@ -6,7 +6,6 @@ At each draw of the hyper-parameters ``E f = m^T A`` and ``var f = k - |R A|^2``
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class RowPredictor:
         most = max(map(len, turned))
         self.directions = np.stack([np.pad(one, ((0, most - len(one)), (0, 0))) for one in turned])
 
-    def __call__(self, data: Any) -> RowPrediction:
+    def __call__(self, data: object) -> RowPrediction:
         """Predict a row, ``{"age": 60, "site": "west"}``, one of a table, or the rows of a small table."""
         columns = columns_of(data)
         if any(np.ndim(value) == 0 for value in columns.values()):

@@ -75,7 +75,7 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
     write_whole(target, header=np.asarray(text), **named)
 
 
-def read(path: str | os.PathLike[str], family: Any = None) -> Saved:
+def read(path: str | os.PathLike[str], family: object = None) -> Saved:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
     header, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
@@ -124,7 +124,7 @@ def _parts_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[np.nd
     ]
 
 
-def _with_family(model: Model, family: Any) -> Model:
+def _with_family(model: Model, family: object) -> Model:
     """The model with the likelihood that the fit had."""
     own = model.family
     if family is None:

@@ -77,9 +77,9 @@ class Screening:
 
 
 def screen(
-    terms: Any,
+    terms: object,
     data: Any,
-    family: Any = "gaussian",
+    family: object = "gaussian",
     *,
     response: str | None = None,
     most: int = 3,
@@ -179,7 +179,7 @@ def _split(
     return _rows(table, ~is_held), _rows(table, is_held)
 
 
-def _density(fitted: Fit, data: Any) -> np.ndarray:
+def _density(fitted: Fit, data: object) -> np.ndarray:
     """Log density of each row of a table."""
     y = fitted.model.layout.response(column_values(data, str(fitted.model.terms.response)))
     return np.asarray(fitted._predicted(fitted.model.layout.encode(data)).log_density(y))

@@ -109,7 +109,7 @@ def _refuse(value: object) -> NoReturn:
     fail("a fit to save", "of values that a file can hold", f"{value!r:.60}, a {type(value).__name__}", cure, TypeError)
 
 
-def decoded(value: Any, arrays: list[np.ndarray]) -> Any:
+def decoded(value: object, arrays: list[np.ndarray]) -> Any:
     """The value that `encoded` was given."""
     if not isinstance(value, dict):
         return value

@@ -87,7 +87,7 @@ class Summary:
         return f"<p><code>{html.escape(self.title)}</code></p>{table(self.cells(), 'th')}{facts}{notes}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -96,7 +96,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def deviance_explained(model: Model, fitted: np.ndarray, r: Any, some: Any = slice(None)) -> float:
+def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: Any = slice(None)) -> float:
     """``1 - D(y, fitted) / D(y, constant + offsets)`` of some rows; NaN for likelihoods whose deviance is not here.
 
     ``r`` is that of the negative binomial, () or one for each of these rows.
@@ -110,7 +110,7 @@ def deviance_explained(model: Model, fitted: np.ndarray, r: Any, some: Any = sli
     return 1 - first / second if second > 0 else math.nan
 
 
-def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.ndarray, r: Any) -> np.ndarray:
+def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.ndarray, r: object) -> np.ndarray:
     """Means ``(N,)`` by the likeliest constant beside offsets: the average where there are none.
 
     With offsets a constant of labels has no closed form: steps of Fisher's scoring, none longer than one.
@@ -134,7 +134,7 @@ def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.nda
     return found
 
 
-def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: Any = math.nan) -> np.ndarray:
+def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: object = math.nan) -> np.ndarray:
     """Twice the log density that the mean of each datum loses against the datum itself, without its scale."""
     from scipy.special import rel_entr, xlogy
 

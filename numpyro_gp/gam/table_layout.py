@@ -1,7 +1,6 @@
 """From terms and a table to numbers: the encoded columns, what each term reads, and the rows that are left out."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ class TableLayout:
         """Values of the response as numbers; of two levels as 0 and 1."""
         return self.response_column.encode(values)
 
-    def encode(self, data: Any) -> np.ndarray:
+    def encode(self, data: object) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
         readers = self.readers
         if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
@@ -163,7 +162,7 @@ class Rows:
 
 
 def lay_out(
-    terms: Terms, data: Any, response: str, weights: Any, trials: str | None = None
+    terms: Terms, data: object, response: str, weights: object, trials: str | None = None
 ) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
@@ -209,7 +208,7 @@ def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     return rows.y / trials, trials * mass
 
 
-def incomplete(terms: Terms, data: Any, response: str) -> np.ndarray:
+def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:
     """Whether a row ``(N,)`` of a table misses a value that is read."""
     names = [name for term in terms.items for name in (*term.columns, term.by) if name is not None]
     return _missing({name: column_values(data, name) for name in (*names, response)})
@@ -224,7 +223,7 @@ def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
-def _of_its_column(term: Term, data: Any) -> Term:
+def _of_its_column(term: Term, data: object) -> Term:
     """The name of a column alone: a straight line of numbers, the levels of a category."""
     if term.kind != "column":
         return term
@@ -246,7 +245,7 @@ def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Co
     return number_column(name, values, weights) if role == "number" else category_column(name, values, role)
 
 
-def _weights(weights: Any, data: Any, size: int) -> np.ndarray:
+def _weights(weights: object, data: object, size: int) -> np.ndarray:
     given = column_values(data, weights) if isinstance(weights, str) else as_array(weights)
     values = as_numbers("weights", given)
     if values.shape != (size,):

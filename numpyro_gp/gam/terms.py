@@ -113,7 +113,7 @@ def refuse_twice(terms: Sequence[Term]) -> None:
         fail("terms", "different from each other", f"{twice} twice", "Write each of them once.")
 
 
-def as_terms(terms: Any) -> Terms:
+def as_terms(terms: object) -> Terms:
     """Terms, one term, or refuse."""
     if isinstance(terms, Term):
         return Terms((terms,))
@@ -162,10 +162,10 @@ def s(
     *,
     by: str | None = None,
     cyclic: bool | tuple[float, float] = False,
-    kernel: Any = None,
+    kernel: object = None,
     num_inducing: int | None = None,
-    scale: Any = None,
-    lengthscale: Any = None,
+    scale: object = None,
+    lengthscale: object = None,
 ) -> Term:
     """A smooth curve of one column.
 
@@ -205,7 +205,11 @@ def s(
 
 
 def te(
-    *columns: str, kernel: Any = None, num_inducing: int | None = None, scale: Any = None, lengthscale: Any = None
+    *columns: str,
+    kernel: object = None,
+    num_inducing: int | None = None,
+    scale: object = None,
+    lengthscale: object = None,
 ) -> Term:
     """A smooth surface of two or three columns together: their effects and their interactions.
 
@@ -232,7 +236,11 @@ def te(
 
 
 def ti(
-    *columns: str, kernel: Any = None, num_inducing: int | None = None, scale: Any = None, lengthscale: Any = None
+    *columns: str,
+    kernel: object = None,
+    num_inducing: int | None = None,
+    scale: object = None,
+    lengthscale: object = None,
 ) -> Term:
     """The interaction of two or three columns alone: it averages to zero over each of them.
 
@@ -257,7 +265,7 @@ def ti(
     )
 
 
-def re(group: str, *, by: str | None = None, scale: Any = None) -> Term:
+def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
     """A random effect: an intercept for each level of a category, or a slope of another column.
 
     Levels are independent, with one standard deviation that is learnt. One that the fit has not seen is predicted
@@ -286,7 +294,7 @@ def re(group: str, *, by: str | None = None, scale: Any = None) -> Term:
     return Term("re", _columns("group", (group,), (1,)), by, **_options(dict(scale=scale)))
 
 
-def linear(column: str, *, scale: Any = None) -> Term:
+def linear(column: str, *, scale: object = None) -> Term:
     """A straight line of one column.
 
     Parameters
@@ -308,7 +316,7 @@ def linear(column: str, *, scale: Any = None) -> Term:
     return Term("linear", _columns("column", (column,), (1,)), **_options(dict(scale=scale)))
 
 
-def factor(column: str, *, scale: Any = None) -> Term:
+def factor(column: str, *, scale: object = None) -> Term:
     """The effect of a category around its average over the rows.
 
     Parameters

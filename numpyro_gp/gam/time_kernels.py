@@ -215,7 +215,7 @@ class SeasonMatrices:
         return self.curve(shape).merged(lambda leaf: leaf.at(0, 2)).merged(Sloped.__mul__, fall)
 
 
-def time_matrices(kind: str, given: Any, Z: np.ndarray, X: np.ndarray) -> Any:
+def time_matrices(kind: str, given: object, Z: np.ndarray, X: np.ndarray) -> Any:
     """The kernel of a term of time at inducing inputs and rows ``(M,)``, ``(U,)``, as a function of its parameters."""
     return {"trend": TrendMatrices, "cycle": CycleMatrices, "season": SeasonMatrices}[kind](given, Z, X)
 

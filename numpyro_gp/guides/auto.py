@@ -417,7 +417,7 @@ def _is_by_rows(fn: object) -> bool:
     return isinstance(fn, Belief) and isinstance(fn.value, PseudoRows)
 
 
-def _of_shape(leaf: Any) -> Any:
+def _of_shape(leaf: object) -> Any:
     """A value, zeros for one of which a set-up inside the user's own ``jit`` has kept the shape alone."""
     return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 

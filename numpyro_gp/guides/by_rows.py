@@ -1,7 +1,5 @@
 """The recipe of a process by neighbours: one pseudo-datum for each row of the data."""
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
@@ -32,7 +30,7 @@ def pseudo_data() -> Recipe:
     return _pseudo_data
 
 
-def _pseudo_data(name: str, prior: Any) -> PseudoRows:
+def _pseudo_data(name: str, prior: object) -> PseudoRows:
     if not isinstance(prior, RowPrior):
         cure = "Open it by ngp.gp(name, kernel, near[idx]), or take ngp.guides.coupled()."
         fail(f"the site {name!r} of pseudo_data()", "a process whose rows have neighbours", "another", cure)

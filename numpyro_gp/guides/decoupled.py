@@ -249,7 +249,7 @@ def orthogonal(
     return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
 
 
-def _check_start(start: Any, points: Any) -> None:
+def _check_start(start: object, points: Any) -> None:
     """Refuse a start that is no belief on these points of the mean, in their order."""
     cure = "Pass the rows of its Z_gamma."
     if not isinstance(start, Orthogonal):

@@ -40,7 +40,7 @@ class Fit:
     def __init__(self, guide: Any, inducing: Inducing, given: dict[str, Any] | None = None) -> None:
         self.guide, self.inducing, self.given, self.arrays = guide, inducing, given, frozenset[Any]()
 
-    def ends(self, params: Any) -> None:
+    def ends(self, params: object) -> None:
         """Take these parameters for those of this fit."""
         self.arrays = arrays_of(params)
 
@@ -48,7 +48,7 @@ class Fit:
 _fits: WeakKeyDictionary[Any, list[Fit]] = WeakKeyDictionary()
 
 
-def fits_of(owner: Any) -> list[Fit]:
+def fits_of(owner: object) -> list[Fit]:
     """The fits of a guide, or of an engine whose parameters are particles, the first one first."""
     try:
         return _fits.setdefault(getattr(owner, "__self__", owner), [])  # a method is made anew whenever it is asked for
@@ -56,7 +56,7 @@ def fits_of(owner: Any) -> list[Fit]:
         return []
 
 
-def begin(owner: Any, guide: Any, inducing: Inducing) -> Fit:
+def begin(owner: object, guide: object, inducing: Inducing) -> Fit:
     """A new fit of a guide or engine."""
     found, fits = Fit(guide, inducing), fits_of(owner)
     fits.append(found)
@@ -64,14 +64,14 @@ def begin(owner: Any, guide: Any, inducing: Inducing) -> Fit:
     return found
 
 
-def begin_again(owner: Any, inducing: Inducing) -> None:
+def begin_again(owner: object, inducing: Inducing) -> None:
     """A run of a guide that may start a fit: one of its own where its inducing inputs are others than of the last."""
     fits = fits_of(owner)
     if not fits or not is_same(inducing, fits[-1].inducing):
         begin(owner, None, inducing)
 
 
-def arrays_of(params: Any) -> frozenset[Any]:
+def arrays_of(params: object) -> frozenset[Any]:
     """Names and numbers of arrays; nothing of those that are traced."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     known = [(path, np.asarray(leaf)) for path, leaf in leaves if is_known(leaf) and not is_key(leaf)]
@@ -84,7 +84,7 @@ def is_same(one: Inducing, other: Inducing) -> bool:
     return all(np.array_equal(*pair) for pair in pairs)
 
 
-def known_fit(owner: Any, params: Any) -> Fit | None:
+def known_fit(owner: object, params: object) -> Fit | None:
     """The fit whose arrays are all among these parameters; None if it is not known.
 
     Of several it is the last. Where no run has ended unseen, some arrays do: others may have been replaced.
@@ -97,7 +97,7 @@ def known_fit(owner: Any, params: Any) -> Fit | None:
     return found if own >= found.arrays or all(fit.arrays for fit in fits) else None
 
 
-def fit_of(owner: Any, params: Any) -> Fit | None:
+def fit_of(owner: object, params: object) -> Fit | None:
     """The fit of these parameters, None if nothing is known of any; refuse those that may be of several.
 
     Parameters that are not known are those of the run that nobody has asked for yet, and then become known.
@@ -118,14 +118,14 @@ def fit_of(owner: Any, params: Any) -> Fit | None:
     return last
 
 
-def as_fitted(guide: Any, params: Any) -> tuple[Any, Inducing]:
+def as_fitted(guide: object, params: object) -> tuple[Any, Inducing]:
     """A guide as the fit of these parameters set it up, and the inducing inputs of that fit."""
     found = fit_of(guide, params)
     own = guide if found is None or found.guide is None else found.guide
     return own, inducing_of(own) if found is None or not found.inducing else found.inducing
 
 
-def given_of(guide: Any, params: Any) -> dict[str, Any] | None:
+def given_of(guide: object, params: object) -> dict[str, Any] | None:
     """The arguments on which the fit of these parameters was set up, by their shapes; None where nobody knows them."""
     found = fit_of(guide, params)
     return None if found is None else found.given
@@ -160,7 +160,7 @@ def inducing_of_sites(sites: Trace) -> Inducing:
     }
 
 
-def _points(basis: Any) -> dict[str, np.ndarray]:
+def _points(basis: object) -> dict[str, np.ndarray]:
     """Inducing inputs by part, named as the primitives report them, where they are known."""
     found = {"": basis.inducing} if isinstance(basis, Basis) else {}
     if isinstance(basis, AdditiveBasis):

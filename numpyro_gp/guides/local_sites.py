@@ -16,7 +16,7 @@ from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.sites import Belief, Observation, Site, Trace, is_latent, role, standard_normal, unwrap
 
 
-def described(name: str, kind: str | None, value: Any) -> dist.Distribution:
+def described(name: str, kind: str | None, value: object) -> dist.Distribution:
     """What a recipe returned, as the distribution of its site: a belief, or a distribution where that is enough."""
     if isinstance(value, AbstractBelief):
         return Belief(value)

@@ -25,7 +25,7 @@ DAIS = (autoguide.AutoDAIS, autoguide.AutoSurrogateLikelihoodDAIS, autoguide.Aut
 READ_THE_DENSITY = (autoguide.AutoLaplaceApproximation, *DAIS)
 
 
-def check_rest(rest: Any) -> None:
+def check_rest(rest: object) -> None:
     """Refuse an autoguide, or its class, that reads the density of its model: here every process in it is zero.
 
     A guide that is a list is looked through.
@@ -41,7 +41,7 @@ def check_rest(rest: Any) -> None:
         fail("rest", required, got, cure)
 
 
-def to_median(site: Any = None) -> Any:
+def to_median(site: object = None) -> Any:
     """NumPyro's start at the median of draws, which promotes ranks where a prior has arrays for parameters."""
     with jax.numpy_rank_promotion("allow"):
         return partial(to_median) if site is None else init_to_median(site)
@@ -102,14 +102,18 @@ class NotOfRest:
         return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
-def _check_start(is_finite: Any) -> None:
+def _check_start(is_finite: object) -> None:
     """Have NumPyro search for a start where the first one is not finite."""
     if not is_finite:
         raise UnfitStart
 
 
 def call_rest(
-    rest: Any, remainder: Remainder, plates: Mapping[str, object], args: tuple[object, ...], kwargs: dict[str, object]
+    rest: object,
+    remainder: Remainder,
+    plates: Mapping[str, object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
     if not isinstance(rest, autoguide.AutoGuide):
@@ -127,7 +131,7 @@ def is_point(rest: object) -> bool:
     return rest is None or isinstance(rest, autoguide.AutoDelta)
 
 
-def _latent_values(rest: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
+def _latent_values(rest: object, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
     """What a guide that is a plain function samples; it need not return it."""
     trace = handlers.trace(rest).get_trace(*args, **kwargs)
     return {name: site["value"] for name, site in trace.items() if is_latent(site)}
@@ -162,7 +166,7 @@ def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
     return dict(rest.median(params))
 
 
-def _check_answers(rest: Any, question: str) -> None:
+def _check_answers(rest: object, question: str) -> None:
     if not hasattr(rest, question):
         cure = f"Take the {question} from sample_posterior(key, params, *args, sample_shape=(1000,))."
         fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)

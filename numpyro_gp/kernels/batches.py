@@ -72,7 +72,7 @@ class KernelBatches(Mapping[str, Kernel]):
 
 
 def batch_of(
-    names: Sequence[str], columns: Sequence[tuple[int, ...]], make: Callable[..., Kernel], *arguments: Any
+    names: Sequence[str], columns: Sequence[tuple[int, ...]], make: Callable[..., Kernel], *arguments: object
 ) -> Batch:
     """One batch of kernels that ``make(*own)`` builds on columns 0, 1, ... from what is each one's own.
 
@@ -88,7 +88,7 @@ def batch_of(
     count = len(columns[0])
     read: tuple[int, ...] = ()
 
-    def form(*own: Any) -> Kernel:
+    def form(*own: object) -> Kernel:
         nonlocal read
         found, read = form_and_columns(make(*own), tuple(range(count)))
         return found
@@ -103,7 +103,7 @@ def stacked(values: Sequence[Any], dtype: np.dtype) -> Any:
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(one) for one in leaves]), dtype), *values)
 
 
-def shapes_of(value: Any) -> Hashable:
+def shapes_of(value: object) -> Hashable:
     """Equal for trees that can be stacked."""
     leaves, structure = jax.tree.flatten(value)
     return structure, tuple(np.shape(leaf) for leaf in leaves)

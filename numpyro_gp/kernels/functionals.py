@@ -147,7 +147,7 @@ class Functional:
         cure = "Pass the points themselves, or use this where a model, `gp_regression` or `predict` takes inputs."
         fail("inputs", "an array of points", f"a Functional of {len(self)} rows", cure, TypeError)
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         """Some of the rows; an index has no place for columns."""
         places = index if isinstance(index, tuple) else (index,)
         rest = slice(None) if any(place is Ellipsis for place in places) else Ellipsis

@@ -43,7 +43,7 @@ def double_mean(kind: type, l: Any, xp: ModuleType = jnp) -> Any:
     return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * xp.exp(-w)) / (3 * w * w)
 
 
-def over_normal(x: Any, l: Any, mean: Any, sd: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:
+def over_normal(x: object, l: Any, mean: Any, sd: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:
     """``a`` and ``b`` of the RBF kernel under ``N(mean, sd^2)``.
 
     ``1 + a = (1 + r)^-1/2 exp(-(x - m)^2 / 2 t)`` and ``1 + b = (1 + 2 r)^-1/2`` with ``r = (sd / l)^2`` and

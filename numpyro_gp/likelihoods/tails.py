@@ -186,7 +186,7 @@ def _over(numbers: np.ndarray, like: Array) -> Array:
     )
 
 
-def moments_of(distribution: Any) -> tuple[Array, Array]:
+def moments_of(distribution: object) -> tuple[Array, Array]:
     """Mean and variance; by quadrature over quantiles, else by 1024 draws, where NumPyro knows none.
 
     Those of NumPyro's censored distributions are of what is censored, as their draws are.

@@ -80,7 +80,7 @@ def date_ticks(axis: Any) -> None:
     axis.set_major_formatter(own.ConciseDateFormatter(locator))
 
 
-def is_date(value: Any) -> bool:
+def is_date(value: object) -> bool:
     """Whether these are NumPy's dates, or those of a table."""
     return np.asarray(value).dtype.kind == "M"
 

@@ -87,7 +87,7 @@ def from_groups(
         return package.from_dict(**data, coords=coords, dims=dims, **keywords)
 
 
-def group_names(data: Any) -> list[str]:
+def group_names(data: object) -> list[str]:
     """Names of the groups of a container."""
     groups = data.groups
     return [group.strip("/") for group in (groups() if callable(groups) else groups)]

@@ -205,12 +205,12 @@ def _compile(program: Jaxpr, early: int) -> Programs:
     compute, each, end = as_function(once), as_function(own), as_function(last)
 
     @partial(jax.jit, static_argnames="count")
-    def prepare(fixed: Any, key: Array, group: Array, index: Array, *, count: int) -> Any:
+    def prepare(fixed: object, key: Array, group: Array, index: Array, *, count: int) -> Any:
         draws, common = (jax.random.split(key, count)[group], index), compute(*fixed)
         return common, draws, jax.lax.map(lambda draw: each(*fixed, *common, *draw), draws)
 
     @jax.jit
-    def finish(fixed: Any, prepared: Any, part: Any) -> Any:
+    def finish(fixed: object, prepared: Any, part: object) -> Any:
         common, draws, held = prepared
         return jax.lax.map(lambda one: end(*fixed, *common, *one[0], *one[1], *part), (draws, held))
 

@@ -140,7 +140,7 @@ def data_sites(trace: Trace) -> dict[str, Any]:
     return {name: site for name, site in observed.items() if not isinstance(unwrap(site["fn"]), dist.Unit)}
 
 
-def seen_entries(fn: Any, value: Array) -> Array:
+def seen_entries(fn: object, value: Array) -> Array:
     """Which entries of an observed value no mask hides, in its shape."""
     mask = jnp.asarray(mask_of(fn))
     mask = jnp.broadcast_to(mask.reshape(mask.shape + (1,) * fn.event_dim), jnp.shape(value))
@@ -235,7 +235,7 @@ class PointsAt(Values):
         return belief.draw_whitened(key, (), unwrap(site["fn"]).basis_of(belief))
 
 
-def log_likelihood(fn: Any, y: Array, key: Array | None = None) -> Array | None:
+def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array | None:
     """``log p(y_n | draw)`` of each datum, on the true predictive density and not on the bound.
 
     With points at the GP sites it is ``log E_{p(f_n | v)} p(y_n | f_n)``. With a decoupled belief, whose

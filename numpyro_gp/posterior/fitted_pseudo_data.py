@@ -106,11 +106,11 @@ class PseudoData:
         return cls.of_arrays(groups["past"], columns)
 
 
-def _checked(argument: str, points: Any) -> Any:
+def _checked(argument: str, points: object) -> Any:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
 
 
-def _each(function: Callable[[Any], Any], inducing: Any) -> Any:
+def _each(function: Callable[[Any], Any], inducing: object) -> Any:
     """A function of inducing inputs, of each component's where there are several."""
     if isinstance(inducing, Mapping):
         return {name: function(one) for name, one in inducing.items()}
@@ -204,7 +204,7 @@ def _said(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
     return pseudo_data_of(mean, factor, basis.frame().factor, basis.level)
 
 
-def _points(basis: Any) -> Any:
+def _points(basis: object) -> Any:
     """Inducing inputs, by component of an additive process."""
     if isinstance(basis, BatchBasis):
         return _points(basis.members)

@@ -42,7 +42,7 @@ class Functions:
     @overload
     def __getitem__(self, number: int) -> FunctionDraw: ...
 
-    def __getitem__(self, number: Any) -> Any:
+    def __getitem__(self, number: object) -> Any:
         if isinstance(number, slice):
             return Functions(jax.tree.map(lambda leaf: leaf[number], self.draws))
         if isinstance(number, (int, np.integer)):  # JAX would take the last for one that is not there
@@ -72,7 +72,7 @@ class Functions:
         return _each(FunctionDraw.gradient, self, X)
 
 
-def _each(method: Any, functions: Functions, X: Functional | ArrayLike) -> Any:
+def _each(method: object, functions: Functions, X: Functional | ArrayLike) -> Any:
     """A method of each function, some at a time."""
     rows = X if isinstance(X, Functional) else check_points("X", X, functions.draws.columns, leading=True)
     members = len(functions.draws.plates.lead)
@@ -87,7 +87,7 @@ def _each(method: Any, functions: Functions, X: Functional | ArrayLike) -> Any:
 
 
 @compiled
-def _evaluated(draws: FunctionDraw, inputs: Any, *, method: Any, together: int, is_own: bool) -> Any:
+def _evaluated(draws: FunctionDraw, inputs: object, *, method: object, together: int, is_own: bool) -> Any:
     """A method of many functions, or of each at inputs of its own."""
     if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
@@ -122,7 +122,7 @@ def posterior_functions(
     if found is not None:
         return Functions(found)
 
-    def at(posterior: Fitted, draw: Draw, arrays: list[Array], rows: Any) -> Array:
+    def at(posterior: Fitted, draw: Draw, arrays: list[Array], rows: object) -> Array:
         process = process_at(posterior, draw, call.at(arrays), plates, gp)
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
@@ -132,7 +132,7 @@ def posterior_functions(
         axis.add(1 + len(process.plates.lead))
         return jnp.moveaxis(values, -1, len(process.plates.lead))
 
-    def every(rows: Any) -> tuple[int, Array]:
+    def every(rows: object) -> tuple[int, Array]:
         values = at_each_draw(at, posterior, draws, call.arrays, rows)
         return max(axis), values
 

@@ -42,7 +42,7 @@ def refuse_old_rows(call: Call) -> None:
 def with_neighbours(
     posterior: Fitted,
     key: Array,
-    X: Any,
+    X: object,
     call: Call,
     plates: frozenset[str],
     gp: str | None,

@@ -198,12 +198,14 @@ def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(given, shape)
 
 
-def draw_functions(posterior: Fitted, key: Array, X: Any, call: Call, gp: str | None, num_samples: int | None) -> Array:
+def draw_functions(
+    posterior: Fitted, key: Array, X: object, call: Call, gp: str | None, num_samples: int | None
+) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
     plates = tracing.plates_at(posterior, call).plates
     index = posterior.spread(num_samples, is_random=True)
 
-    def one(own: Fitted, draw: tracing.Draw, X: Any, arrays: list[Array]) -> Array:
+    def one(own: Fitted, draw: tracing.Draw, X: object, arrays: list[Array]) -> Array:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
         drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)

@@ -101,7 +101,7 @@ class Posterior(Fitted):
         return cls(model, "svi", of_guide(own, params), inducing=inducing, given=given_of(guide, params))
 
     @classmethod
-    def from_mcmc(cls, model: Callable[..., object], mcmc: Any) -> "Posterior":
+    def from_mcmc(cls, model: Callable[..., object], mcmc: object) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
         return cls(model, "mcmc", *of_chains(mcmc), inducing=inducing_of_run(model, mcmc))
 
@@ -463,7 +463,12 @@ class Posterior(Fitted):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, model: Callable[..., object], guide: Any = None, *args: object, **kwargs: object
+        cls,
+        path: str | os.PathLike,
+        model: Callable[..., object],
+        guide: object = None,
+        *args: object,
+        **kwargs: object,
     ) -> "Posterior":
         """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
 
@@ -483,7 +488,7 @@ class Posterior(Fitted):
         cls,
         parts: tuple[str, Mapping[str, Any], Mapping[str, Any]],
         model: Callable[..., object],
-        guide: Any = None,
+        guide: object = None,
         *args: object,
         **kwargs: object,
     ) -> "Posterior":

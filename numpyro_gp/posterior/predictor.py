@@ -65,7 +65,7 @@ class Predictor:
         self._call: Call | None = None
         self._reused = Reused()
 
-    def __call__(self, *inputs: Any, **named: Any) -> Prediction:
+    def __call__(self, *inputs: object, **named: object) -> Prediction:
         """Predict at new inputs: the model's first arguments, or any of them by name."""
         return self._at("inputs", inputs or named, 0)[0]
 
@@ -77,7 +77,7 @@ class Predictor:
             yield found
             start += length
 
-    def _at(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
+    def _at(self, name: str, inputs: object, start: int) -> tuple[Prediction, int]:
         if not is_traced():
             return self._now(name, inputs, start)
         # Inside a program of JAX arrays are that program's, and do not outlive it: nothing is kept.
@@ -85,7 +85,7 @@ class Predictor:
         alone._reused = copy.copy(self._reused)
         return alone._now(name, inputs, start)
 
-    def _now(self, name: str, inputs: Any, start: int) -> tuple[Prediction, int]:
+    def _now(self, name: str, inputs: object, start: int) -> tuple[Prediction, int]:
         layout = layout_of(name, inputs, self._first)
         first, call = self._first or layout, self._call_of(name, inputs)
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
@@ -98,7 +98,7 @@ class Predictor:
         self._first, self._call, self._plan, self._reused = first, call, plan, reused
         return found, layout.longest
 
-    def _call_of(self, name: str, inputs: Any) -> Call:
+    def _call_of(self, name: str, inputs: object) -> Call:
         """The model's call: after the first, which reads its signature, other arrays in the first places."""
         if self._call is None or isinstance(inputs, dict):
             return call_of(self._posterior.model, *with_batch(name, inputs, *self._behind))

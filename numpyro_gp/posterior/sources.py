@@ -62,7 +62,7 @@ class GuideDraws:
 
 @alone
 def _values(
-    guide: Any, key: Array, params: Mapping[str, Any], call: Arguments, plates: frozenset[str] | None = None
+    guide: object, key: Array, params: Mapping[str, Any], call: Arguments, plates: frozenset[str] | None = None
 ) -> dict[str, Any]:
     if isinstance(guide, AutoGP):
         return guide.values_outside(plates, key, params, *call)
@@ -74,7 +74,7 @@ def _values(
 
 
 @alone
-def _training_values(guide: Any, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
+def _training_values(guide: object, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
     if isinstance(guide, AutoGuideList):
         return _of_parts(_training_values, guide, key, params, call)
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
@@ -108,7 +108,7 @@ class StoredDraws:
         """Number S of stored draws."""
         return len(jax.tree.leaves(self.samples)[0])
 
-    def values(self, key: Array, index: Array | int, call: Any, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
+    def values(self, key: Array, index: Array | int, call: object, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
         """The draw of a number."""
         drawn: dict[str, Any] = jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
         return drawn
@@ -145,7 +145,7 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
 
 
 @alone
-def set_up_by_shapes(guide: Any, given: Arguments) -> Any:
+def set_up_by_shapes(guide: object, given: Arguments) -> Any:
     """A guide that has seen no data, as arguments of these shapes set it up; any other guide is what it was.
 
     Nothing is computed: parameters come from elsewhere. Where values matter, and not shapes alone, it is left as it is.
@@ -173,12 +173,12 @@ def set_up_by_shapes(guide: Any, given: Arguments) -> Any:
     return fresh
 
 
-def _reads_density(guide: Any) -> bool:
+def _reads_density(guide: object) -> bool:
     parts = guide if isinstance(guide, AutoGuideList) else (guide,)
     return any(isinstance(part, READ_THE_DENSITY) for part in parts)
 
 
-def _own_sites(guide: Any) -> list[Any]:
+def _own_sites(guide: object) -> list[Any]:
     """The user's own latent sites of a guide and of its parts."""
     parts = [*(guide if isinstance(guide, AutoGuideList) else ()), getattr(guide, "rest", None)]
     sites = (getattr(guide, "prototype_trace", None) or {}).values()
@@ -209,7 +209,7 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
     return (found, 1, {}) if isinstance(mcmc, Mapping) else (found, mcmc.num_chains, dict(mcmc.get_extra_fields()))
 
 
-def inducing_of_run(model: Callable[..., object], mcmc: Any) -> Inducing:
+def inducing_of_run(model: Callable[..., object], mcmc: object) -> Inducing:
     """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
     given = arguments_of_run(mcmc)
     if given is None or not _is_same(getattr(getattr(mcmc, "sampler", None), "model", None), model):
@@ -223,7 +223,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def of_particles(
-    svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: Any
+    svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: object
 ) -> tuple[StoredDraws, dict[str, np.ndarray]]:
     """The particles of an engine, with the parameters of the model that they share, and which are stranded if known."""
     particles, shared = _particles_of(svgd, params_or_state)
@@ -247,7 +247,7 @@ def of_particles(
     return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
 
 
-def _particles_of(svgd: Any, given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _particles_of(svgd: object, given: object) -> tuple[dict[str, Any], dict[str, Any]]:
     """Constrained particles by site, of our engine or NumPyro's own, and what they share."""
     if hasattr(svgd, "particles"):
         return svgd.particles(given), svgd.shared(given) if hasattr(svgd, "shared") else {}
@@ -267,7 +267,7 @@ def _particles_of(svgd: Any, given: Any) -> tuple[dict[str, Any], dict[str, Any]
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
 
 
-def _weighed(particles: Mapping[str, Any], weights: Any) -> dict[str, Any]:
+def _weighed(particles: Mapping[str, Any], weights: object) -> dict[str, Any]:
     """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
     w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
     if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
@@ -337,7 +337,7 @@ def check_state(sites: Trace, params: Mapping[str, object]) -> None:
         fail("params", f"with the mutable state {missing}", f"{sorted(params)}", cure)
 
 
-def check_precision(source: Any) -> None:
+def check_precision(source: object) -> None:
     """Refuse arrays of a fit in float64 while JAX computes in float32."""
     arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array) and not is_key(leaf)]
     if wide := sorted({str(leaf.dtype) for leaf in arrays if jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype}):

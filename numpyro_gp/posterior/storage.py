@@ -33,7 +33,7 @@ class Absent(NamedTuple):
 BACK = "Put yours back: posterior.save(path), then ngp.Posterior.load(path, model, guide)."
 
 
-def to_pickle(argument: str, value: Any, kept: str = "All arrays are in the pickle", cure: str = BACK) -> Any:
+def to_pickle(argument: str, value: object, kept: str = "All arrays are in the pickle", cure: str = BACK) -> Any:
     """The value, or `Absent` and a warning where it does not pickle: arrays of a fit are not lost for a function."""
     try:
         pickle.dumps(value)
@@ -92,7 +92,7 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[Any, tuple[str, dict[str, d
     return FORMAT, (header["kind"], groups, header["notes"])
 
 
-def _leaves(tree: Any, keys: tuple[str, ...], sequences: list[Any]) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(tree: object, keys: tuple[str, ...], sequences: list[Any]) -> list[tuple[tuple[str, ...], Any]]:
     """Arrays with their names; ``sequences`` takes the names, kinds and lengths of lists and tuples."""
     found = []
     for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):

@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
@@ -105,7 +105,7 @@ class OfChunk(Messenger):
     whose keys it changes.
     """
 
-    def __init__(self, rows: Rows, first: Any) -> None:
+    def __init__(self, rows: Rows, first: ArrayLike) -> None:
         super().__init__()
         self.rows, self.first = rows, first
 
@@ -180,10 +180,10 @@ def draws_of(key: Array, index: np.ndarray) -> Draw:
     return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
 
 
-def at_each_draw(function: Callable[..., Any], posterior: Fitted, draws: Draw, *rest: Any) -> Any:
+def at_each_draw(function: Callable[..., Any], posterior: Fitted, draws: Draw, *rest: object) -> Any:
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
-    def every(source: Source, draws: Draw, *rest: Any) -> Any:
+    def every(source: Source, draws: Draw, *rest: object) -> Any:
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
@@ -247,7 +247,7 @@ def new_data(posterior: Fitted, call: Call, trace: Trace, site: str | None = Non
 
 
 @contextmanager
-def at_new_data(guide: Any, plates: frozenset[str] | None) -> Iterator[None]:
+def at_new_data(guide: object, plates: frozenset[str] | None) -> Iterator[None]:
     """Say what to do where a guide written by hand cannot run at new data, as one with parameters for each row."""
     try:
         yield

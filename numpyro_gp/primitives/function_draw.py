@@ -144,12 +144,12 @@ class _Outputs:
         return weights
 
 
-def _each(own: Any, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+def _each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Those of each member, whose noise is drawn together before."""
     lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
     keys, shapes = jax.random.split(key, lead), dict[str, Shape]()
 
-    def pieces(own: Any, one: Any, key: Array, noise: dict[str, Array]) -> Pieces | None:
+    def pieces(own: object, one: object, key: Array, noise: dict[str, Array]) -> Pieces | None:
         def look(name: str, shape: Shape) -> Array:
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)

@@ -178,7 +178,7 @@ kl_divergence.add((Belief, RowPrior), lambda belief, prior: -prior.log_prob(beli
 
 
 def gp_by_neighbours(
-    name: str, kernel: KernelLike, near: Any, mean: MeanLike, outputs: int | None, jitter: float | None
+    name: str, kernel: KernelLike, near: object, mean: MeanLike, outputs: int | None, jitter: float | None
 ) -> LocalProcess:
     """`gp` of the rows of a plate that have neighbours."""
     return process_of_rows(name, as_kernel(kernel), near, as_mean(mean), outputs, jitter)
@@ -187,7 +187,7 @@ def gp_by_neighbours(
 def process_of_rows(
     name: str,
     kernel: Kernel,
-    near: Any,
+    near: object,
     level: Mean,
     outputs: int | None = None,
     jitter: float | None = None,
@@ -213,7 +213,7 @@ def process_of_rows(
     return found
 
 
-def rest_of_process(site: str, process: Any, near: Any) -> LocalProcess:
+def rest_of_process(site: str, process: Any, near: object) -> LocalProcess:
     """A process at the rows of a plate: global by its inducing points, and by neighbours for what they leave open."""
     columns = int(near.inputs.shape[-1]) if hasattr(near, "inputs") else process.columns
     shared = shared_of(process, columns, "the process")

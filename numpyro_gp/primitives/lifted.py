@@ -105,7 +105,7 @@ def _kernels(basis: AbstractBasis) -> list[Kernel]:
     return [basis.kernel]
 
 
-def components_of_functionals(kernels: Any, inducing: Any) -> tuple[Any, Any, int | None]:
+def components_of_functionals(kernels: object, inducing: Any) -> tuple[Any, Any, int | None]:
     """Kernels and inducing inputs of components, whose rows are functionals in all if they are in any."""
     found = inducing.values() if isinstance(inducing, Mapping) else ()
     columns = next((one.columns for one in found if isinstance(one, Functional)), None)

@@ -1,7 +1,5 @@
 """Rows that each name the member of a plate, or the output, that they belong to."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +30,7 @@ class Levels:
         return self.value.reshape(-1)[codes]
 
 
-def check_members(member: Any, sizes: Shape, shape: Shape) -> tuple[Array, Array]:
+def check_members(member: object, sizes: Shape, shape: Shape) -> tuple[Array, Array]:
     """Numbers of members, one for each row (of several plates a tuple, which becomes one), and which of them exist."""
     given = member if isinstance(member, tuple) else (member,)
     cure = "Number members and outputs from 0."

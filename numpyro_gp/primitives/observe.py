@@ -95,7 +95,7 @@ def _opened(name: str, observation: Observation, obs: Array | None) -> Site:
     return next(iter(trace.values()))
 
 
-def shifted(name: str, f: Any, offset: Array) -> Any:
+def shifted(name: str, f: object, offset: Array) -> Any:
     """Latent functions plus known numbers."""
     if isinstance(f, (tuple, list)):
         return tuple(shifted(name, part, offset) for part in f)
@@ -142,7 +142,7 @@ def check_plates(name: str, observation: Observation, site: Site) -> None:
         fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", spread, cure)
 
 
-def likelihood_of(f: Any, likelihood: Any) -> Likelihood:
+def likelihood_of(f: object, likelihood: Any) -> Likelihood:
     """The likelihood, where a callable is told how many latent functions ``f`` gives it.
 
     Over several outputs (``Normal.to_event(1)``) a callable either works on all of them at once, like

@@ -38,7 +38,7 @@ class _Found(Messenger):
             _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), rows, self)
 
 
-def _mask_shape(fn: Any) -> tuple[int, ...]:
+def _mask_shape(fn: object) -> tuple[int, ...]:
     """Axes over which a mask lies, inside of the expansion that a plate makes too; none without a mask."""
     while not isinstance(fn, (dist.MaskedDistribution, MaskedPrior)):
         if not isinstance(fn, dist.ExpandedDistribution):

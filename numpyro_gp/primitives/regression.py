@@ -220,7 +220,7 @@ class _Data(NamedTuple):
         return cls(kernel, inputs, spread(full, leads[2], lead), spread(loc, loc.shape[:-1], lead), lead)
 
 
-def _trimmed(tree: Any, lead: Shape) -> Any:
+def _trimmed(tree: object, lead: Shape) -> Any:
     """A tree whose leading axes end in no axis of size 1, but for the first."""
     count = len(lead)
     while count > 1 and lead[count - 1] == 1:

@@ -19,7 +19,7 @@ def alone(function: Function) -> Function:
     """A function that runs in one thread at a time, with all others of this kind."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with turn:
             return function(*args, **kwargs)
 

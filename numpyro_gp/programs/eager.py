@@ -38,13 +38,13 @@ def one_program(function: Function) -> Function:
     """
 
     @jax.jit
-    def compiled(*arguments: Any) -> _Outcome:
+    def compiled(*arguments: object) -> _Outcome:
         with waiting_checks() as waiting:
             result = function(*arguments)
         return _Outcome(result, tuple(values for _, values in waiting), tuple(check for check, _ in waiting))
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: object) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
         if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
             return function(*arguments)
@@ -77,5 +77,5 @@ def is_of_library(structure: Any) -> bool:
     return True
 
 
-def _holds_function(fixed: Any) -> bool:
+def _holds_function(fixed: object) -> bool:
     return any(map(_holds_function, fixed)) if isinstance(fixed, tuple) else callable(fixed)

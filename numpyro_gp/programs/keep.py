@@ -87,7 +87,7 @@ def compiled(function: Function) -> Function:
     quick = functools.cache(lambda names: jax.jit(function, static_argnames=names))
 
     @functools.wraps(function)
-    def call(*arguments: Any, **static: Any) -> Any:
+    def call(*arguments: object, **static: object) -> Any:
         if is_of_library(jax.tree.structure(arguments)):
             return quick(tuple(sorted(static)))(*arguments, **static)
         return run(functools.partial(function, **static), *arguments)

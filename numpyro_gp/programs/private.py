@@ -34,7 +34,7 @@ NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 # ---------------------------------------------------------------------------------------- keys of a step
 
 
-def keys_of_elbo_particles(state: Any, loss: Any) -> list[Array]:
+def keys_of_elbo_particles(state: Any, loss: object) -> list[Array]:
     """The key of each particle of ``loss`` in the step that ``SVI.update`` takes from ``state``."""
     key, count = random.split(state.rng_key)[1], getattr(loss, "num_particles", 1)
     if isinstance(loss, RenyiELBO):  # its first key draws the minibatch of all particles
@@ -66,7 +66,7 @@ def constants_of_loop(parameters: Mapping[str, Any]) -> int:
     return parts_of_loop(parameters)[0]
 
 
-def arguments_of_run(mcmc: Any) -> tuple[Args, Kwargs] | None:
+def arguments_of_run(mcmc: object) -> tuple[Args, Kwargs] | None:
     """The arguments of the model in the last run of an ``MCMC``; None before, and of one that was pickled."""
     args, kwargs = getattr(mcmc, "_args", None), getattr(mcmc, "_kwargs", None)
     return None if args is None or kwargs is None else (args, kwargs)

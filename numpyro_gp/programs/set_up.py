@@ -111,7 +111,7 @@ def as_shapes(trace: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def without_tracer(leaf: Any) -> Any:
+def without_tracer(leaf: object) -> Any:
     """A value, or its shape if it is being traced."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
@@ -207,7 +207,7 @@ def _guides_and_handlers(thing: object) -> Iterator[Any]:
         yield from _guides_and_handlers(part)
 
 
-def swapped(value: Any, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
+def swapped(value: object, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """A value with ``swap(tracer)`` for each tracer that it holds: objects are changed in place, tuples made anew."""
     seen = {} if seen is None else seen
     if isinstance(value, jax.core.Tracer):
@@ -220,7 +220,7 @@ def swapped(value: Any, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, A
     return seen[id(value)][1]
 
 
-def _swapped_inside(value: Any, again: Callable[[Any], Any]) -> Any:
+def _swapped_inside(value: object, again: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         _update(value, value.items(), again)
     elif isinstance(value, list):

@@ -88,7 +88,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     constants: dict[int, tuple[Var, Any]] = {}
     equations: list[Any] = []
 
-    def constant(var: Var, value: Any) -> Var:
+    def constant(var: Var, value: object) -> Var:
         return constants.setdefault(id(value), (Var(var.aval), value))[0]
 
     def place(program: Jaxpr, inputs: list[Any], scope: Any = None) -> list[Any]:
@@ -115,7 +115,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(flat, [value for _, value in constants.values()])
 
 
-def _each_program(parameter: Any, change: Callable[[ClosedJaxpr], Any]) -> Any:
+def _each_program(parameter: object, change: Callable[[ClosedJaxpr], Any]) -> Any:
     """A parameter of an operation, changed where it is a program or a tuple that holds some."""
     if isinstance(parameter, ClosedJaxpr):
         return change(parameter)
@@ -168,7 +168,7 @@ def _parameter(value: object) -> Any:
     return _content(value) if isinstance(value, (np.ndarray, jax.Array)) else (type(value), value)
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> Any:
     """A constant by its numbers, a large one of JAX, which cannot change, by its identity."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return str(value.dtype), _content(jax.random.key_data(value))

@@ -30,7 +30,7 @@ class Counts:
         # Values made of rows: the plates of these, and whether they are still rows.
         self._made: dict[Any, tuple[frozenset[str], bool]] = {}
 
-    def start(self, var: Any, plate: str) -> None:
+    def start(self, var: object, plate: str) -> None:
         """Begin with the rows of a plate."""
         self._made[var] = frozenset({plate}), True
 
@@ -41,7 +41,7 @@ class Counts:
         own._made = {var: self._made[atom] for var, atom in zip(inner, outer) if self._of(atom) is not None}
         return own
 
-    def _of(self, atom: Any) -> tuple[frozenset[str], bool] | None:
+    def _of(self, atom: object) -> tuple[frozenset[str], bool] | None:
         return None if isinstance(atom, Literal) else self._made.get(atom)
 
     def see(self, equation: Any, inputs: list[Any]) -> None:

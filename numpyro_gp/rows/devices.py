@@ -37,13 +37,13 @@ class Placement(NamedTuple):
         """The processes whose devices these are; the first of them writes."""
         return sorted({device.process_index for device in self.rows.mesh.devices.flat})
 
-    def placed(self, state: Any, steps: int) -> Any:
+    def placed(self, state: object, steps: int) -> Any:
         """The state after some steps, copied to every device; refuse processes that continue from different steps."""
         # They would wait for one another for ever.
         self.check_same("resume", "from the same step", "steps", steps, "Put the checkpoint where all can read it.")
         return self.copied(state)
 
-    def copied(self, tree: Any) -> Any:
+    def copied(self, tree: object) -> Any:
         """The same values on every device."""
         leaves, structure = jax.tree.flatten(tree)
         # Keys are placed by their numbers: JAX takes no key of one process to the devices of others.
@@ -52,7 +52,7 @@ class Placement(NamedTuple):
         placed = [jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if is_key(old) else x for old, x in pairs]
         return jax.tree.unflatten(structure, placed)
 
-    def held(self, tree: Any) -> Any:
+    def held(self, tree: object) -> Any:
         """The same values on every device, inside a program."""
         return jax.lax.with_sharding_constraint(tree, self.copies)
 
@@ -82,7 +82,7 @@ class Placement(NamedTuple):
         return [jax.device_put(array, self.rows if has else self.copies) for array, has in zip(arrays, with_rows)]
 
 
-def placement_of(sharding: Any, arrays: Sequence[Array], engine: Any = None) -> Placement | None:
+def placement_of(sharding: Any, arrays: Sequence[Array], engine: object = None) -> Placement | None:
     """The placement that was asked for, or that of the first array that lies in pieces; None for one device.
 
     Without either rows are copies on the devices that share the particles of an engine or the samples of its objective.
@@ -109,7 +109,7 @@ def placement_of(sharding: Any, arrays: Sequence[Array], engine: Any = None) -> 
     return Placement(sharding)
 
 
-def as_part_of_process(values: Any, where: Any) -> Array:
+def as_part_of_process(values: object, where: object) -> Array:
     """Values of this process as its part of an array; one process has all of them."""
     if where is None:
         return on_device(np.asarray(values))

@@ -96,7 +96,12 @@ class Feed:
 
 
 def feed_of(
-    engine: Any, key: Array, given: Arguments, batches: Any = None, num_data: int | None = None, sharding: Any = None
+    engine: object,
+    key: Array,
+    given: Arguments,
+    batches: object = None,
+    num_data: int | None = None,
+    sharding: object = None,
 ) -> Feed:
     """Where the arrays of each step come from; refuse arguments that the engine's model would refuse."""
     model, (args, kwargs) = getattr(engine, "model", None), given
@@ -110,7 +115,7 @@ def feed_of(
     return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
 
 
-def static_of(engine: Any) -> dict[str, Any]:
+def static_of(engine: object) -> dict[str, Any]:
     """Keywords of the model that the engine itself adds."""
     return dict(getattr(engine, "static_kwargs", None) or {})
 
@@ -128,7 +133,7 @@ def check_guide(engine: Any, feed: Feed) -> None:
             refuse_own_parameters(f"the guide at site {name!r}", "one that stands outside of it", plate)
 
 
-def check_data(engine: Any, feed: Feed) -> None:
+def check_data(engine: object, feed: Feed) -> None:
     """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
     model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
     if feed.changes or not callable(model) or hasattr(guide, "inducing") or hasattr(engine, "inducing"):
@@ -149,7 +154,9 @@ class Stream(Feed):
 
     changes = True
 
-    def __init__(self, engine: Any, source: Any, given: Arguments, num_data: Any, placement: Placement | None) -> None:
+    def __init__(
+        self, engine: object, source: Any, given: Arguments, num_data: Any, placement: Placement | None
+    ) -> None:
         if not (callable(source) or hasattr(source, "__iter__")) or is_array(source) or isinstance(source, Mapping):
             required = "an iterable of batches, or a function of the number of steps done that returns one"
             cure = "A batch is a tuple of arrays, the model's first arguments, or a dictionary of arrays."
@@ -217,7 +224,7 @@ class Stream(Feed):
         self.now = [*self.call.arrays, as_part_of_process(np.int32(self.rows - rows + layout.rows), copies)]
         self.number += 1
 
-    def _check_values(self, name: str, batch: Any) -> None:
+    def _check_values(self, name: str, batch: object) -> None:
         """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
         if self.look is None:
             return
@@ -274,12 +281,12 @@ class Layout(NamedTuple):
         return max([self.rows, *(columns[0] for _, columns in self.columns.values() if len(columns) > 1)])
 
 
-def batch_of(rows: Any) -> Any:
+def batch_of(rows: object) -> Any:
     """A batch of one argument, where the rows of that stand for it."""
     return (rows,) if is_array(rows) or isinstance(rows, Functional) else rows
 
 
-def layout_of(name: str, batch: Any, first: Layout | None) -> Layout:
+def layout_of(name: str, batch: object, first: Layout | None) -> Layout:
     """The layout of a batch; refuse what is none, and one that the program of the first cannot take."""
     leaves = jax.tree_util.tree_leaves_with_path(batch)
     if not isinstance(batch, (tuple, list, dict)) or not leaves or not all(is_array(leaf) for _, leaf in leaves):
@@ -310,7 +317,7 @@ def layout_of(name: str, batch: Any, first: Layout | None) -> Layout:
     return layout
 
 
-def _put(array: Any, rows: int, where: Any) -> Array:
+def _put(array: object, rows: int, where: Any) -> Array:
     """An array on the devices with ``rows`` rows of this process: copies of the last one where it has fewer."""
     # An array of this process alone is its part, as a NumPy array is.
     is_whole = where is None or getattr(array, "is_fully_addressable", True) == where.is_fully_addressable

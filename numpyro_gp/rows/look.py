@@ -246,7 +246,7 @@ def without_whole_gathers(function: Callable[..., object]) -> Callable[..., obje
     not see that this changes nothing, and for data in pieces on several devices it sends all rows to all of them.
     """
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> Any:
         found = traced(function, *arguments)
         program, _ = Facts({}).follow(found.program, {})
         results = as_function(program)(*found.constants, *jax.tree.leaves(arguments))
@@ -275,7 +275,7 @@ class Facts:
         same: dict[Any, Any] = {}
         equations = []
 
-        def read(atom: Any) -> Any:
+        def read(atom: object) -> Any:
             return atom if isinstance(atom, Literal) else same.get(atom, atom)
 
         def known(atoms: Iterable[Any]) -> list[Any]:

@@ -69,7 +69,7 @@ class NewRows:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, idx: Any) -> "NewRows":
+    def __getitem__(self, idx: object) -> "NewRows":
         return NewRows(jnp.asarray(self.inputs)[idx], jnp.asarray(self.index)[idx])
 
 
@@ -128,7 +128,7 @@ class Neighbours:
         """Its sizes, without the arrays."""
         return f"Neighbours({self.size} rows, {self.inputs.shape[-1]} columns, {self.count} neighbours)"
 
-    def __getitem__(self, idx: Any) -> NeighbourRows:
+    def __getitem__(self, idx: object) -> NeighbourRows:
         """Rows by the numbers that a plate of ``near.size`` deals out.
 
         Where only some rows were searched for these stand for all: each as often as another.

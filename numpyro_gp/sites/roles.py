@@ -41,7 +41,7 @@ def local_sites(trace: Trace, plate: str) -> dict[str, Any]:
     return {n: site for n, site in trace.items() if is_latent(site) and in_plate(site, plate) and role(site) != "noise"}
 
 
-def unwrap(fn: Any) -> Any:
+def unwrap(fn: object) -> Any:
     """The distribution inside expansions, masks and events."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist

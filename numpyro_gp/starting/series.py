@@ -79,7 +79,7 @@ def scales_of(t: Any, y: Any, periods: tuple[float, ...] = ()) -> Scales:
     return Scales(gap, (t[-1] - t[0]) / gap, sd, xp.maximum(step, least), xp.maximum(xp.std(rest), least))
 
 
-def _is_seen(period: float, t: Any) -> bool:
+def _is_seen(period: float, t: object) -> bool:
     """Whether a period is seen twice or more, where times are known: of less it is no season of the steps."""
     return not isinstance(t, np.ndarray) or bool(t[-1] - t[0] >= 2 * period)
 
@@ -89,7 +89,7 @@ def _waves(xp: Any, t: Any, periods: list[float]) -> Any:
     return xp.stack([xp.ones_like(t), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
 
 
-def _fitted(xp: Any, design: Any, y: Any, weights: Any) -> Any:
+def _fitted(xp: Any, design: Any, y: object, weights: Any) -> Any:
     """What weighted least squares says of ``y``, with a ridge: waves of few rows are one another."""
     gram = (design * weights[:, None]).T @ design
     ridge = 1e-6 * xp.trace(gram) * xp.eye(len(gram), dtype=design.dtype)
@@ -110,7 +110,7 @@ def _series(X: ArrayLike, y: ArrayLike, periods: tuple[float, ...]) -> tuple[Sca
     return scales_of(t[:, 0].astype(own.dtype), own, periods), t[:, 0].mean(), targets.dtype
 
 
-def _log_normal(site: str, median: Any, spread: float) -> Array:
+def _log_normal(site: str, median: object, spread: float) -> Array:
     value: Array = numpyro.sample(site, dist.LogNormal(jnp.log(jnp.asarray(median)), spread))
     return value
 

@@ -34,7 +34,7 @@ MOST_COORDINATES = 10  # that one distance keeps apart
 
 def auto(
     key: Array,
-    model: Any,
+    model: object,
     *args: object,
     num_particles: int = 20,
     most_steps: int = 2000,
@@ -119,13 +119,13 @@ def auto(
 def _fitted(
     key: Array,
     key_draws: Array,
-    model: Any,
+    model: object,
     processes: list[str],
-    sites: Any,
+    sites: object,
     particles: int,
     progress: bool,
-    args: Any,
-    kwargs: Any,
+    args: object,
+    kwargs: object,
 ) -> tuple[Any, dict[str, Array]]:
     """The model in the coordinates of a guide, and draws of it there, more than coordinates and enough for particles.
 
@@ -164,7 +164,7 @@ def _kernel(processes: list[str], others: list[str], sizes: dict[str, int]) -> A
     return Groups([others], shared, rest=RBF(per_coordinate=True))
 
 
-def _moments(svgd: SVGD, state: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def _moments(svgd: SVGD, state: object) -> list[tuple[np.ndarray, np.ndarray]]:
     """Means and spreads of the particles, by site, in the coordinates in which they move."""
     free = svgd.free_and_shared(state)[0]
     z = in_coordinates(state.optim_state.root, free, free)[0]

@@ -203,10 +203,10 @@ class Moving:
     When the root changes, the origin does so that ``x`` stays: ``z``, its moments and the optimiser's count continue.
     """
 
-    def __init__(self, inner: Any, metric: Curvature | Spread) -> None:
+    def __init__(self, inner: object, metric: Curvature | Spread) -> None:
         self.inner, self.metric = inner, metric
 
-    def start(self, inner_state: Any, transforms: Mapping[str, tuple[str, Any]]) -> Moved:
+    def start(self, inner_state: object, transforms: Mapping[str, tuple[str, Any]]) -> Moved:
         """From a state of the inner optimiser at ``x``; site and transform by parameter, for the particles alone."""
         params = self.inner.get_params(inner_state)
         particles = {name: params[name] for name in sorted(transforms)}

@@ -154,7 +154,7 @@ def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
         fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
 
 
-def check_resumed(given: Any, like: Any) -> None:
+def check_resumed(given: object, like: object) -> None:
     """Refuse a state of other particles, sites, optimiser or metric than those of the engine, whose are ``like`` it."""
     there, here = (
         {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(state.optim_state)}

@@ -159,7 +159,7 @@ class SVGD(SteinHooks):
             state = state._replace(optim_state=self.optim.start(state.optim_state, transforms))
         return copied(state, self.sharding)
 
-    def start_particles(self, key: Array, guide: Any, args: tuple, kwargs: dict) -> dict[str, Array]:
+    def start_particles(self, key: Array, guide: object, args: tuple, kwargs: dict) -> dict[str, Array]:
         """Draws from the prior, or the values asked for."""
 
         def draw(key: Array) -> dict[str, Array]:
@@ -283,7 +283,7 @@ class SVGD(SteinHooks):
         """The model's own ``numpyro.param`` values, which all particles share."""
         return self._constrained(params_or_state)[1]
 
-    def _constrained(self, given: Any) -> tuple[dict, dict]:
+    def _constrained(self, given: object) -> tuple[dict, dict]:
         self._check_ready()
         return self._parted(self.get_params(given) if isinstance(given, SteinVIState) else given)
 

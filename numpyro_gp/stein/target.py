@@ -64,7 +64,7 @@ class Target(NamedTuple):
         return density, masked
 
 
-def site_of(guide: Any, parameter: str) -> str:
+def site_of(guide: object, parameter: str) -> str:
     """The site of the model that a parameter of ``AutoDelta`` is the value of."""
     return parameter.removesuffix(f"_{guide.prefix}_loc")
 
@@ -82,7 +82,7 @@ def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
             fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
 
 
-def seen_jacobian(transform: Any, site: dict, x: Array, y: Array) -> Array:
+def seen_jacobian(transform: object, site: dict, x: Array, y: Array) -> Array:
     """``log|det dT/dx|`` of the entries of a site that no mask hides: the others have no density in any coordinates.
 
     Of a site in a subsampled plate ``x`` and ``y = T(x)`` are all entries, and the mask is of those in the minibatch.
@@ -98,7 +98,7 @@ def seen_jacobian(transform: Any, site: dict, x: Array, y: Array) -> Array:
     return seen * (whole / jnp.size(y))
 
 
-def of_single_entries(transform: Any) -> Any:
+def of_single_entries(transform: object) -> Any:
     """The transform without the words that its entries belong together: a mask may lie within an event."""
     if isinstance(transform, IndependentTransform):
         return of_single_entries(transform.base_transform)
@@ -152,7 +152,7 @@ def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple
     return Scores(found, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in found})
 
 
-def copied(tree: Any, sharding: NamedSharding | None) -> Any:
+def copied(tree: object, sharding: NamedSharding | None) -> Any:
     """The same values on every device of a sharding."""
     if sharding is None:
         return tree

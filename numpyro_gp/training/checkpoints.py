@@ -52,7 +52,7 @@ class Position(NamedTuple):
     def steps(self) -> int:
         return sum(len(chunk) for chunk in self.chunks)
 
-    def after(self, state: Any, losses: np.ndarray) -> "Position":
+    def after(self, state: object, losses: np.ndarray) -> "Position":
         """The position after some more steps."""
         chunks = self.chunks
         while chunks and len(chunks[-1]) <= len(losses):  # few pieces, and none is copied often
@@ -86,7 +86,7 @@ def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
     return path
 
 
-def describe(engine: Any, state: Any) -> dict[str, list]:
+def describe(engine: object, state: object) -> dict[str, list]:
     """Names, types and shapes of all parameters and of all leaves of the state."""
 
     def entries(tree: object) -> list:
@@ -116,7 +116,7 @@ def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> 
             fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)
 
 
-def starting_position(engine: Any, state: Any, path: Path | None, resume: Any) -> Position:
+def starting_position(engine: object, state: object, path: Path | None, resume: object) -> Position:
     """Where to start: the initial state, or the state and losses to be resumed."""
     if isinstance(resume, FitResult):
         # A state that is one array may have gone through NumPy.

@@ -66,7 +66,7 @@ def check_objective(engine: object, feed: Feed) -> None:
             check_renyi(abstract_trace(engine.model, args, {**kwargs, **feed.call.static}))
 
 
-def _judged(engine: Any, state: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+def _judged(engine: Any, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     """Particles that are stranded; those that are not finite have stopped the fit."""
     engine.judgement = found = engine.judge(state, *args, **kwargs)
     return "" if found is None or not np.isfinite(found.log_density).all() else str(found.stranded())

@@ -1,7 +1,6 @@
 """What is wrong with a run: why a step failed, by running guide and model once more, and fits that never started."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +26,7 @@ def all_finite(tree: object) -> Array:
 
 
 def explain(
-    engine: Any, state: Any, loss: np.ndarray, after: Any, arrays: list[Array], feed: Feed
+    engine: object, state: object, loss: np.ndarray, after: object, arrays: list[Array], feed: Feed
 ) -> tuple[str, tuple[str, ...]]:
     """Why the step from ``state`` failed: a sentence, and the names of the sites at fault in model order."""
     finite_loss = bool(np.isfinite(loss))
@@ -83,7 +82,7 @@ def standstill(before: object, after: object, losses: np.ndarray) -> str:
     )
 
 
-def _relative_move(before: Any, after: Any) -> float:
+def _relative_move(before: object, after: object) -> float:
     """Largest change of an entry, relative to the largest entry or 1; 0 of what no optimiser moves."""
     if is_key(before) or not jnp.issubdtype(jnp.result_type(before), jnp.inexact) or not np.size(before):
         return 0.0
@@ -99,7 +98,7 @@ def names_not_finite(params: object) -> list[str]:
 
 
 def faulty_sites(
-    engine: Any, particles: list[Particle], arrays: list[Array], feed: Feed, gradients: bool
+    engine: object, particles: list[Particle], arrays: list[Array], feed: Feed, gradients: bool
 ) -> tuple[list[tuple[str, str]], str]:
     """Run guide and model once more for the particles of the failed step and look at every site.
 

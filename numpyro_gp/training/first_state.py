@@ -81,14 +81,14 @@ def initial_state(
     return state, begun
 
 
-def definite(state: Any) -> Any:
+def definite(state: object) -> Any:
     """A state with arrays of a definite type for its Python numbers: another type would be another program."""
     return jax.tree.map(
         lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
     )
 
 
-def _begun(engine: Any, own: Any, noted: Inducing) -> Fit:
+def _begun(engine: object, own: Any, noted: Inducing) -> Fit:
     """The fit of an engine, a copy of which may have started in its place."""
     owner, started = (engine.guide, own.guide) if isinstance(engine, SVI) else (engine, own)
     inducing = inducing_of(started) or noted
@@ -110,7 +110,7 @@ def check_latent(started: Any, guide: Any) -> None:
         fail("the data", required, f"data with {now}", "Make a new guide for each fit.")
 
 
-def check_names(engine: Any, state: Any, init_params: Mapping[str, Any] | None) -> None:
+def check_names(engine: object, state: object, init_params: Mapping[str, Any] | None) -> None:
     """Refuse starting values of nothing: NumPyro's ``SVI`` would leave them out silently."""
     if not init_params or not isinstance(engine, SVI):  # what the names of another engine mean is for it to say
         return
@@ -134,7 +134,7 @@ def check_batch_sizes(engine: Any, feed: Feed) -> None:
             fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
 
 
-def parameters_at_start(engine: Any, state: Any) -> tuple[dict[str, Any], bool]:
+def parameters_at_start(engine: Any, state: object) -> tuple[dict[str, Any], bool]:
     """The parameters of a state, and whether they are all finite."""
 
     def look(state: Any) -> tuple[dict[str, Any], Array]:

@@ -21,7 +21,7 @@ from numpyro_gp.training.steps import end_of_particles, non_finite, run_chunks, 
 
 def fit(
     key: Array,
-    svi_or_stein: Any,
+    svi_or_stein: object,
     num_steps: int,
     /,
     *args: object,
@@ -31,9 +31,9 @@ def fit(
     checkpoint_every: float = 30.0,
     resume: bool | str | os.PathLike | FitResult = False,
     init_params: dict[str, Any] | None = None,
-    batches: Any = None,
+    batches: object = None,
     num_data: int | None = None,
-    sharding: Any = None,
+    sharding: object = None,
     search: bool | None = None,
     **kwargs: object,
 ) -> FitResult:

@@ -23,14 +23,14 @@ from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.faults import all_finite
 
 
-def loop_of(engine: Any, feed: Feed, state: Any, size: int, watch: bool) -> Callable[..., tuple]:
+def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
     The program of one step is its key: the loop is compiled once for all engines whose steps compute the same.
     ``watch``: stop as well at parameters that stop being finite.
     """
 
-    def step(state: Any, arrays: list[Array]) -> tuple[Any, Array, Array]:
+    def step(state: object, arrays: list[Array]) -> tuple[Any, Array, Array]:
         with sites_in_order(), feed.opened(arrays) as (args, kwargs):
             state, loss = engine.update(state, *args, **kwargs)
         if not (hasattr(loss, "shape") and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)):
@@ -47,7 +47,7 @@ def loop_of(engine: Any, feed: Feed, state: Any, size: int, watch: bool) -> Call
     extra = ("loop", size, count, len(leaves), feed.placement)
     run = kept(found.program, extra, lambda: compiled_loop(as_function(found.program), size, feed.placement))
 
-    def advance(state: Any, length: int, arrays: list[Array]) -> tuple:
+    def advance(state: object, length: int, arrays: list[Array]) -> tuple:
         steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
         return steps, jax.tree.unflatten(structure, after), losses, healthy
 

@@ -22,7 +22,7 @@ def still_rises(losses: np.ndarray, fewest: int) -> bool:
 
 def fit_to_plateau(
     key: Array,
-    engine: Any,
+    engine: object,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,

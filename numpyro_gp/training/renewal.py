@@ -36,7 +36,7 @@ class Renewal:
         Steps that a resumed fit has behind it: it begins with neighbours found anew where some were found before.
     """
 
-    def __init__(self, engine: Any, feed: Feed, num_steps: int, done: int) -> None:
+    def __init__(self, engine: object, feed: Feed, num_steps: int, done: int) -> None:
         self.engine, self.feed = engine, feed
         has_any = not feed.changes and bool(_neighbours(feed.call.at(feed.call.arrays)))
         marks = sorted({int(share * num_steps) for share in SHARES} - {0, num_steps}) if has_any else []
@@ -47,7 +47,7 @@ class Renewal:
         """No more steps than there are up to the next time."""
         return min([wanted, *(mark - step for mark in self.marks if mark > step)])
 
-    def at(self, step: int, state: Any) -> None:
+    def at(self, step: int, state: object) -> None:
         """Find neighbours anew, where it is time."""
         if not self.marks or step < self.marks[0]:
             return
@@ -64,7 +64,7 @@ class Renewal:
         placed = [_placed(new, old) for new, old in zip(found, arrays, strict=False)]
         self.feed.now = [*placed, *arrays[len(placed) :]]
 
-    def _lengthscales(self, state: Any, arrays: list[Array]) -> list[Array | None]:
+    def _lengthscales(self, state: object, arrays: list[Array]) -> list[Array | None]:
         """Those of each of the neighbours among the arguments, by the process that stands on it; None where none does.
 
         Of a guide at one of its draws, and of particles at their median.
@@ -89,11 +89,11 @@ def _is_neighbours(leaf: object) -> bool:
     return isinstance(leaf, Neighbours)
 
 
-def _neighbours(given: Any) -> list[Neighbours]:
+def _neighbours(given: object) -> list[Neighbours]:
     return [leaf for leaf in jax.tree.leaves(tuple(given), is_leaf=_is_neighbours) if isinstance(leaf, Neighbours)]
 
 
-def _at_state(engine: Any, state: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
+def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
     """The model at the values of a state; None of an engine that is neither SVI nor one of particles."""
     key, params = jax.random.key(0), engine.get_params(state)
     model = handlers.seed(engine.model, key)

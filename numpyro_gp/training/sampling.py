@@ -23,7 +23,7 @@ class _CompiledStart:
     A model with a start of its own, as `ngp.conditioned` makes it, begins there.
     """
 
-    def __init__(self, model: Any = None, *args: object, **kwargs: object) -> None:
+    def __init__(self, model: object = None, *args: object, **kwargs: object) -> None:
         if not args and hasattr(model, "init_strategy"):
             kwargs = {"init_strategy": model.init_strategy, **kwargs}
         own: Any = super()
@@ -33,7 +33,7 @@ class _CompiledStart:
         self,
         rng_key: Array,
         num_warmup: int,
-        init_params: Any = None,
+        init_params: object = None,
         model_args: tuple[object, ...] = (),
         model_kwargs: Any = None,
     ) -> Any:
@@ -52,12 +52,12 @@ class _CompiledStart:
             return state
         return start()
 
-    def sample(self, state: Any, model_args: tuple[object, ...], model_kwargs: Any) -> Any:
+    def sample(self, state: object, model_args: tuple[object, ...], model_kwargs: object) -> Any:
         """One step, as NumPyro's own."""
         own: Any = super()
         return own.sample(state, *_as_arrays(model_args, model_kwargs))
 
-    def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: Any) -> Callable[[Any], Any]:
+    def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: object) -> Callable[[Any], Any]:
         """What makes sites of a state's values: NumPyro's own, as one program for the first state, which is eager."""
         own: Any = super()
         transform = own.postprocess_fn(*_as_arrays(model_args, model_kwargs))
@@ -66,7 +66,7 @@ class _CompiledStart:
         return lambda values: transform(values) if is_traced() else in_one_program(lambda: transform(values))
 
 
-def _as_arrays(args: tuple[object, ...], kwargs: Any) -> Any:
+def _as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
     """Arguments with JAX's arrays for NumPy's, as `fit` hands them on: a model may take the rows of a plate of them."""
     with jax.ensure_compile_time_eval():  # known arrays, also where a step is traced
         return on_devices((args, kwargs or {}))

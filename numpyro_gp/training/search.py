@@ -46,7 +46,7 @@ STRATEGIES = (init_to_uniform, init_to_median, init_to_mean, init_to_sample, ini
 FIELDS = {"lengthscale": (1.0, 0.0), "noise": (0.0, 2.0), "variance": (0.0, 0.0)}
 
 
-def best_start(engine: Any, feed: Feed, state: Any, advance: Callable[..., tuple]) -> Any:
+def best_start(engine: object, feed: Feed, state: object, advance: Callable[..., tuple]) -> Any:
     """The state of a fit at the best point of the grid, ``state`` itself where no other is better.
 
     ``advance`` takes the steps of the fit. Of an engine, a guide or a model that this is not for, it is ``state``.
@@ -56,7 +56,7 @@ def best_start(engine: Any, feed: Feed, state: Any, advance: Callable[..., tuple
     if found is None:
         return state
 
-    def moved(state: Any, change: Array) -> Any:
+    def moved(state: object, change: Array) -> Any:
         free = engine.optim.get_params(state.optim_state)
         own, unravel = ravel_pytree({name: free[name] for name in names})
         new = {**free, **unravel(own + change.astype(own.dtype))}
@@ -74,7 +74,7 @@ def best_start(engine: Any, feed: Feed, state: Any, advance: Callable[..., tuple
     return best
 
 
-def movable(engine: SVI, state: Any) -> list[str]:
+def movable(engine: SVI, state: object) -> list[str]:
     """Names of the parameters that a search moves; none where the model has values of a process, or latent inputs.
 
     These start at noise.
@@ -86,7 +86,7 @@ def movable(engine: SVI, state: Any) -> list[str]:
     return [name for name in dict.fromkeys(locations(engine.guide)) if name in free]
 
 
-def locations(guide: Any) -> Iterator[str]:
+def locations(guide: object) -> Iterator[str]:
     """Names of the parameters of a guide that say where its hyper-parameters are, and that nobody gave a value."""
     guide = guide.rest if isinstance(guide, AutoGP) else guide
     for part in guide if isinstance(guide, AutoGuideList) else ():
@@ -97,7 +97,7 @@ def locations(guide: Any) -> Iterator[str]:
         yield from (f"{site}_{guide.prefix}_loc" for site in guide.prototype_trace or ())
 
 
-def directions(engine: Any, feed: Feed, state: Any, names: list[str]) -> np.ndarray | None:
+def directions(engine: object, feed: Feed, state: object, names: list[str]) -> np.ndarray | None:
     """Changes ``(2, P)`` of the parameters of these names for the logarithms of both factors; None without any.
 
     ``J`` being the derivative of the logarithms of all lengthscales, noises and variances, and ``t`` the powers by
@@ -105,7 +105,7 @@ def directions(engine: Any, feed: Feed, state: Any, names: list[str]) -> np.ndar
     """
     powers: list[np.ndarray] = []
 
-    def derivative(state: Any, arrays: list[Array]) -> list[Array]:
+    def derivative(state: object, arrays: list[Array]) -> list[Array]:
         free = engine.optim.get_params(state.optim_state)
         flat, unravel = ravel_pytree({name: free[name] for name in names})
 
@@ -135,7 +135,7 @@ def directions(engine: Any, feed: Feed, state: Any, names: list[str]) -> np.ndar
     return changes
 
 
-def processes_at(engine: Any, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
+def processes_at(engine: object, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
     """The processes of the model at a draw of the guide, by name; none where one is not integrated out."""
     (args, kwargs), key = call, jax.random.key(0)
     with handlers.block(), recorded_processes() as found:

@@ -120,7 +120,7 @@ class Pace(NamedTuple):
         return int(min(max(wanted, 1), 10 * steps, self.size)) if self.adapts else self.size
 
 
-def run_chunks(job: Job, position: Position, pace: Pace, bar: Any) -> tuple[Position, tuple | None]:
+def run_chunks(job: Job, position: Position, pace: Pace, bar: object) -> tuple[Position, tuple | None]:
     """Run until the last step or the first bad one; the failure is its loss, the state after it and its data."""
     name = traits_of(job.engine).loss_name
     length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
@@ -158,7 +158,7 @@ def reached(job: Job, position: Position) -> str:
     return f"after {position.steps} of {job.num_steps} steps. They are {job.place}."
 
 
-def keep(error: Any, job: Job, position: Position, result: FitResult) -> None:
+def keep(error: object, job: Job, position: Position, result: FitResult) -> None:
     """Give an error the result of the steps before it."""
     error.result = result
     error.add_note(f"This happened {reached(job, position)}")
@@ -181,7 +181,7 @@ def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
 
 
 def non_finite(
-    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: Any, arrays: list[Array]
+    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: object, arrays: list[Array]
 ) -> NonFiniteLoss:
     """What a step that failed raises: which it was, and at which sites."""
     reason, sites = explain(job.engine, position.state, loss, after, arrays, job.feed)
