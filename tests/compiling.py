@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import jax
 
 EVENT = "/jax/core/compile/backend_compile_duration"
+UNSEEN: list[bool] = []
 
 
 class Programs:
@@ -17,7 +18,17 @@ class Programs:
         self.count, self.is_open = 0, True
 
     def see(self, event: str, seconds: float, **details: object) -> None:
-        self.count += self.is_open and event == EVENT
+        self.count += self.is_open and event == EVENT and not UNSEEN
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Programs compiled in this block do not count."""
+    UNSEEN.append(True)
+    try:
+        yield
+    finally:
+        UNSEEN.pop()
 
 
 @contextmanager

@@ -33,6 +33,7 @@ import pytest
 from jax._src import core
 from jax._src.interpreters import mlir
 
+from tests import by_numpy
 from tests.shapes import install
 
 # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That is
@@ -62,6 +63,9 @@ def shared_context() -> Any:
 
 if new_context is not None and "benchmark" not in sys.argv:
     mlir.make_ir_context = shared_context
+# One addition of numbers, and all else that JAX does one by one, is NumPy's: a program of it was most of what it cost.
+if "benchmark" not in sys.argv and os.environ.get("NUMPYRO_GP_TEST_EAGER") != "compiled":
+    by_numpy.install()
 # Under vmap, JAX makes the type of a value without its mapped axis whenever it is asked for it: that is two fifths of a
 # trace. Types are values that compare and hash, so equal questions have equal answers.
 if "benchmark" not in sys.argv:

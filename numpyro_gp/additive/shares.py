@@ -1,4 +1,4 @@
-"""How much variance each component has, in NumPy as in JAX: its square integrated, and shares (mathematics.md 6.4)."""
+"""How much variance each component has, in NumPy as in JAX: its square integrated (mathematics.md section 6.4)."""
 
 from typing import Any, NamedTuple
 
