@@ -47,12 +47,18 @@ class GaussianData(NamedTuple):
         scale = jnp.broadcast_to(jnp.sqrt(noise), X.shape[:1]).astype(basis.dtype)
         return cls(basis.features(X) / scale[None], basis.diagonal(X) / scale**2, scale)
 
-    def bound(self, quadratic: Float[Array, ""], half_log_det: Float[Array, ""]) -> Float[Array, ""]:
+    def bound(
+        self, quadratic: Float[Array, ""], half_log_det: Float[Array, ""], is_tight: bool = False
+    ) -> Float[Array, ""]:
         """The collapsed bound (mathematics.md section 3.3), with ``r^T S^-1 r`` and ``log |S| / 2``, ``S = B^T B + I``.
 
-        ``B`` are the features, ``r`` the residuals, both in units of the noise.
+        ``B`` are the features, ``r`` the residuals, both in units of the noise. ``is_tight``: that of a function whose
+        variance given the inducing values is fitted too.
         """
-        unexplained = jnp.sum(self.prior) - jnp.sum(self.features**2)
+        if is_tight:
+            unexplained = jnp.sum(jnp.log1p(jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)))
+        else:
+            unexplained = jnp.sum(self.prior) - jnp.sum(self.features**2)
         constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
         return -half_log_det - constant - 0.5 * (quadratic + unexplained)
 
@@ -82,13 +88,13 @@ class GaussianData(NamedTuple):
         return mean, 1 / precision + jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)
 
     def optimum(
-        self, residuals: Float[Array, " N"]
+        self, residuals: Float[Array, " N"], is_tight: bool = False
     ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:
-        """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound."""
+        """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound: `bound`."""
         eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
         root = inverse_factor(eye + matmul(self.features, self.features.T))
         half = matmul(root.T, matmul(self.features, residuals))
-        bound = self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root))
+        bound = self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root), is_tight)
         return matmul(root, half), root, bound
 
 

@@ -74,17 +74,17 @@ class ExactMarginal(Marginal):
 
 
 class CollapsedMarginal(Marginal):
-    """Titsias' collapsed bound as the log probability of ``y``; draws come from its low-rank plus diagonal prior.
+    """The collapsed bound as the log probability of ``y``; draws come from its low-rank plus diagonal prior.
 
     ``spread`` is `GaussianData`. ``log_prob`` never exceeds the exact log marginal likelihood; with ``inducing = X`` it
-    equals it.
+    equals it. It is that of Titsias (2025), which is never below that of 2009.
     """
 
     spread: GaussianData
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
-        """The collapsed bound (mathematics.md section 3.3, per-datum noise)."""
-        bound: Array = self.each(lambda loc, data, y: data.optimum((y - loc) / data.scale)[2], value)
+        """The tight collapsed bound (mathematics.md section 3.3, per-datum noise)."""
+        bound: Array = self.each(lambda loc, data, y: data.optimum((y - loc) / data.scale, True)[2], value)
         return bound
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
