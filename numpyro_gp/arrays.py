@@ -58,7 +58,7 @@ else:
     class Converted:
         """The second of two types."""
 
-        def __class_getitem__(cls, types: tuple[Any, Any]) -> Any:
+        def __class_getitem__(cls, types: tuple[object, object]) -> Any:
             return types[1]
 
 
@@ -101,7 +101,7 @@ def value_type(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
             leaves, structure = flatten(value)
             return list(zip(keys, leaves, strict=True)), structure
 
-        def unflatten(structure: tuple[Any, ...], leaves: Any) -> Any:
+        def unflatten(structure: tuple[object, ...], leaves: Any) -> Any:
             value = object.__new__(data_class)
             store(value, **dict(zip(children, leaves, strict=True)), **dict(zip(static, structure, strict=True)))
             return value

@@ -154,11 +154,11 @@ class ImportanceWeightedELBO(ELBO):
 
 def weighted_samples(
     key: Array,
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     model: Callable[..., object],
     guide: Callable[..., object],
     args: tuple[object, ...],
-    kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, object],
     *,
     num_samples: int,
     plate: str = "data",
@@ -168,7 +168,7 @@ def weighted_samples(
     """Run guide and model once, with K samples of the local sites, and weigh them."""
     key_model, key_guide = jax.random.split(key)
 
-    def propose(values: Mapping[str, Any]) -> Trace:
+    def propose(values: Mapping[str, object]) -> Trace:
         given = handlers.substitute(handlers.seed(guide, key_guide), data=dict(values))
         sampler = handlers.substitute(_Samples(given, plate, num_samples, sharding), data=dict(params))
         found: Trace = handlers.trace(sampler).get_trace(*args, **kwargs)
@@ -299,7 +299,7 @@ def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) 
     return found
 
 
-def _common_scale(scales: dict[str, Any]) -> Any:
+def _common_scale(scales: dict[str, object]) -> Any:
     """``N / N_b``, which all local sites share; it multiplies the logarithm and not the weights inside it."""
     numbers = list(scales.values())
     if all(number is numbers[0] for number in numbers):
@@ -382,13 +382,13 @@ def _not_reparametrised(proposal: Trace, plate: str) -> str | None:
     return None
 
 
-def _dependent_site(propose: Callable[[Mapping[str, Any]], Trace], proposal: Trace, plate: str) -> str | None:
+def _dependent_site(propose: Callable[[Mapping[str, object]], Trace], proposal: Trace, plate: str) -> str | None:
     """A local site of a guide whose distribution depends on the value of another local site."""
     local = local_sites(proposal, plate)
     if len(local) < 2:
         return None
 
-    def distributions(values: Mapping[str, Any]) -> list[list[Any]]:
+    def distributions(values: Mapping[str, object]) -> list[list[Any]]:
         with handlers.block():
             found = local_sites(propose(values), plate)
         return [jax.tree.leaves(found[name]["fn"]) for name in values]

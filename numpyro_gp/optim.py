@@ -156,7 +156,7 @@ def natural_gradient(
     return optax.partition({"natural": optax.sgd(step), "rest": rest}, _labels)
 
 
-def check_natural_steps(optimiser: Any, params: Mapping[str, Any]) -> None:
+def check_natural_steps(optimiser: Any, params: Mapping[str, object]) -> None:
     """Refuse a NumPyro optimiser whose steps on natural parameters are not proportional to their gradients.
 
     Decided by what it does. JAX transposes what is linear in the gradients, and refuses all else while it traces;

@@ -24,7 +24,7 @@ def check_posterior(posterior: object) -> None:
 def each_draw(
     posterior: Posterior,
     key: Array,
-    function: Callable[[AdditiveGP, Array], Any],
+    function: Callable[[AdditiveGP, Array], object],
     *args: object,
     num_draws: int | None = None,
     site: str | None = None,
@@ -71,7 +71,7 @@ def each_draw(
 def with_number(
     posterior: Posterior,
     key: Array,
-    make: Callable[[int], Callable[[AdditiveGP, Array], Any]],
+    make: Callable[[int], Callable[[AdditiveGP, Array], object]],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     num_draws: int | None,

@@ -153,7 +153,7 @@ def row_after_row(
     return values.T.reshape(white.shape)
 
 
-def by_parts(function: Callable[..., Any], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Any:
+def by_parts(function: Callable[..., object], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Any:
     """``function`` of arrays with B rows each, some rows at a time and again for derivatives; results have B rows.
 
     Memory then does not grow with B, but by what goes in and what comes out.

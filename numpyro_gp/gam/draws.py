@@ -163,7 +163,7 @@ def _numbers(found: object) -> Any:
 def sample_posterior(
     model: Model,
     term_features: TermFeatures,
-    params: Mapping[str, Any] | None,
+    params: Mapping[str, object] | None,
     posterior: Callable[[], Posterior],
     key: Array,
     num_draws: int | None,

@@ -125,7 +125,7 @@ class Family(NamedTuple):
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), found)
 
     @alone
-    def look(self, what: Callable[[Any], Any]) -> Any:
+    def look(self, what: Callable[[Any], object]) -> Any:
         """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
         found: list[Any] = []
 

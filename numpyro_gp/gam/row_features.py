@@ -215,7 +215,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
     return kernel
 
 
-def fixed_matrices(kind: str, given: Sequence[Any], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
+def fixed_matrices(kind: str, given: Sequence[object], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
     """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
     if kind == "linear":
         z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))

@@ -198,7 +198,7 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
     return Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights)))
 
 
-def _of_one_size(measures: list[Any]) -> tuple[Any, ...]:
+def _of_one_size(measures: list[object]) -> tuple[Any, ...]:
     """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
     most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
 

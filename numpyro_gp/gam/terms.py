@@ -134,7 +134,7 @@ def _columns(argument: str, names: tuple[Any, ...], count: tuple[int, ...]) -> t
     return names
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
+def _options(given: dict[str, object]) -> dict[str, Any]:
     """Options as they are kept; a kernel by its class or the name of that."""
     kernel = given.get("kernel")
     kernel = KERNELS.get(kernel, kernel) if isinstance(kernel, str) else kernel

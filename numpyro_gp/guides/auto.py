@@ -149,7 +149,7 @@ class AutoGP(AutoGuide):
         with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), Feasible():
             return dict(handlers.trace(self.model).get_trace(*args, **kwargs))
 
-    def _use_plates(self, frames: dict[str, Any], full_sizes: dict[str, int]) -> None:
+    def _use_plates(self, frames: dict[str, object], full_sizes: dict[str, int]) -> None:
         self._frames, self._full_sizes = frames, full_sizes
         set_plates(self, frames, full_sizes)
 
@@ -217,7 +217,7 @@ class AutoGP(AutoGuide):
         site: Any,
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, object] | None = None,
     ) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
@@ -276,7 +276,7 @@ class AutoGP(AutoGuide):
         return found
 
     @alone
-    def beliefs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def beliefs(self, params: Mapping[str, object]) -> dict[str, Any]:
         """The belief at each GP site at given parameters."""
         own, params = self._fitted(params)
         found = own._distributions(params, (), {}, {n: site for n, site in own._mine().items() if role(site) == "gp"})
@@ -284,7 +284,7 @@ class AutoGP(AutoGuide):
 
     @alone
     def global_values(
-        self, rng_key: Array, params: Mapping[str, Any], *args: object, **kwargs: object
+        self, rng_key: Array, params: Mapping[str, object], *args: object, **kwargs: object
     ) -> dict[str, Any]:
         """One draw of the sites outside every plate of local sites, with beliefs at the GP sites: for prediction."""
         return self.values_outside(None, rng_key, params, args, kwargs)
@@ -294,7 +294,7 @@ class AutoGP(AutoGuide):
         self,
         plates: frozenset[str] | None,
         rng_key: Array,
-        params: Mapping[str, Any],
+        params: Mapping[str, object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> dict[str, Any]:
@@ -322,7 +322,7 @@ class AutoGP(AutoGuide):
     def sample_posterior(
         self,
         rng_key: Array,
-        params: dict[str, Any],
+        params: dict[str, object],
         *args: object,
         sample_shape: tuple[int, ...] = (),
         **kwargs: object,
@@ -378,7 +378,7 @@ class AutoGP(AutoGuide):
         return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(
-        self, params: "FittedParams", levels: Array, rest: Mapping[str, Any], args: Any, kwargs: Any
+        self, params: "FittedParams", levels: Array, rest: Mapping[str, object], args: Any, kwargs: Any
     ) -> dict[str, Any]:
         """Quantiles of the values of this guide's own sites; of the whitened values for beliefs."""
         found = self._distributions(params, args, kwargs)

@@ -37,7 +37,7 @@ class Fit:
         Names and numbers of its parameters, empty while nobody knows them: a run of NumPyro's own ``SVI`` ends unseen.
     """
 
-    def __init__(self, guide: Any, inducing: Inducing, given: dict[str, Any] | None = None) -> None:
+    def __init__(self, guide: Any, inducing: Inducing, given: dict[str, object] | None = None) -> None:
         self.guide, self.inducing, self.given, self.arrays = guide, inducing, given, frozenset[Any]()
 
     def ends(self, params: object) -> None:

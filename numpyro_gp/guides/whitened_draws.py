@@ -27,7 +27,7 @@ class OnBases:
     """
 
     def __init__(
-        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, Any], args: Any, kwargs: Any
+        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, object], args: Any, kwargs: Any
     ) -> None:
         try:
             inspect.signature(model).bind(*args, **kwargs)
@@ -38,7 +38,7 @@ class OnBases:
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
     @alone
-    def bases(self, values: Mapping[str, Any]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
+    def bases(self, values: Mapping[str, object]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
         """Each belief with its basis, at values of the other sites."""
         beliefs = {name: belief.given(values) for name, belief in self.beliefs.items()}
 
@@ -58,14 +58,14 @@ class OnBases:
         sites = {name: trace[name] for name in beliefs}
         return {name: (site["value"], unwrap(site["fn"]).basis_of(site["value"])) for name, site in sites.items()}
 
-    def moments(self, values: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
+    def moments(self, values: Mapping[str, object]) -> dict[str, tuple[Array, Array]]:
         """Means and standard deviations of the whitened values."""
         return {name: belief.whitened_moments(basis) for name, (belief, basis) in self.bases(values).items()}
 
     def draws(self, key: Array, values: Mapping[str, Any], shape: Shape, is_random: bool) -> dict[str, Array]:
         """A draw of the whitened values for each of the ``values``, which have ``shape`` on their left."""
 
-        def drawn(key: Array, one: Mapping[str, Any], own: Shape = ()) -> dict[str, Array]:
+        def drawn(key: Array, one: Mapping[str, object], own: Shape = ()) -> dict[str, Array]:
             keys = jax.random.split(key, len(self.beliefs))
             found = self.bases(one).items()
             return {n: belief.draw_whitened(k, own, basis) for k, (n, (belief, basis)) in zip(keys, found, strict=True)}

@@ -48,7 +48,7 @@ def _unwrap(value: object) -> Any:
     return value.rebuilt() if isinstance(value, Closure) else value
 
 
-def _rebuild(function: Callable[..., Any], contents: list[Any]) -> Callable[..., Any]:
+def _rebuild(function: Callable[..., object], contents: list[Any]) -> Callable[..., Any]:
     """The same function over other contents."""
     if isinstance(function, functools.partial):
         return functools.partial(_unwrap(contents[0]), *contents[1], **contents[2])

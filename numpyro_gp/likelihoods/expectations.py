@@ -156,7 +156,9 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
     return jnp.where(nodes.is_wide, jnp.sum(nodes.weights * values * factor, axis=-1), by_slopes)
 
 
-def _expect_jvp(fun: Integrand, order: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+def _expect_jvp(
+    fun: Integrand, order: int, primals: tuple[object, ...], tangents: tuple[Any, ...]
+) -> tuple[Array, Array]:
     """One order more for the mean, half of two for the variance, the plain derivative for what ``fun`` is given."""
     mean_dot, variance_dot, _, args_dot = tangents
     value = _expect(fun, order, *primals)

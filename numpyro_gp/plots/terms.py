@@ -125,7 +125,7 @@ def _legend(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
     }
 
 
-def _explain(figure: "Figure", entries: Sequence[tuple[Any, str]], size: tuple[float, float], title: str) -> None:
+def _explain(figure: "Figure", entries: Sequence[tuple[object, str]], size: tuple[float, float], title: str) -> None:
     """A legend above all panels, with the title of the figure."""
     if not entries:
         return

@@ -32,7 +32,7 @@ class Chunks(Sequence):
     Chunks that would not fit into ``KEPT_BYTES`` together are computed again whenever they are asked for.
     """
 
-    def __init__(self, make: Callable[[int], Any] | None, held: list[Any] | None, sizes: list[int]) -> None:
+    def __init__(self, make: Callable[[int], object] | None, held: list[object] | None, sizes: list[int]) -> None:
         self._make, self._held, self.sizes = make, held, sizes
 
     def __len__(self) -> int:
@@ -79,13 +79,13 @@ class Reused:
 
 
 def predict_chunks(
-    function: Callable[[Any, Draw, tuple[Any, Array]], Any],
+    function: Callable[[Any, Draw, tuple[object, Array]], object],
     fixed: object,
     draws: tuple[Array, np.ndarray],
-    rows: Mapping[Any, Any],
+    rows: Mapping[object, object],
     total: int,
     chunk_size: int,
-    axes: Mapping[Any, int],
+    axes: Mapping[object, int],
     first: int | None = None,
     known: Reused | None = None,
 ) -> Chunks:
@@ -156,7 +156,7 @@ def predict_chunks(
 
 
 def _cut(
-    rows: Mapping[Any, Any], axes: Mapping[Any, int], total: int, size: int, before: int
+    rows: Mapping[object, object], axes: Mapping[object, int], total: int, size: int, before: int
 ) -> tuple[int, list[tuple[dict[Any, Any], np.int32]]]:
     """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
     placement = placement_of(None, list(rows.values()))
@@ -181,10 +181,10 @@ def warn_of_one_piece(total: int, chunk_size: int, reason: str) -> None:
 
 
 def _of_chunks(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     fixed: object,
     draw: Draw,
-    part: tuple[Mapping[Any, Any], Any],
+    part: tuple[Mapping[Any, object], Any],
     axes: Mapping[Any, int],
 ) -> OfChunks:
     found = traced(function, fixed, draw, part)
@@ -217,7 +217,7 @@ def _compile(program: Jaxpr, early: int) -> Programs:
     return Programs(prepare, finish, _bytes(own.outvars), _bytes(last.outvars))
 
 
-def _bytes(results: list[Any]) -> int:
+def _bytes(results: list[object]) -> int:
     # A random key counts as nothing: its type has no size in bytes, and it is small.
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
 

@@ -42,7 +42,7 @@ class Conditioned(Messenger):
     """
 
     def __init__(
-        self, fn: Callable[..., object], past: Mapping[str, PseudoData], start: Mapping[str, Any] | None = None
+        self, fn: Callable[..., object], past: Mapping[str, PseudoData], start: Mapping[str, object] | None = None
     ) -> None:
         super().__init__(fn)
         self.past = dict(past)
@@ -70,7 +70,7 @@ class Conditioned(Messenger):
             past[site] = PseudoData.of_arrays(found, columns)
         return cls(fn, past)
 
-    def process_message(self, msg: dict[str, Any]) -> None:
+    def process_message(self, msg: dict[str, object]) -> None:
         if msg["type"] != "sample" or msg["infer"].get("numpyro_gp") != "gp" or msg["is_observed"]:
             return
         name, prior = msg["name"], unwrap(msg["fn"])
@@ -134,7 +134,7 @@ class _Coordinates(dist.Distribution):
 
 
 def conditioned(
-    model: Callable[..., object], guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object
+    model: Callable[..., object], guide: AutoGP, params: Mapping[str, object], *args: object, **kwargs: object
 ) -> Conditioned:
     """The same model, for samplers, in the coordinates of a fit.
 
@@ -191,7 +191,7 @@ def conditioned(
 
 
 def _past_and_start(
-    guide: AutoGP, params: Mapping[str, Any], args: tuple[object, ...], kwargs: Mapping[str, Any]
+    guide: AutoGP, params: Mapping[str, object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[dict[str, PseudoData], dict[str, Any]]:
     """Pseudo-data by site, and the values of latent sites where a chain is to start."""
     past = pseudo_data(guide, params, *args, **kwargs)

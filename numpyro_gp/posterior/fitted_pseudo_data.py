@@ -88,7 +88,7 @@ class PseudoData:
         return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any], columns: int | None) -> "PseudoData":
+    def of_arrays(cls, arrays: Mapping[str, object], columns: int | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
         inducing = _each(lambda rows: from_rows(rows, columns), arrays["inducing"])
         return cls(inducing, arrays["shift"], arrays["precision"])
@@ -110,7 +110,7 @@ def _checked(argument: str, points: object) -> Any:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
 
 
-def _each(function: Callable[[Any], Any], inducing: object) -> Any:
+def _each(function: Callable[[Any], object], inducing: object) -> Any:
     """A function of inducing inputs, of each component's where there are several."""
     if isinstance(inducing, Mapping):
         return {name: function(one) for name, one in inducing.items()}
@@ -123,7 +123,7 @@ def _is_same(one: Array, other: Array) -> bool:
     return one.shape == other.shape and (first is None or second is None or np.array_equal(first, second))
 
 
-def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwargs: object) -> dict[str, PseudoData]:
+def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, PseudoData]:
     """What a fit learnt about each of its processes, without the data: see `ngp.recall`.
 
     A `Conditional` belief holds it. From others it is found at the medians of the hyper-parameters, as the pseudo-data
@@ -178,7 +178,7 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, Any], *args: object, **kwarg
 
 
 def _as_set_up(
-    guide: AutoGP, params: Mapping[str, Any], beliefs: Mapping[str, AbstractBelief], inducing: Inducing
+    guide: AutoGP, params: Mapping[str, object], beliefs: Mapping[str, AbstractBelief], inducing: Inducing
 ) -> dict[str, Any]:
     """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves.
 

@@ -152,7 +152,7 @@ def _names(X: Functional | ArrayLike) -> list[bytes]:
     return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
 
 
-def _below(rows: list[Any]) -> Any:
+def _below(rows: list[object]) -> Any:
     """Rows below each other, plain inputs or functionals."""
     return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
 

@@ -176,7 +176,9 @@ def predict_conditioned(
     if offset is not None:
         rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
 
-    def one_draw(fixed: tuple[Source, Any], draw: tracing.Draw, part: tuple[dict[str, Array], Any]) -> Observation:
+    def one_draw(
+        fixed: tuple[Source, object], draw: tracing.Draw, part: tuple[dict[str, Array], object]
+    ) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
         own = whole([part[0][place] for place in places])
         return tracing.conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))

@@ -146,7 +146,7 @@ class Posterior(Fitted):
 
     @overload
     def predict(
-        self, key: Array, chunks: Iterator[Any], /, *args: object, **kwargs: object
+        self, key: Array, chunks: Iterator[object], /, *args: object, **kwargs: object
     ) -> Iterator[Prediction]: ...
 
     @overload
@@ -440,7 +440,7 @@ class Posterior(Fitted):
     def __copy__(self) -> "Posterior":
         return dataclasses.replace(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Posterior":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Posterior":
         return dataclasses.replace(self, source=copy.deepcopy(self.source, memo))
 
     def save(self, path: str | os.PathLike) -> None:
@@ -486,7 +486,7 @@ class Posterior(Fitted):
     @classmethod
     def of_parts(
         cls,
-        parts: tuple[str, Mapping[str, Any], Mapping[str, Any]],
+        parts: tuple[str, Mapping[str, object], Mapping[str, object]],
         model: Callable[..., object],
         guide: object = None,
         *args: object,

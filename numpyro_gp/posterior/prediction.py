@@ -71,7 +71,7 @@ class Prediction:
         vars(found).update(vars(self))
         return found
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Prediction":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Prediction":
         return self.__copy__()  # nothing in it changes
 
     @property

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 
@@ -69,7 +68,7 @@ class Predictor:
         """Predict at new inputs: the model's first arguments, or any of them by name."""
         return self._at("inputs", inputs or named, 0)[0]
 
-    def each(self, chunks: Iterator[Any]) -> Iterator[Prediction]:
+    def each(self, chunks: Iterator[object]) -> Iterator[Prediction]:
         """Predictions of a stream of arrays or batches, whose rows are numbered one after the other."""
         start, self._reused.is_stream = 0, True
         for number, chunk in enumerate(chunks):

@@ -62,7 +62,7 @@ class GuideDraws:
 
 @alone
 def _values(
-    guide: object, key: Array, params: Mapping[str, Any], call: Arguments, plates: frozenset[str] | None = None
+    guide: object, key: Array, params: Mapping[str, object], call: Arguments, plates: frozenset[str] | None = None
 ) -> dict[str, Any]:
     if isinstance(guide, AutoGP):
         return guide.values_outside(plates, key, params, *call)
@@ -74,7 +74,7 @@ def _values(
 
 
 @alone
-def _training_values(guide: object, key: Array, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
+def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, Any]:
     if isinstance(guide, AutoGuideList):
         return _of_parts(_training_values, guide, key, params, call)
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
@@ -88,7 +88,7 @@ def _training_values(guide: object, key: Array, params: Mapping[str, Any], call:
 
 
 def _of_parts(
-    draw: Callable[..., dict[str, Any]], guide: AutoGuideList, key: Array, params: object, call: Arguments
+    draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
 ) -> dict[str, Any]:
     """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
     found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
@@ -186,7 +186,7 @@ def _own_sites(guide: object) -> list[Any]:
     return own + [site for part in parts if part is not None for site in _own_sites(part)]
 
 
-def _warn_of_nan(what: str, values: Mapping[str, Any], cure: str) -> None:
+def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
     """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
     found = [name for name, own in values.items() if any(map(_holds_nan, jax.tree.leaves(own)))]
     if found:
@@ -280,7 +280,7 @@ def _weighed(particles: Mapping[str, Any], weights: object) -> dict[str, Any]:
     return {name: values[index] for name, values in particles.items()}
 
 
-def stored(samples: Mapping[str, Any], params: Mapping[str, Any]) -> StoredDraws:
+def stored(samples: Mapping[str, Any], params: Mapping[str, object]) -> StoredDraws:
     """Draws by site, with one common number of them."""
     if not samples:
         fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")
@@ -374,7 +374,7 @@ def _run_autoguide(guide: AutoGuide) -> None:
         own()
 
 
-def _shapes(run: Callable[[], Any]) -> dict[str, Any]:
+def _shapes(run: Callable[[], object]) -> dict[str, Any]:
     """Shapes of the parameters that a program declares; nothing is computed."""
     sites = abstract_trace(run, (), {})
     return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}

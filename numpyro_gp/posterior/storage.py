@@ -92,7 +92,7 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[Any, tuple[str, dict[str, d
     return FORMAT, (header["kind"], groups, header["notes"])
 
 
-def _leaves(tree: object, keys: tuple[str, ...], sequences: list[Any]) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(tree: object, keys: tuple[str, ...], sequences: list[object]) -> list[tuple[tuple[str, ...], Any]]:
     """Arrays with their names; ``sequences`` takes the names, kinds and lengths of lists and tuples."""
     found = []
     for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):

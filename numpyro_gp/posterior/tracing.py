@@ -180,7 +180,7 @@ def draws_of(key: Array, index: np.ndarray) -> Draw:
     return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
 
 
-def at_each_draw(function: Callable[..., Any], posterior: Fitted, draws: Draw, *rest: object) -> Any:
+def at_each_draw(function: Callable[..., object], posterior: Fitted, draws: Draw, *rest: object) -> Any:
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
     def every(source: Source, draws: Draw, *rest: object) -> Any:

@@ -225,7 +225,7 @@ def given_their_data(
     level: Mean,
     obs: ArrayLike | None,
     jitter: float | None,
-    made: Callable[[LocalData], Any] | None = None,
+    made: Callable[[LocalData], object] | None = None,
 ) -> LocalProcess:
     """Open the site of Gaussian data by rows, and return the process given them.
 

@@ -160,7 +160,7 @@ def record_call(process: object, inputs: Array) -> None:
 
 
 @contextmanager
-def recorded_calls(called: list[tuple[Any, Array]]) -> Iterator[None]:
+def recorded_calls(called: list[tuple[object, Array]]) -> Iterator[None]:
     """Append the calls of processes inside the block, in their order: the process and the inputs ``(..., N, D)``."""
     token = _called.set(called)
     try:

@@ -22,7 +22,7 @@ _programs: OrderedDict[Any, Any] = OrderedDict()
 without_key: list[str] = []
 
 
-def kept(program: Jaxpr, extra: object, build: Callable[[], Any]) -> Any:
+def kept(program: Jaxpr, extra: object, build: Callable[[], object]) -> Any:
     """What ``build`` makes of a program, made once; ``extra`` is what else it depends on.
 
     It holds operations and constants, and no object of the user's: not an engine, a guide or a model. Inside of another
@@ -62,13 +62,13 @@ def prepared(function: Callable[..., object], *like: object) -> Callable[..., An
 
 
 def _run(
-    build: Callable[[Jaxpr], Any], extra: object, function: Callable[..., object], arguments: tuple[object, ...]
+    build: Callable[[Jaxpr], object], extra: object, function: Callable[..., object], arguments: tuple[object, ...]
 ) -> Any:
     return function(*arguments) if is_traced() else _prepared(build, extra, function, arguments)(*arguments)
 
 
 def _prepared(
-    build: Callable[[Jaxpr], Any], extra: object, function: Callable[..., object], like: tuple[object, ...]
+    build: Callable[[Jaxpr], object], extra: object, function: Callable[..., object], like: tuple[object, ...]
 ) -> Callable[..., Any]:
     found = traced(function, *like)
     compiled = kept(found.program, extra, lambda: build(found.program))

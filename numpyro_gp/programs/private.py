@@ -61,7 +61,7 @@ def parts_of_loop(parameters: Mapping[str, Any]) -> tuple[int, int]:
     return len(constants), len(carried)
 
 
-def constants_of_loop(parameters: Mapping[str, Any]) -> int:
+def constants_of_loop(parameters: Mapping[str, object]) -> int:
     """How many of the first inputs of a ``scan`` are constants of its body."""
     return parts_of_loop(parameters)[0]
 
@@ -122,7 +122,7 @@ class _Ordered(set[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(sorted(super().__iter__(), key=str))
 
-    def union(self, *others: Iterable[Any]) -> "_Ordered":
+    def union(self, *others: Iterable[object]) -> "_Ordered":
         return _Ordered(set(self).union(*others))  # NumPyro calls it as a function, of plain sets too
 
 

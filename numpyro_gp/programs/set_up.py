@@ -73,7 +73,7 @@ def is_set_up_here() -> bool:
 
 
 @alone
-def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
+def in_one_program(function: Callable[[], object], *owners: object) -> Any:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
     Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly; and as it is where it
@@ -91,7 +91,9 @@ def in_one_program(function: Callable[[], Any], *owners: object) -> Any:
 
 
 @alone
-def abstract_trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def abstract_trace(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, Any]:
     """Sites of a model or guide with their shapes: nothing is computed."""
     found: dict[str, Any] = {}
 
@@ -116,7 +118,7 @@ def without_tracer(leaf: object) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
-def _compiled(function: Callable[[], Any], watched: tuple[object, ...]) -> Any:
+def _compiled(function: Callable[[], object], watched: tuple[object, ...]) -> Any:
     left: list[Any] = []
     found: dict[int, Any] = {}
 
@@ -207,7 +209,7 @@ def _guides_and_handlers(thing: object) -> Iterator[Any]:
         yield from _guides_and_handlers(part)
 
 
-def swapped(value: object, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
+def swapped(value: object, swap: Callable[[Any], object], seen: dict[int, tuple[object, object]] | None = None) -> Any:
     """A value with ``swap(tracer)`` for each tracer that it holds: objects are changed in place, tuples made anew."""
     seen = {} if seen is None else seen
     if isinstance(value, jax.core.Tracer):
@@ -245,14 +247,14 @@ def _swapped_inside(value: object, again: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _update(container: Any, items: Any, again: Callable[[Any], Any]) -> None:
+def _update(container: Any, items: Any, again: Callable[[Any], object]) -> None:
     for key, item in list(items):
         new = again(item)
         if new is not item:
             container[key] = new
 
 
-def _swap_cell(cell: types.CellType, again: Callable[[Any], Any]) -> None:
+def _swap_cell(cell: types.CellType, again: Callable[[Any], object]) -> None:
     try:
         held = cell.cell_contents
     except ValueError:  # a name that is assigned later

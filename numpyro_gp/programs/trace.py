@@ -115,7 +115,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(flat, [value for _, value in constants.values()])
 
 
-def _each_program(parameter: object, change: Callable[[ClosedJaxpr], Any]) -> Any:
+def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) -> Any:
     """A parameter of an operation, changed where it is a program or a tuple that holds some."""
     if isinstance(parameter, ClosedJaxpr):
         return change(parameter)
@@ -136,7 +136,7 @@ def key_of(program: Jaxpr) -> Hashable:
     return _signature(program, ())
 
 
-def _signature(program: Jaxpr, constants: Iterable[Any]) -> tuple[Any, ...]:
+def _signature(program: Jaxpr, constants: Iterable[object]) -> tuple[Any, ...]:
     numbers: dict[Any, int] = {}
     for var in program.constvars + program.invars:
         numbers[var] = len(numbers)
@@ -152,7 +152,7 @@ def _signature(program: Jaxpr, constants: Iterable[Any]) -> tuple[Any, ...]:
     return inputs, tuple(map(_content, constants)), tuple(lines), outputs
 
 
-def _atom(atom: object, numbers: dict[Any, int]) -> Any:
+def _atom(atom: object, numbers: dict[object, int]) -> Any:
     if not isinstance(atom, Literal):
         return numbers[atom]
     return atom.aval, np.asarray(atom.val).tobytes()
@@ -209,7 +209,7 @@ def sources(program: Jaxpr) -> list[frozenset[int]]:
     """Numbers of the inputs that each output of a program is computed from: an operation mixes all that it has."""
     found = {var: frozenset([number]) for number, var in enumerate(program.invars)}
 
-    def of(atoms: Iterable[Any]) -> frozenset[int]:
+    def of(atoms: Iterable[object]) -> frozenset[int]:
         return frozenset().union(*(found.get(var, frozenset()) for var in _variables(atoms)))
 
     for equation in program.eqns:

@@ -52,7 +52,7 @@ class BatchPlate(Messenger):
         self.each_counts = float(num_data) / count
         self._known_scales: list[tuple[Any, Array]] = []
 
-    def process_message(self, msg: dict[str, Any]) -> None:
+    def process_message(self, msg: dict[str, object]) -> None:
         """Choose the rows of the plate, or scale and mask a site in it, once where `inside_blocks` doubles this."""
         if msg.get("has_batch_rows"):
             return
@@ -220,7 +220,7 @@ class keyed_rows(Messenger):
     (4,)
     """
 
-    def process_message(self, msg: dict[str, Any]) -> None:
+    def process_message(self, msg: dict[str, object]) -> None:
         """Leaves plates alone that hold all their rows, or rows that someone else chose."""
         check_held(msg)
         if msg["type"] == "plate" and msg["value"] is None:
@@ -240,6 +240,6 @@ def check_held(msg: dict[str, Any]) -> None:
 class HeldRows(Messenger):
     """Handler under which every plate is looked at by `check_held`."""
 
-    def process_message(self, msg: dict[str, Any]) -> None:
+    def process_message(self, msg: dict[str, object]) -> None:
         """Changes nothing."""
         check_held(msg)

@@ -49,7 +49,7 @@ class Call(NamedTuple):
         """The arguments with other arrays in these places."""
         return Arguments(*self.rest(list(arrays)))
 
-    def run(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    def run(self, function: Callable[..., object], arrays: Sequence[object]) -> Any:
         """A function of the model's arguments, called with these and with what an engine adds."""
         args, kwargs = self.at(arrays)
         return function(*args, **{**kwargs, **self.static})
@@ -80,7 +80,7 @@ class Call(NamedTuple):
 
 
 def call_of(
-    function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], static: Mapping[str, Any] | None = None
+    function: object, args: tuple[object, ...], kwargs: Mapping[str, object], static: Mapping[str, object] | None = None
 ) -> Call:
     """A call of a function, arguments by name, those of a ``**keywords`` too; refuse one that it would refuse."""
     static = static or {}
@@ -98,7 +98,7 @@ def call_of(
     return Call(arguments, arrays, tuple(owners), rest, static)
 
 
-def check_taken(function: object, args: tuple[Any, ...], method: str, given: Mapping[str, object]) -> None:
+def check_taken(function: object, args: tuple[object, ...], method: str, given: Mapping[str, object]) -> None:
     """Refuse keywords of a method that the model has as well, and would not get; by position both have theirs."""
     bound: set[str] = set()
     while isinstance(function, functools.partial):
@@ -151,7 +151,7 @@ def argument_names(function: Any) -> tuple[str, ...]:
         return ()
 
 
-def named_arguments(function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(function: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Arguments by the names of a callable, None for those that are not given; nothing where they do not fit it."""
     try:
         bound = _signature_of(function).bind_partial(*args, **kwargs)

@@ -34,7 +34,7 @@ class Counts:
         """Begin with the rows of a plate."""
         self._made[var] = frozenset({plate}), True
 
-    def inside(self, inner: Iterable[Any], outer: Iterable[Any]) -> "Counts":
+    def inside(self, inner: Iterable[object], outer: Iterable[object]) -> "Counts":
         """Those of the body of a loop, which has these values of the program around it."""
         own = Counts()
         own.found = self.found
@@ -44,7 +44,7 @@ class Counts:
     def _of(self, atom: object) -> tuple[frozenset[str], bool] | None:
         return None if isinstance(atom, Literal) else self._made.get(atom)
 
-    def see(self, equation: Any, inputs: list[Any]) -> None:
+    def see(self, equation: Any, inputs: list[object]) -> None:
         """Follow what is made of rows through one operation."""
         name = equation.primitive.name
         if name == "scan":  # its body was followed where rows are constants of it

@@ -251,7 +251,7 @@ class Stream(Feed):
             fail(name, f"of {self.first.rows} rows, as the first part of this process", f"{rows} rows", cure)
 
 
-def _passes_of(source: Callable[[int], Any], step: int) -> Any:
+def _passes_of(source: Callable[[int], object], step: int) -> Any:
     """What a callable source returns for a step; refuse one that takes no step, or returns nothing to go through."""
     required = "a function of the number of steps done that returns an iterable of batches"
     try:
@@ -327,7 +327,7 @@ def _put(array: object, rows: int, where: Any) -> Array:
     return as_part_of_process(np.array(padded(array, 0, rows)), where)
 
 
-def with_batch(name: str, batch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def with_batch(name: str, batch: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Arguments:
     """Arguments of the model: a tuple stands before the others, a dictionary among the keywords."""
     if not isinstance(batch, dict):
         return Arguments((*batch, *args), kwargs)

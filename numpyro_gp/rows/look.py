@@ -40,7 +40,7 @@ class ArgumentCheck(NamedTuple):
     numbers: tuple[int, ...]
     derived: "Derived | None" = None
 
-    def run(self, arrays: Sequence[Any]) -> None:
+    def run(self, arrays: Sequence[object]) -> None:
         """Check other arrays than those that were looked at."""
         own = [arrays[number] for number in self.numbers]
         if self.derived is None:
@@ -57,12 +57,12 @@ class Derived:
         self.program, self.captured = program, captured
         self.passed: list[Any] = []
 
-    def of(self, arrays: Sequence[Any]) -> list[Any]:
+    def of(self, arrays: Sequence[object]) -> list[Any]:
         """Compute it: numbers of known arrays, in a program that is being traced too."""
         with jax.ensure_compile_time_eval():
             return as_function(self.program)(*self.captured, *arrays)
 
-    def has_passed(self, arrays: Sequence[Any]) -> bool:
+    def has_passed(self, arrays: Sequence[object]) -> bool:
         """Whether these very arrays were checked last."""
         return len(arrays) == len(self.passed) and all(map(operator.is_, arrays, self.passed))
 
@@ -124,7 +124,7 @@ def look(model: Callable[..., object], call: Call) -> Look:
     checks: list[Callable[..., None]] = []
     plates = FirstRows()
 
-    def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def run(arrays: Sequence[object]) -> tuple[list[Any], list[Any]]:
         with waiting_checks() as waiting, handlers.block(), handlers.seed(rng_seed=0), Feasible(), plates:
             sites.update(as_shapes(call.run(handlers.trace(model).get_trace, arrays)))
         checks.extend(check for check, _ in waiting)
@@ -154,7 +154,7 @@ def look(model: Callable[..., object], call: Call) -> Look:
 
 
 def _derived(
-    closed: ClosedJaxpr, results: Sequence[Any], rows: Container[Any]
+    closed: ClosedJaxpr, results: Sequence[object], rows: Container[object]
 ) -> tuple[tuple[int, ...], Derived] | None:
     """Numbers of the arrays that some results follow from, and how; None where they follow from none of them.
 
@@ -175,7 +175,7 @@ def _derived(
 # ---------------------------------------------------------------------------------------------- questions
 
 
-def check_values(found: Look, arrays: Sequence[Any]) -> None:
+def check_values(found: Look, arrays: Sequence[object]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
     for check in found.checks:
         check.run(arrays)
@@ -207,7 +207,7 @@ def check_rows(found: Look, call: Call) -> None:
             fail(call.owners[number], required, f"{held} rows", cure)
 
 
-def sites_at(model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Trace | None:
+def sites_at(model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Trace | None:
     """Sites of a model that is about to run on these arguments, whose rows are checked; None if it needs values."""
     call = call_of(model, args, kwargs)
     try:
@@ -266,11 +266,11 @@ class Facts:
     the largest size of such a plate, ``readers`` the names of these, and ``counts`` what else is made of rows.
     """
 
-    def __init__(self, rows: Mapping[Any, tuple[int, str]], counts: Counts | None = None) -> None:
+    def __init__(self, rows: Mapping[object, tuple[int, str]], counts: Counts | None = None) -> None:
         self.rows, self.read, self.readers = rows, dict[int, int](), dict[int, set[str]]()
         self.counts = Counts() if counts is None else counts
 
-    def follow(self, program: Jaxpr, facts: dict[Any, Any]) -> tuple[Jaxpr, list[Any]]:
+    def follow(self, program: Jaxpr, facts: dict[object, Any]) -> tuple[Jaxpr, list[Any]]:
         """The program without gathers of all rows, and what is known of its results; ``facts`` are of its inputs."""
         same: dict[Any, Any] = {}
         equations = []
@@ -278,7 +278,7 @@ class Facts:
         def read(atom: object) -> Any:
             return atom if isinstance(atom, Literal) else same.get(atom, atom)
 
-        def known(atoms: Iterable[Any]) -> list[Any]:
+        def known(atoms: Iterable[object]) -> list[Any]:
             return [None if isinstance(atom, Literal) else facts.get(atom) for atom in atoms]
 
         for equation in program.eqns:
@@ -298,7 +298,7 @@ class Facts:
         results = [read(atom) for atom in program.outvars]
         return replaced(program, eqns=equations, outvars=results), known(results)
 
-    def _kept(self, equation: Any, inputs: list[Any], before: list[Any]) -> Any:
+    def _kept(self, equation: Any, inputs: list[object], before: list[Any]) -> Any:
         """The input that the result of an operation is, if it is one."""
         name, params = equation.primitive.name, equation.params
         if name == "select_n" and before[0] == NEVER:
@@ -333,7 +333,7 @@ class _RowsOfPlate(str):
     name: str
 
 
-def _learnt(equation: Any, before: list[Any]) -> Any:
+def _learnt(equation: Any, before: list[object]) -> Any:
     """What is known of the result of an operation."""
     if not equation.outvars:  # a callback
         return None

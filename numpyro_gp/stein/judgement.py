@@ -32,7 +32,7 @@ class Judgement(NamedTuple):
     log_density: np.ndarray
     coordinates: int
 
-    def is_of(self, params: Mapping[str, Any]) -> bool:
+    def is_of(self, params: Mapping[str, object]) -> bool:
         """Whether these are the particles that were judged."""
         same = lambda a, b: np.shape(a) == np.shape(b) and np.array_equal(np.asarray(a), np.asarray(b))  # noqa: E731
         return set(params) == set(self.params) and all(

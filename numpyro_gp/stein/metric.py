@@ -83,7 +83,7 @@ class Spread:
             got = f"a {type(self.draws).__name__}"
             fail("draws", "a dictionary of site names to draws", got, "Pass mcmc.get_samples().", TypeError)
 
-    def covariance(self, particles: Named, transforms: Mapping[str, tuple[str, Any]]) -> Array:
+    def covariance(self, particles: Named, transforms: Mapping[str, tuple[str, object]]) -> Array:
         """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
         sites = sorted(site for site, _ in transforms.values())
         if not set(sites) <= set(self.draws):
@@ -206,7 +206,7 @@ class Moving:
     def __init__(self, inner: object, metric: Curvature | Spread) -> None:
         self.inner, self.metric = inner, metric
 
-    def start(self, inner_state: object, transforms: Mapping[str, tuple[str, Any]]) -> Moved:
+    def start(self, inner_state: object, transforms: Mapping[str, tuple[str, object]]) -> Moved:
         """From a state of the inner optimiser at ``x``; site and transform by parameter, for the particles alone."""
         params = self.inner.get_params(inner_state)
         particles = {name: params[name] for name in sorted(transforms)}

@@ -73,7 +73,7 @@ def check_start(init_particles: object) -> None:
 
 
 def starting_values(
-    key: Array, start: Mapping[str, Any] | Around, drawn: dict[str, Array], transforms: Mapping[str, Any]
+    key: Array, start: Mapping[str, object] | Around, drawn: dict[str, Array], transforms: Mapping[str, object]
 ) -> dict[str, Array]:
     """Constrained starting values ``(n, ...)`` by site: those asked for, and the drawn ones for all other sites.
 
@@ -143,7 +143,7 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
             when_known(functools.partial(_check_fixed, name), *pair)
 
 
-def _is_cut(site: dict[str, Any], sites: dict[str, Any]) -> bool:
+def _is_cut(site: dict[str, object], sites: dict[str, Any]) -> bool:
     """Whether a site stands in a plate that draws some of its rows."""
     return any(frame.size != sites[frame.name]["args"][0] for frame in site["cond_indep_stack"])
 

@@ -34,7 +34,7 @@ REMEDY = (
 
 
 def initial_state(
-    key: Array, engine: Any, num_steps: int, init_params: dict[str, Any] | None, feed: Feed
+    key: Array, engine: Any, num_steps: int, init_params: dict[str, object] | None, feed: Feed
 ) -> tuple[Any, Fit]:
     """``engine.init``, with Python numbers in the state made into arrays of a definite type, and the fit that begins.
 
@@ -110,7 +110,7 @@ def check_latent(started: Any, guide: Any) -> None:
         fail("the data", required, f"data with {now}", "Make a new guide for each fit.")
 
 
-def check_names(engine: object, state: object, init_params: Mapping[str, Any] | None) -> None:
+def check_names(engine: object, state: object, init_params: Mapping[str, object] | None) -> None:
     """Refuse starting values of nothing: NumPyro's ``SVI`` would leave them out silently."""
     if not init_params or not isinstance(engine, SVI):  # what the names of another engine mean is for it to say
         return

@@ -4,7 +4,6 @@ import inspect
 import os
 import sys
 import warnings
-from typing import Any
 
 import tqdm
 
@@ -30,7 +29,7 @@ def fit(
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: float = 30.0,
     resume: bool | str | os.PathLike | FitResult = False,
-    init_params: dict[str, Any] | None = None,
+    init_params: dict[str, object] | None = None,
     batches: object = None,
     num_data: int | None = None,
     sharding: object = None,

@@ -54,7 +54,7 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool) -
     return advance
 
 
-def compiled_loop(step: Callable[..., list[Any]], size: int, placement: Placement | None) -> Callable[..., tuple]:
+def compiled_loop(step: Callable[..., list[object]], size: int, placement: Placement | None) -> Callable[..., tuple]:
     """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
 
     The caller keeps the state it passes in (it is not donated), because a failure is answered by

@@ -1,7 +1,6 @@
 """Fits that end where the bound no longer rises, for those who ask for no number of steps."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,8 @@ def still_rises(losses: np.ndarray, fewest: int) -> bool:
 def fit_to_plateau(
     key: Array,
     engine: object,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     *,
     block: int,
     most_steps: int,

@@ -49,7 +49,7 @@ def asked(
     checkpoint: str | os.PathLike | None,
     checkpoint_every: float,
     resume: bool | str | os.PathLike | FitResult,
-    init_params: dict[str, Any] | None,
+    init_params: dict[str, object] | None,
     search: bool | None,
 ) -> Asked:
     """Check what needs no model."""

@@ -93,7 +93,7 @@ def _neighbours(given: object) -> list[Neighbours]:
     return [leaf for leaf in jax.tree.leaves(tuple(given), is_leaf=_is_neighbours) if isinstance(leaf, Neighbours)]
 
 
-def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
+def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """The model at the values of a state; None of an engine that is neither SVI nor one of particles."""
     key, params = jax.random.key(0), engine.get_params(state)
     model = handlers.seed(engine.model, key)

@@ -135,7 +135,7 @@ def directions(engine: object, feed: Feed, state: object, names: list[str]) -> n
     return changes
 
 
-def processes_at(engine: object, params: Mapping[str, Any], call: Arguments) -> dict[str, Any]:
+def processes_at(engine: object, params: Mapping[str, object], call: Arguments) -> dict[str, Any]:
     """The processes of the model at a draw of the guide, by name; none where one is not integrated out."""
     (args, kwargs), key = call, jax.random.key(0)
     with handlers.block(), recorded_processes() as found:
@@ -146,7 +146,7 @@ def processes_at(engine: object, params: Mapping[str, Any], call: Arguments) -> 
     return found if all(process.noise is not None for process in found.values()) else {}
 
 
-def fields_of(processes: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+def fields_of(processes: Mapping[str, object]) -> Iterator[tuple[str, Array]]:
     """Lengthscales, noises and variances among the values that processes hold, by name."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(dict(processes)):
         name = getattr(path[-1], "name", None)
