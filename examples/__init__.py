@@ -1,1 +1,1 @@
-"""Runnable experiments: python -m examples.NAME."""
+"""Illustrations, `python -m examples.NAME`; experiments in `papers`, and what makes pages of them in `tools`."""

@@ -19,8 +19,8 @@ from jax.scipy.stats import norm
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.landscapes import LANDSCAPES
-from examples.tables import save
+from examples.tools.landscapes import LANDSCAPES
+from examples.tools.tables import save
 
 
 def model(X, y, noise):

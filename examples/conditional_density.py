@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from examples import deep_models
-from examples.datasets import load, split_mask, standardise
-from examples.tables import save
+from examples.papers.importance import deep_models
+from examples.tools.datasets import load, split_mask, standardise
+from examples.tools.tables import save
 from numpyro_gp.criticism.conditional_density import shapiro_wilk
 
 MODELS = ["GP", "GP-GP", "GP-GP-GP", "LV-GP", "LV-GP-GP", "LV-GP-GP-GP"]

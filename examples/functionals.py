@@ -24,8 +24,8 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO, init_to_median, init_to_uniform
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal
 
 import numpyro_gp as ngp
-from examples import eight_inputs
-from examples.tables import read, save
+from examples.tools import eight_inputs
+from examples.tools.tables import read, save
 from models import monotone
 
 # ------------------------------------------------------------------------------------------------- eight inputs

@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from examples.datasets import load, split_mask
-from examples.gam_fits import beside_peers, optional, table
+from examples.papers.gam.gam_fits import beside_peers, optional, table
+from examples.tools.datasets import load, split_mask
 
 NAMES = ["recency", "donations", "since_first"]
 FORMULA = (

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from scipy import stats
 
-from examples.datasets import load, split_mask
-from examples.gam_fits import beside_peers, optional, table
+from examples.papers.gam.gam_fits import beside_peers, optional, table
+from examples.tools.datasets import load, split_mask
 
 NAMES = ["hour", "month", "year", "workingday", "weather", "temperature", "humidity", "wind"]
 FORMULA = "y ~ s(hour) + s(hour, by=workingday) + s(month) + s(temperature) + s(humidity) + s(wind)"

@@ -20,7 +20,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.datasets import load, split_mask, standardise
+from examples.tools.datasets import load, split_mask, standardise
 
 KERNELS = {"matern52": ngp.kernels.Matern52, "rbf": ngp.kernels.RBF}
 

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import numpyro_gp as ngp
-from examples.tables import save
+from examples.tools.tables import save
 from models.latent_force import engine, guide, model, simulate, solve, true_force
 
 

@@ -22,7 +22,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from examples.tables import of_mean, save
+from examples.tools.tables import of_mean, save
 
 HERE = Path(__file__).parent
 COLOURS = ngp.plots.COLOURS

@@ -20,7 +20,7 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.tables import save
+from examples.tools.tables import save
 
 COLUMNS, BLOCK, NOISE = 4, 100_000, 0.3
 DIRECTION = np.array([1.0, -0.7, 0.4, 0.2], np.float32)

@@ -20,7 +20,7 @@ from numpyro.infer import MCMC, init_to_sample
 from scipy import stats
 
 import numpyro_gp as ngp
-from examples.tables import markdown, save
+from examples.tools.tables import markdown, save
 
 X = np.linspace(-4, 4, 25)
 Y = 1.39 * np.sin(0.55 * X + 3.0) + 0.164 * np.sin(5.35 * X + 0.8)

@@ -81,10 +81,10 @@ PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 # Tests of the machinery of experiments see nothing of the package: each runs where one of the last commits changed a
 # file that it reads. CI keeps no record of the last green commit; twenty are more than one landing has.
-EXPERIMENTS = ("examples/*.py", "examples/data", "tests/benchmarks", "tests/test_*.py")
+EXPERIMENTS = ("examples/*.py", "examples/data/*.gz", "tests/benchmarks", "tests/test_*.py")
 COMMITS = 20
 # What programs save and keep count with; it has tests of its own, and illustrations use it at every commit.
-TOOLS = {"examples/tables.py", "examples/run_queue.py"}
+TOOLS = {"examples/tools/tables.py", "examples/tools/run_queue.py"}
 ROOT = Path(__file__).parent.parent
 IMPORTED = re.compile(
     r"^\s*(?:from|import) ((?:examples|tests\.benchmarks)[\w.]*)(?: import \(?((?<=\()[\w,\s]*|[\w, ]*))?", re.M
@@ -102,7 +102,9 @@ def changed() -> set[str] | None:
             return None  # no git here
         return None if done.returncode else done.stdout  # too short a history, or none
 
-    found = git("diff", "--name-only", f"HEAD~{COMMITS}"), git("ls-files", "--others", "--exclude-standard")
+    # A file that only moved, with the names in its imports, counts as it did: a test imports every program.
+    kept = "--pretty=", "--name-only", "--diff-filter=AM", "-M90%", f"HEAD~{COMMITS}..HEAD"
+    found = git("log", *kept), git("diff", "--name-only", "HEAD"), git("ls-files", "--others", "--exclude-standard")
     return None if None in found else set("\n".join(map(str, found)).split())
 
 
@@ -127,7 +129,7 @@ def is_due(item: pytest.Item) -> bool:
     if seen is None or any(name.startswith("examples/data") for name in seen):
         return True
     if item.name.startswith("test_smoke["):
-        program = f"examples/{item.name.removeprefix('test_smoke[').removesuffix(']')}.py"
+        program = f"examples/{item.name.removeprefix('test_smoke[').removesuffix(']').replace('.', '/')}.py"
         return bool((imported_by(program) - TOOLS) & seen)
     return bool(imported_by(file) & seen)
 

@@ -1,4 +1,4 @@
-"""The pieces of `examples.beyond` that its numbers stand on: an interval with soft edges, the choice, the verdict."""
+"""The pieces of `beyond` that its numbers stand on: an interval with soft edges, the choice, the verdict."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import logistic
 
-from examples.beyond import Interval
-from examples.beyond_tables import chosen, published, read, table, verdict
-from examples.tables import save
+from examples.papers.beyond.beyond import Interval
+from examples.papers.beyond.beyond_tables import chosen, published, read, table, verdict
+from examples.tools.tables import save
 
 pytestmark = pytest.mark.experiments
 

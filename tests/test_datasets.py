@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from examples import datasets
+from examples.tools import datasets
 
 pytestmark = pytest.mark.experiments
 

@@ -16,30 +16,15 @@ import numpy as np
 import numpyro
 import pytest
 
-from examples import deep_models
+from examples.papers.importance import deep_models
 
 ROOT = Path(__file__).parent.parent
-# Modules that examples share; they have no main.
-SHARED = {
-    "facts",
-    "facts_deep",
-    "facts_orthogonal",
-    "facts_stein",
-    "__init__",
-    "datasets",
-    "deep_models",
-    "additive_fits",
-    "landscapes",
-    "tables",
-    "run_queue",
-    "run_tables",
-}
-SHARED |= {"beyond_tables", "eight_inputs", "gam_fits", "gam_interactions_tables", "gam_peers_tables", "peers_tables"}
-SHARED |= {"printed_tables"}
-# `rebuild` makes tables of rows, `guide_figures` runs the guide, `notebooks` writes it: tests of their names run them.
-OTHERS = {"rebuild", "guide_figures", "notebooks"}
-NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in SHARED | OTHERS)
-# What a visitor opens; all others make the rows of experiments.
+# Illustrations lie in `examples` itself, experiments in `examples/papers`; what they share has no main.
+FOLDERS = ("*.py", "papers/*/*.py")
+FOUND = sorted(path for folder in FOLDERS for path in (ROOT / "examples").glob(folder) if path.stem != "__init__")
+PROGRAMS = [path for path in FOUND if "def main(" in path.read_text()]
+NAMES = [".".join(path.relative_to(ROOT / "examples").with_suffix("").parts) for path in PROGRAMS]
+# What a visitor opens: nothing else lies in the folder; all others make the rows of experiments.
 ILLUSTRATIONS = {"additive_illustration", "bayesian_optimisation", "compare_engines", "conditional_density"}
 ILLUSTRATIONS |= {"dgp_letters", "functionals", "gam_binary", "gam_counts", "large_regression", "latent_force"}
 ILLUSTRATIONS |= {"stations", "streaming", "two_modes"}
@@ -47,7 +32,7 @@ ILLUSTRATIONS |= {"stations", "streaming", "two_modes"}
 
 def test_every_program_imports_and_calls_names_that_are_there():
     """What a smoke run of an experiment would see first, at every commit."""
-    assert set(NAMES) >= ILLUSTRATIONS
+    assert {name for name in NAMES if "." not in name} == ILLUSTRATIONS
     for name in NAMES:
         module = importlib.import_module(f"examples.{name}")
         nodes = [*ast.walk(ast.parse(Path(module.__file__).read_text()))]
@@ -55,9 +40,15 @@ def test_every_program_imports_and_calls_names_that_are_there():
         assert not {attribute for attribute in read if not hasattr(module.ngp, attribute)}, name
 
 
-def test_shared_modules_have_no_main():
-    for name in SHARED:
-        assert "def main(" not in (ROOT / "examples" / f"{name}.py").read_text()
+def test_every_folder_of_experiments_says_what_to_run():
+    """A README for each, which names its programs; what makes pages of rows, and what programs share, lies elsewhere."""
+    folders = {path.parent for path in PROGRAMS if path.parent.name != "examples"}
+    assert len(folders) == 9
+    for folder in folders:
+        words = (folder / "README.md").read_text()
+        named = {f"examples.papers.{folder.name}.{path.stem}" for path in PROGRAMS if path.parent == folder}
+        assert not {program for program in named if f"python -m {program}" not in words}, folder.name
+    assert not [path for path in (ROOT / "examples" / "tools").glob("*.csv")]
 
 
 @pytest.mark.long
@@ -107,7 +98,7 @@ def user(monkeypatch):
 )
 def test_smoke(name, tmp_path, user, monkeypatch, capsys):
     # As `python -m examples.NAME` runs it, in this process: thirty imports of JAX and NumPyro are two minutes.
-    monkeypatch.setattr(sys, "argv", [f"examples/{name}.py", "--smoke", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", [f"examples/{name.replace('.', '/')}.py", "--smoke", "--out", str(tmp_path)])
     runpy.run_module(f"examples.{name}", run_name="__main__", alter_sys=True)
     assert capsys.readouterr().out.strip(), "it printed nothing"
     assert any(tmp_path.rglob("*.csv")) or any(tmp_path.rglob("*.png")), "it saved nothing"

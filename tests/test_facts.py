@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from examples import facts, facts_deep, facts_orthogonal, facts_stein, rebuild, stein_air_quality, stein_space_time
-from examples.tables import rows_of, save
+from examples.papers.stein import stein_air_quality, stein_space_time
+from examples.tools import facts, facts_deep, facts_orthogonal, facts_stein, rebuild
+from examples.tools.tables import path_of, rows_of, save
 
 PARTICLES = "stein.auto, 20 particles"
 PAGES = {page: page.read_text() for page in rebuild.pages()}
@@ -22,14 +23,14 @@ def test_every_fact_is_on_a_page_and_every_mark_is_a_fact():
 def test_words_and_rows_do_not_change_alone(tmp_path):
     """A word changed by hand is put right; a row that changes turns the sentence round."""
     text = (rebuild.PAGES / "stein.md").read_text()
-    assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.rebuild"
+    assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.tools.rebuild"
     assert "No more than 0.02 nats are missing, by 95 % intervals, on 8 of 11 sets" in text
     assert facts.restated(text.replace("intervals, on 8 of 11", "intervals, on 8 of 12"), rebuild.RESULTS) == text
     for name in (
         "stein_regression", "stein_classification", "stein_air_quality", "stein_air_quality_spread", "two_modes",
         "conditioned_particles", "stein_space_time",
     ):  # fmt: skip
-        shutil.copy(rebuild.RESULTS / f"{name}.csv", tmp_path)
+        shutil.copy(path_of(rebuild.RESULTS, f"{name}.csv"), tmp_path)
     rows = rows_of(tmp_path, "stein_regression")
     rows = [row | {"log_density": "9.0"} if row["method"] == PARTICLES else row for row in rows]
     save(tmp_path / "stein_regression.csv", rows)
@@ -96,7 +97,7 @@ def test_bands_are_compared_on_the_same_patterns(tmp_path):
 
 
 def test_repairs_name_tests_that_are_there():
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (rebuild.RESULTS / "faults.md").read_text())
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (rebuild.RESULTS / "results" / "faults.md").read_text())
     assert len(named) > 30
     missing = [(file, test) for file, test in named if f"def {test}(" not in (Path(__file__).parent / file).read_text()]
     assert not missing

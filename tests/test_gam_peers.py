@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from examples import gam_peers_tables as tables
-from examples import rebuild
-from examples.tables import rows_of
+from examples.papers.gam import gam_peers_tables as tables
+from examples.tools import rebuild
+from examples.tools.tables import rows_of
 from tests.benchmarks import gam_peers, gam_rivals
 from tests.benchmarks import gam_simulations as simulations
 from tests.benchmarks.gam_programs import __main__ as programs

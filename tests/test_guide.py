@@ -9,8 +9,8 @@ import jax
 import matplotlib.pyplot as plt
 import pytest
 
-from examples import guide_figures, notebooks
-from examples.guide_figures import GUIDE, PageError, blocks, differs, run
+from examples.tools import guide_figures, notebooks
+from examples.tools.guide_figures import GUIDE, PageError, blocks, differs, run
 
 PAGES = sorted(page for page in GUIDE.rglob("*.md") if blocks(page.read_text()))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

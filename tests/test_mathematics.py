@@ -57,10 +57,10 @@ def test_every_file_that_the_page_names_exists():
 
 def test_what_the_package_says_stands_elsewhere_stands_there():
     """Files of tests, examples and models that code and page cite; the page cites no number of a test."""
-    cited = re.compile(r"\b(tests|examples|models)(?:/([\w/]+\.(?:py|md))|\.([a-z_]+)\b)")
+    cited = re.compile(r"\b(tests|examples|models)(?:/([\w/]+\.(?:py|md))|\.([a-z_]+(?:\.[a-z_]+)*)\b)")
     for path in (path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md")):
         for folder, file, module in cited.findall(path.read_text()):
-            found = ROOT / folder / (file or f"{module}.py")
+            found = ROOT / folder / (file or f"{module.replace('.', '/')}.py")
             assert found.exists(), f"{path.relative_to(ROOT)} cites {found}"
     assert "tests' reference" not in PAGE.read_text()
 

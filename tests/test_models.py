@@ -95,6 +95,8 @@ def test_nuts_finds_the_values_that_made_the_data():
     Gaussian and Poisson models meet reference moments in ``statistical/test_posteriordb.py``. Sixteen data sets show a
     parameter that is a standard deviation off: their mean rank is then 0.26 away, 3.6 standard errors.
     """
-    found = optimised("examples.calibration", "run", "robust", np.linspace(-3.0, 3.0, 10)[:, None], 16, 15)
+    found = optimised(
+        "examples.papers.beyond.calibration", "run", "robust", np.linspace(-3.0, 3.0, 10)[:, None], 16, 15
+    )
     assert len(found.ranks) >= 3
     assert found.passed(1e-3), str(found)

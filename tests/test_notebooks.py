@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from examples import notebooks
-from examples.guide_figures import blocks
+from examples.tools import notebooks
+from examples.tools.guide_figures import blocks
 
 KEYS = {
     "code": {"cell_type", "execution_count", "id", "metadata", "outputs", "source"},

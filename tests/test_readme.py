@@ -9,7 +9,7 @@ import numpyro
 import pytest
 from numpyro.infer.util import log_density
 
-from examples.guide_figures import GUIDE, blocks, differs, run
+from examples.tools.guide_figures import GUIDE, blocks, differs, run
 from tests.test_guide import as_for_readers  # noqa: F401  a fixture
 
 README = Path(__file__).parent.parent / "README.md"

@@ -6,17 +6,20 @@ import shutil
 
 import pytest
 
-from examples import how_long, printed_tables, rebuild, run_tables, stein_regression
-from examples.tables import save
+from examples.papers.beyond import how_long
+from examples.papers.stein import stein_regression
+from examples.tools import printed_tables, rebuild, run_tables
+from examples.tools.tables import path_of, save
 
 PAGES = rebuild.pages()
+ROWS = [*rebuild.RESULTS.glob("results/*.csv"), *rebuild.RESULTS.glob("papers/*/*.csv")]
 
 
 def test_tables_of_the_pages_are_those_of_the_rows():
     shown = set()
     for page in PAGES:
         text = page.read_text()
-        assert rebuild.rebuilt(text, rebuild.RESULTS) == text, f"{page.name}: run python -m examples.rebuild"
+        assert rebuild.rebuilt(text, rebuild.RESULTS) == text, f"{page.name}: run python -m examples.tools.rebuild"
         for match in rebuild.TABLE.finditer(text):
             shown.add(match[2] if match[3] is None else f"{match[2]}, {match[3]}")
             lines = match[4].splitlines()
@@ -39,7 +42,22 @@ def test_a_fit_that_was_not_made_says_why():
 def test_every_saved_figure_is_on_a_page():
     """Else it shows runs that nobody speaks of, and nobody looks at it."""
     words = "\n".join(page.read_text() for page in rebuild.PAGES.parent.rglob("*.md"))
-    assert [figure.name for figure in rebuild.RESULTS.glob("*.png") if f"results/{figure.name}" not in words] == []
+    saved = [*rebuild.RESULTS.glob("results/*.png"), *rebuild.RESULTS.glob("papers/*/*.png")]
+    assert len(saved) > 20
+    assert [figure.name for figure in saved if str(figure.relative_to(rebuild.RESULTS)) not in words] == []
+
+
+def test_rows_lie_once_beside_their_programs(tmp_path):
+    """A file of rows is found wherever it lies, and refused where there are two of it or none."""
+    assert path_of(rebuild.RESULTS, "stein_regression.csv").parent.name == "stein"
+    assert [path.name for path in ROWS if path_of(rebuild.RESULTS, path.name) != path] == []
+    for folder in ("results", "papers/stein"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.csv").touch()
+    with pytest.raises(FileNotFoundError, match=r"a.csv must be below .* once, but is 2 times"):
+        path_of(tmp_path, "a.csv")
+    with pytest.raises(FileNotFoundError, match=r"b.csv must be below .* once, but is 0 times"):
+        path_of(tmp_path, "b.csv")
 
 
 def test_every_claim_has_one_of_four_verdicts_and_the_index_counts_them():
@@ -92,7 +110,7 @@ def test_printed_differences_have_our_names(tmp_path):
 
 
 def test_a_changed_row_changes_its_table(tmp_path):
-    for path in rebuild.RESULTS.glob("*.csv"):
+    for path in ROWS:
         shutil.copy(path, tmp_path)
     text = (rebuild.PAGES / "additive.md").read_text()
     rows = list(csv.DictReader((tmp_path / "gam_binary.csv").read_text().split("\ncomponent")[0].splitlines()))
@@ -143,7 +161,7 @@ def test_differences_are_paired_by_split_and_averaged_over_sets():
 
 @pytest.mark.long
 def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
-    for path in rebuild.RESULTS.glob("*.csv"):
+    for path in ROWS:
         shutil.copy(path, tmp_path)
     for page in PAGES:  # two of them have one name, in folders of their own
         own = tmp_path / page.relative_to(rebuild.guide_figures.GUIDE)
@@ -158,5 +176,5 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
         "figures stein_regression.png, stein_classification.png, gam_interactions.png, additive_coverage.png" in printed
     )
     assert (tmp_path / "long_runs_deep.png").stat().st_size > 10_000
-    assert (tmp_path / "long_runs.md").read_text() == (rebuild.RESULTS / "long_runs.md").read_text()
+    assert (tmp_path / "long_runs.md").read_text() == path_of(rebuild.RESULTS, "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000

@@ -19,7 +19,7 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from examples.guide_figures import FENCE, GUIDE
+from examples.tools.guide_figures import FENCE, GUIDE
 
 PAGE = (GUIDE / "recipes.md").read_text()
 RNG = np.random.default_rng(0)

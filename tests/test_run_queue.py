@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from examples import run_queue
-from examples.run_queue import Problem, Run, append, gain_of_doubling, is_flat, next_run, note_of, thinned, work
+from examples.tools import run_queue
+from examples.tools.run_queue import Problem, Run, append, gain_of_doubling, is_flat, next_run, note_of, thinned, work
 
 pytestmark = pytest.mark.experiments
 

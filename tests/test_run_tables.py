@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from examples.run_queue import COLUMNS
-from examples.run_tables import (
+from examples.tools.run_queue import COLUMNS
+from examples.tools.run_tables import (
     by_depth,
     by_method,
     by_pair,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from examples import series_forecasts as own
-from examples.guide_figures import GUIDE
-from examples.tables import read
+from examples.papers.beyond import series_forecasts as own
+from examples.tools.guide_figures import GUIDE
+from examples.tools.tables import read
 
 ROWS, PEERS = (read(path, own.NUMBERS) for path in (own.ROWS, own.PEERS))
 

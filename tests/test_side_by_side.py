@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from examples import long_runs
-from examples.datasets import HERE
-from examples.side_by_side import alone, job_of, main, problems_of, together
+from examples.papers.several import long_runs
+from examples.papers.several.side_by_side import alone, job_of, main, problems_of, together
+from examples.tools.datasets import HERE
 from tests.compiling import counted
 
 pytestmark = pytest.mark.experiments

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from examples.tables import direction, judged, listed, mean_and_error, read, save, told, with_error
+from examples.tools.tables import direction, judged, listed, mean_and_error, read, save, told, with_error
 
 pytestmark = pytest.mark.experiments
 

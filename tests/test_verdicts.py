@@ -7,21 +7,12 @@ import pytest
 from scipy import optimize
 
 import numpyro_gp as ngp
-from examples import (
-    additive_coverage,
-    additive_numbers,
-    decoupled_convergence,
-    decoupled_map,
-    decoupled_means,
-    decoupled_seconds,
-    equal_seconds,
-    facts_orthogonal,
-    importance_gradients,
-    importance_weighting,
-    latent_scores,
-    rebuild,
-)
-from examples.tables import rows_of
+from examples.papers.additive import additive_coverage, additive_numbers
+from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds
+from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
+from examples.papers.orthogonal import decoupled_convergence, equal_seconds
+from examples.tools import facts_orthogonal, rebuild
+from examples.tools.tables import rows_of
 
 pytestmark = pytest.mark.experiments
 

@@ -16,7 +16,7 @@ from sphinx.util.logging import getLogger
 import numpyro_gp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # where `examples` lies, whichever folder Sphinx runs in
-from examples import notebooks
+from examples.tools import notebooks
 
 sys.path.pop(0)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.eight_inputs import row_of, simulate
-from examples.tables import save
+from examples.tools.eight_inputs import row_of, simulate
+from examples.tools.tables import save
 
 RESULTS = Path(__file__).parent.parent.parent / "examples" / "results"
 

@@ -8,7 +8,7 @@
     python -m tests.benchmarks.gam_peers sets --fits "ngp.gam, screen" pygam statsmodels ebm bambi --environments FOLDER
     python -m tests.benchmarks.gam_peers many --rows 100000
 
-Rows go to ``examples/results/gam_peers.csv`` as they come; those that are there are not made again. mgcv runs by
+Rows go to ``examples/papers/gam/gam_peers.csv`` as they come; those that are there are not made again. mgcv runs by
 ``Rscript``, the peers in Python by `tests/benchmarks/gam_rivals.py` in environments of their own. Seconds are those of
 the processor for the fit, without the start of a process; ours with tracing, and for the first fit of a form with
 compiling.
@@ -21,7 +21,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from examples.datasets import load, split_mask
+from examples.tools.datasets import load, split_mask
 from tests.benchmarks import gam_simulations
 from tests.benchmarks.gam_engines import (
     RIVALS,
@@ -34,7 +34,7 @@ from tests.benchmarks.gam_engines import (
 )
 from tests.benchmarks.gam_simulations import CURVES, simulated
 
-OUT = Path(__file__).parent.parent.parent / "examples" / "results" / "gam_peers.csv"
+OUT = Path(__file__).parent.parent.parent / "examples" / "papers" / "gam" / "gam_peers.csv"
 FIELDS = ["task", "seed", "noise", "fit", "rows", "rmse", "log_density", "coverage", "dead_term", "called_dead"]
 FIELDS += ["live_kept", "pair_first", "pair_kept", "others_kept", "seconds", "note"]
 # Formula of a set: names of its columns, its categories, its family here and in mgcv.

@@ -1,4 +1,4 @@
-"""GPyTorch's ``get_fantasy_model`` on the ten parts of ``examples/going_on.py``: rows in ``going_on_gpytorch.csv``.
+"""GPyTorch's ``get_fantasy_model`` on the ten parts of ``going_on.py``: rows in ``going_on_gpytorch.csv``.
 
     python -m tests.benchmarks.going_on_gpytorch    # where gpytorch is installed beside this library
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.going_on import PARTS, Z, simulate
-from examples.tables import save
+from examples.papers.beyond.going_on import PARTS, Z, simulate
+from examples.tools.tables import save
 
-RESULTS = Path(__file__).parent.parent.parent / "examples" / "results"
+RESULTS = Path(__file__).parent.parent.parent / "examples" / "papers" / "beyond"
 
 
 def modules(gpytorch, torch):

@@ -23,7 +23,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-from examples.neighbours import model as by_neighbours
+from examples.papers.beyond.neighbours import model as by_neighbours
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers import problem as given
 from tests.benchmarks.peers.jobs import Job

@@ -16,7 +16,7 @@ from scipy.special import polygamma
 
 import numpyro_gp as ngp
 from examples import gam_counts
-from examples.datasets import load, split_mask
+from examples.tools.datasets import load, split_mask
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import collapsed as own
 from numpyro_gp.gam.engines import by_quasi_newton, guide_of

@@ -1,4 +1,4 @@
-"""Coverage where data are censored or inputs noisy, on a few of the simulations whose rows are in ``examples/results``."""
+"""Coverage where data are censored or inputs noisy, on a few of the simulations whose rows are kept."""
 
 import csv
 from pathlib import Path
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from examples import partial_data
+from examples.papers.beyond import partial_data
 
-RESULTS = Path(__file__).parents[2] / "examples" / "results"
+RESULTS = Path(__file__).parents[2] / "examples" / "papers" / "beyond"
 
 
 def counts(name):

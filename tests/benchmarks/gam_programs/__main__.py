@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.gam_programs --environments FOLDER
 
-Rows go to ``examples/results/gam_programs.csv``: lines of code (neither empty nor a comment; Python as ruff formats it,
+Rows go to ``gam_programs.csv``: lines of code (neither empty nor a comment; Python as ruff formats it,
 120 characters at most), the error of the predicted means, how many new values lie in the intervals, and seconds of the
 processor from the start to the end of the process.
 """
@@ -22,7 +22,7 @@ from tests.benchmarks.gam_engines import write
 from tests.benchmarks.gam_simulations import simulated
 
 HERE = Path(__file__).parent
-OUT = HERE.parent.parent.parent / "examples" / "results" / "gam_programs.csv"
+OUT = HERE.parent.parent.parent / "examples" / "papers" / "gam" / "gam_programs.csv"
 PROGRAMS = {
     "ngp.gam": "by_ngp.py",
     "mgcv": "by_mgcv.R",

@@ -3,7 +3,7 @@
     python3.11 -m tests.benchmarks.peers install FOLDER     environments with pinned versions, gigabytes
     python -m tests.benchmarks.peers run --environments FOLDER --out ROWS.jsonl     all on one thread, three rounds
     python -m tests.benchmarks.peers report ROWS.jsonl      the table in Markdown: ours, each peer, the ratio
-    python -m tests.benchmarks.peers keep ROWS.jsonl        puts them into examples/results/peers.csv, for the guide's page
+    python -m tests.benchmarks.peers keep ROWS.jsonl        puts them into examples/papers/beyond/peers.csv, for the guide's page
 
 `jobs` has what is measured and who takes part, the ``by_`` files drive a library each, and their first lines say how;
 `ours` drives this one. A peer runs in a process of its own, in turn with the others; tinygp, NumPyro by hand and this

@@ -75,7 +75,7 @@ def main() -> None:
     running.add_argument(
         "--environments", type=Path, default=home, help="that folder; or the variable PEERS_ENVIRONMENTS"
     )
-    running.add_argument("--data", type=Path, help="folder of data sets, as in examples.datasets")
+    running.add_argument("--data", type=Path, help="folder of data sets, as in examples.tools.datasets")
     running.add_argument("--tables", nargs="*", help="data sets whose test density is followed")
     running.add_argument("--steps", type=int, default=2000, help="steps towards a test density, a multiple of 100")
     running.add_argument("--out", type=Path, required=True, help="file of JSON lines, to which rows are added")
@@ -90,7 +90,7 @@ def main() -> None:
     reporting.add_argument("rows", type=Path, nargs="+")
     reporting.add_argument("--cpu", action="store_true", help="seconds of the processor in place of those of the clock")
     keeping.add_argument("rows", type=Path, nargs="+")
-    keeping.add_argument("--results", type=Path, default=ROOT / "examples" / "results" / "peers.csv")
+    keeping.add_argument("--results", type=Path, default=ROOT / "examples" / "papers" / "beyond" / "peers.csv")
     keeping.add_argument("--cpu", action="store_true", help="seconds of the processor, where the machine was busy")
     keeping.add_argument("--machine", default="today's", help="what the table says about where these rows are from")
     options = parser.parse_args()

@@ -4,8 +4,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from examples import peers_tables
-from examples.tables import read, save
+from examples.papers.beyond import peers_tables
+from examples.tools.tables import read, save
 from tests.benchmarks.peers.report import Line, fastest_ways, grouped, number, who
 
 KEY = ("task", "size", "dtype", "rows", "mean_points", "width")

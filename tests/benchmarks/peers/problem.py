@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from examples.datasets import load, split_mask, standardise
+from examples.tools.datasets import load, split_mask, standardise
 from tests.benchmarks.peers.jobs import Job
 
 ROWS, COLUMNS, CHUNK = 36_000, 8, 4096

@@ -1,0 +1,1 @@
+"""Experiments behind the pages of results: program, rows and picture of each in one folder."""

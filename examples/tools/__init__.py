@@ -1,0 +1,1 @@
+"""What programs share, and what makes pages of their rows."""
