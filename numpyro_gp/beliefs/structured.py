@@ -3,7 +3,7 @@
 `Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -161,6 +161,16 @@ def _probed(
     return probe.seen(features, sizes.apart(features), variance)
 
 
+def _drawn(
+    belief: "Structured | BlockLowRank", key: Array, sample_shape: Shape, own: Callable[[Array], Array]
+) -> Array:
+    """Draws of whitened values: ``x = P e_1 + W e_2`` has covariance ``S^-1``, and so ``S x`` has ``S``."""
+    key_own, key_shared = jax.random.split(key)
+    noise = own(jax.random.normal(key_own, sample_shape + belief.shape, belief.dtype))
+    shared = jax.random.normal(key_shared, sample_shape + belief.W.shape[1:], belief.dtype)
+    return belief.mean[(None,) * len(sample_shape)] + belief.times_covariance(noise + matmul(shared, belief.W.T))
+
+
 @value_type()
 class Structured(AbstractBelief):
     """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
@@ -207,11 +217,7 @@ class Structured(AbstractBelief):
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
-        # x = e_1 + W e_2 has covariance I + W W^T, the precision, and so S x has covariance S.
-        key_own, key_shared = jax.random.split(key)
-        own = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
-        shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + matmul(shared, self.W.T))
+        return _drawn(self, key, sample_shape, lambda noise: noise)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
@@ -334,14 +340,13 @@ class BlockLowRank(AbstractBelief):
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
-        # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
-        key_own, key_shared = jax.random.split(key)
-        noise = jax.random.normal(key_own, sample_shape + self.shape, self.dtype)
         stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
-        own = stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
-        shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.dtype)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(own + matmul(shared, self.W.T))
+
+        def own(noise: Array) -> Array:
+            pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
+            return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
+
+        return _drawn(self, key, sample_shape, own)
 
     def pieces(
         self, features: Float[Array, "M N"]

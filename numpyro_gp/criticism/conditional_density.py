@@ -1,7 +1,8 @@
 """Densities of models with latent inputs: ``p(y | x)`` of new data and on a grid, the posterior of ``w``, normality.
 
 The importance-weighted bound fits an implicit posterior of ``w``, not ``q(w)``: it is seen by resampling. Densities of
-new data take their values of ``w`` from the guide, too (mathematics.md section 10.4).
+new data take their values of ``w`` from the guide, too (mathematics.md section 10.4). It is for who needs the whole
+distribution of ``y``, of several modes or skewed, where `Posterior.predict` says its moments.
 """
 
 from collections.abc import Callable, Mapping

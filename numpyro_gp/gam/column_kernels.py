@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32
-from numpyro_gp.kernels.measures import legendre
+from numpyro_gp.kernels.measures import Measure, legendre
 from numpyro_gp.kernels.profiles import RATES, double_mean, integral, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
 
@@ -124,6 +124,14 @@ def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
     return Average(left + right - 1, left_slope + right_slope, mean - 1, 2 * (mean - float(whole)) / l)
 
 
+def atoms(measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+    """Values of an empirical measure that have a weight, and their weights; none of other measures."""
+    if not isinstance(measure, Empirical):
+        return np.zeros(0), np.zeros(0)
+    points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
+    return points[weights > 0], weights[weights > 0]
+
+
 @dataclass(frozen=True)
 class Curve:
     """The kernel of a curve at inducing inputs ``(M,)`` and rows ``(U,)``, for any lengthscale.
@@ -141,18 +149,15 @@ class Curve:
     """
 
     kind: type
-    measure: Any
+    measure: Measure
     gaps: np.ndarray
     points: np.ndarray
     weights: np.ndarray
 
     @classmethod
-    def of(cls, kind: type, measure: Any, period: float | None, Z: np.ndarray, X: np.ndarray) -> "Curve":
+    def of(cls, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray) -> "Curve":
         """Of a kernel without a period, or of that which repeats."""
-        points = weights = np.zeros(0)
-        if isinstance(measure, Empirical):
-            points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
-            points, weights = points[weights > 0], weights[weights > 0]
+        points, weights = atoms(measure)
         columns = np.concatenate([points, Z, X])
         gaps = np.abs(columns[: len(points) + len(Z), None] - columns)
         if period is not None:

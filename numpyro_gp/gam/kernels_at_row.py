@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import average, deviation
+from numpyro_gp.gam.column_kernels import atoms, average, deviation
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales
-from numpyro_gp.kernels import RBF, Empirical
+from numpyro_gp.kernels import RBF
 
 
 class AtRow(NamedTuple):
@@ -52,10 +52,7 @@ class CurveAtRow(NamedTuple):
         """Of what `KernelData.column_data` gives."""
         measure, period = given if isinstance(given, tuple) else (given, None)
         kind = RBF if period is not None else kind
-        points = weights = np.zeros(0)
-        if isinstance(measure, Empirical):
-            points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
-            points, weights = points[weights > 0], weights[weights > 0]
+        points, weights = atoms(measure)
         columns, size = np.concatenate([points, Z]), len(points)
         bare = cls(kind, period, measure, lengths[:, None], columns, weights, np.zeros(0), np.zeros(0))
         if not size:

@@ -197,9 +197,10 @@ def orthogonal(
           ``diag(H)`` is that of the kernel of the moment, and a constant to derivatives: gradients in hyper-parameters
           are those at fixed ``a``, which vanish where the true ones do. ``O(M_gamma M^2)`` in each step.
         - ``"diagonal"``, ``"exact"``: natural steps ``a + rho Q^-1 grad`` with ``Q = diag(H) + eps`` or ``Q = H``
-          (eq. 16a and 17), ``O(M_gamma M (M + N))`` and ``O(M_gamma^3)`` in each step, for comparison. They would
-          diverge where ``rho > 2 / max eig(Q^-1 (H + F Lambda F^T))``, which is of order ``1/N``: where this
-          eigenvalue is above 1 the step is divided by it (some power iterations in each step).
+          (eq. 16a and 17), ``O(M_gamma M (M + N))`` and ``O(M_gamma^3)`` in each step: the steps of the paper, for who
+          repeats its experiments. They would diverge where ``rho > 2 / max eig(Q^-1 (H + F Lambda F^T))``, which is of
+          order ``1/N``: where this eigenvalue is above 1 the step is divided by it (some power iterations in each
+          step).
     gamma_step : float
         Of the three natural routes: ``rho`` is ``gamma_step`` times the step of `natural_gradient`.
     eps : float, optional

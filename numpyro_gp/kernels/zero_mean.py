@@ -129,6 +129,12 @@ def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Arra
     return _FORMULAS.get(kind, _FORMULAS[RBF])[0](squares)
 
 
+def _check_measure(measure: object) -> None:
+    if not isinstance(measure, (Uniform, Gaussian, Empirical)):
+        required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", f"a {type(measure).__name__}"
+        fail("measure", required, got, "Pass Uniform(0.0, 1.0).", TypeError)
+
+
 @value_type()
 class ZeroMean(Kernel):
     """An effect around its average: a kernel whose functions integrate to zero under a measure (Durrande et al. 2013).
@@ -169,9 +175,7 @@ class ZeroMean(Kernel):
     measure: Measure
 
     def __post_init__(self) -> None:
-        if not isinstance(self.measure, (Uniform, Gaussian, Empirical)):
-            required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", type(self.measure).__name__
-            fail("measure", required, f"a {got}", "Pass Uniform(0.0, 1.0).", TypeError)
+        _check_measure(self.measure)
         if type(self.kernel) in (RationalQuadratic, Periodic) and isinstance(self.measure, Empirical):
             return
         if type(self.kernel) not in _FORMULAS:
@@ -302,9 +306,7 @@ class ZeroMeanLinear(Kernel):
     measure: Measure
 
     def __post_init__(self) -> None:
-        if not isinstance(self.measure, (Uniform, Gaussian, Empirical)):
-            required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", type(self.measure).__name__
-            fail("measure", required, f"a {got}", "Pass Uniform(0.0, 1.0).", TypeError)
+        _check_measure(self.measure)
         store(self, variance=positive_scalar("variance", self.variance))
 
     def _from_mean(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:

@@ -1,4 +1,7 @@
-"""Rows of data on several devices: which arrays lie in pieces, and which are copies."""
+"""Rows of data on several devices: which arrays lie in pieces, and which are copies.
+
+For data that one accelerator does not hold, and steps over all rows that one takes too long for: ``fit(sharding=...)``.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

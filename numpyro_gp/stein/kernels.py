@@ -269,9 +269,8 @@ class Groups:
 class PerSite:
     """A distance and a bandwidth for every site: right for sites that are nearly independent.
 
-    Correlated ones come out too narrow, as under mean field.
-
-    Right for sites that are nearly independent; correlated ones come out too narrow, as under mean field.
+    Correlated ones come out too narrow, as under mean field. It is for models of many small sites, over all of which
+    one distance is so large that particles do not see each other.
 
     Parameters
     ----------
