@@ -21,8 +21,8 @@ class Finding(NamedTuple):
     ----------
     fault : str
         Its name: "R-hat", "divergences", "stranded particles", "effective draws", "noise", "inducing inputs", "jitter",
-        "long lengthscale", "residuals not normal", "residuals follow the inputs", "calibration", "fits differ",
-        "Pareto k", "parameters differ" or "lengthscale at its prior".
+        "neighbours", "repeated rows", "long lengthscale", "residuals not normal", "residuals follow the inputs",
+        "calibration", "fits differ", "Pareto k", "parameters differ" or "lengthscale at its prior".
     sentence : str
     number, threshold : float
         What was found, and where it becomes a fault.

@@ -3,20 +3,26 @@
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.beliefs import Conditional
+from numpyro_gp.checks import is_known
 from numpyro_gp.criticism.evidence import ROWS, chosen
 from numpyro_gp.criticism.finding import Case, Finding, entries
 from numpyro_gp.criticism.fit_checks import OPEN
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior.near import gain_of_neighbours, neighbours_of
+from numpyro_gp.rows.nearest import twins_of
+from numpyro_gp.rows.neighbours import Neighbours
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
 # Left-out data: nats a row that more neighbours may bring, in any case and in standard errors, and rows looked at.
 BETTER, ERRORS, MOST_LEFT_OUT = 0.02, 3.0, 200
+# Share of rows that may repeat another in inputs and data.
+REPEATED = 0.05
 # A posterior is its prior where both its median and its width are within these shares of the prior's width.
 SAME_PLACE, SAME_WIDTH = 0.25, 0.8
 
@@ -64,6 +70,29 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
                 text += f"from the {few} of the fit"
                 cure = "predict from more, as predict_at(..., neighbours='auto') finds out, and fit with twice as many"
                 yield Finding("neighbours", text, mean, BETTER, cure)
+
+
+def repeated_rows(case: Case) -> Iterator[Finding]:
+    """Rows with neighbours that repeat others in all that the model is given of them, so that their data are known."""
+    if case.call is None:
+        return
+    for near in neighbours_of(case.call):
+        given = jax.tree.leaves(list(case.call.arguments.values()), is_leaf=_is_near)
+        columns = [near.inputs, *(leaf for leaf in given if not _is_near(leaf) and jnp.shape(leaf)[:1] == (near.size,))]
+        if len(columns) == 1 or not all(map(is_known, columns)):
+            continue
+        twins = twins_of(np.concatenate([np.asarray(one, float).reshape(near.size, -1) for one in columns], axis=1))
+        share = 0.0 if twins is None else float(np.mean(np.bincount(twins)[twins] > 1))
+        if share > REPEATED:
+            text = (
+                f"Of the rows {100 * share:.2g} % repeat another, data included, so that what is left out is seen again"
+            )
+            cure = "keep one of each, by np.unique(np.column_stack([X, y]), axis=0), and cross-validate what is left"
+            yield Finding("repeated rows", text, share, REPEATED, cure)
+
+
+def _is_near(leaf: object) -> bool:
+    return isinstance(leaf, Neighbours)
 
 
 def _weights_of(case: Case) -> Weights | None:

@@ -25,7 +25,14 @@ from numpyro_gp.criticism.fit_checks import (
     r_hat,
     stranded,
 )
-from numpyro_gp.criticism.posterior_checks import at_prior, fits_differ, more_neighbours, parameters_differ, pareto
+from numpyro_gp.criticism.posterior_checks import (
+    at_prior,
+    fits_differ,
+    more_neighbours,
+    parameters_differ,
+    pareto,
+    repeated_rows,
+)
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import call_of
 
@@ -40,6 +47,7 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     noise,
     inducing,
     more_neighbours,
+    repeated_rows,
     long_lengthscale,
     not_normal,
     follow,

@@ -11,6 +11,9 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.posterior_checks import repeated_rows
+from numpyro_gp.rows.call import call_of
 from tests.compiling import counted
 
 RNG = np.random.default_rng(4)
@@ -136,3 +139,13 @@ def test_draws_leave_each_datum_out_and_the_verdict_looks_at_more_neighbours(cap
     findings = {one.fault: one for one in ngp.diagnose.verdict(own, near, Y, num_samples=4)}
     assert findings["neighbours"].number == pytest.approx((left_out(8) - left_out(2)).mean(), rel=1e-6)
     assert "better from 8 neighbours than from the 2 of the fit" in capsys.readouterr().out
+    assert "repeated rows" not in findings
+
+
+def test_the_verdict_counts_rows_that_repeat_with_their_data():
+    """Of 20 rows 4 repeat in inputs and data, and 2 in inputs alone."""
+    rows, data = X[[*range(16), 0, 0, 1, 2]], np.append(Y[:16], [Y[0], Y[0], Y[1], 9.0])
+    for size, share in ((20, 5 / 20), (16, None)):
+        call = call_of(model, (ngp.neighbours(rows[:size], 3), data[:size]), {})
+        found = list(repeated_rows(Case(None, call=call)))
+        assert [one.number for one in found] == ([] if share is None else [pytest.approx(share)])

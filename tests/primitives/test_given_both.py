@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior.draws import _has_copies, log_likelihood
+from numpyro_gp.programs.trace import split, traced
 from tests.precision import x64
 
 RNG = np.random.default_rng(4)
@@ -98,3 +99,18 @@ def test_a_draw_from_it_is_no_replicate_of_the_data():
     mean, variance = jax.jit(site["fn"].data.left_out)()
     terms = jax.jit(lambda y: log_likelihood(site["fn"], y))(jnp.asarray(Y))
     np.testing.assert_allclose(terms, norm.logpdf(Y, mean, np.sqrt(variance)), rtol=1e-8)
+
+
+def test_the_pass_over_the_data_is_not_repeated_for_each_chunk_of_new_rows():
+    """What a prediction does for each chunk is one factor of each block: the rest is found once for each draw."""
+    near, p = ngp.neighbours(X, 4), {name: jnp.asarray(value) for name, value in POINT.items()}
+
+    def at(fixed, p, new):
+        found = model(p, fixed[0], fixed[1])(new)
+        return found.loc, found.scale
+
+    found = traced(at, (near, jnp.asarray(Y)), p, near.find(NEW, 6))
+    count = len(found.constants) + len(jax.tree.leaves((near, jnp.asarray(Y)))) + len(p)
+    before, chunk = split(found.program, count)
+    assert str(chunk).count("cholesky") == 1
+    assert str(before).count("cholesky") >= 3
