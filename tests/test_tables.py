@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from examples.tools.tables import direction, judged, listed, mean_and_error, read, save, told, with_error
+from examples.tools.tables import direction, half_width, judged, listed, mean_and_error, read, save, told, with_error
 
 pytestmark = pytest.mark.experiments
 
@@ -39,6 +39,8 @@ def test_a_difference_is_seen_by_a_t_test_and_not_by_two_errors():
     assert [direction(around + k / np.sqrt(3)) for k in (4, 5, -5)] == [0, 1, -1]
     ten = np.tile([-1.0, 1.0], 5)  # an error of 1 / 3
     assert [direction(ten + k / 3) for k in (2.2, 2.3)] == [0, 1]
+    np.testing.assert_allclose(half_width(0.5, 3), 0.5 * 4.302653, rtol=1e-6)
+    assert np.isnan(half_width(np.nan, 1))
     assert direction([5.0]) == direction([5.0, 5.0]) == 0
     assert judged(around + 5 / np.sqrt(3), 1) == "**2.9 ± 0.6** (3)"
     assert judged(iter(around)) == "0.000 ± 0.577 (3)"

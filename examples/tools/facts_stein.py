@@ -4,10 +4,9 @@ import functools
 import math
 
 import numpy as np
-from scipy import stats
 
 from examples.papers.stein import stein_air_quality, stein_regression, stein_space_time
-from examples.tools.tables import COUNTS, apart, direction, judged, means, of_mean, rows_of
+from examples.tools.tables import COUNTS, apart, direction, half_width, judged, means, of_mean, rows_of
 
 
 def gaps(folder, other):
@@ -92,7 +91,7 @@ def near_nuts(folder):
 def lowest(values):
     """The lower end of a 95 % interval for the mean, of Student's t."""
     mean, error = of_mean(values)
-    return mean - stats.t.ppf(0.975, len(values) - 1) * error
+    return mean - half_width(error, len(values))
 
 
 def behind_nuts(folder):

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from examples.tools.tables import bold, direction, of_mean, seen, with_error
+from examples.tools.tables import bold, direction, half_width, of_mean, seen, with_error
 from examples.tools.tables import markdown as table
 
 __all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
@@ -338,15 +338,15 @@ def draw_depths(rows):
 
 
 def draw_differences(rows):
-    """Paired differences of test log density by set, with two standard errors over splits."""
+    """Paired differences of test log density by set, with 95 % intervals over splits."""
     own = at_paper_sizes(rows, "deep")
     sets = sorted({row["set"] for row in own})
     pairs = [pair for pair in PAIRS["deep"] if paired(own, *pair, "log_density")]
     figure, axes = panels(sets, width=2.4)
     for axis, name in zip(axes, sets, strict=True):
         for place, pair in enumerate(reversed(pairs)):
-            mean, error, *_ = paired(own, *pair, "log_density")[name]
-            axis.errorbar(mean, place, xerr=2 * error, fmt="o", color="C0", capsize=3)
+            mean, error, count, _ = paired(own, *pair, "log_density")[name]
+            axis.errorbar(mean, place, xerr=np.nan_to_num(half_width(error, count)), fmt="o", color="C0", capsize=3)
         axis.axvline(0.0, color="0.6", lw=0.8)
         axis.set(yticks=range(len(pairs)), xlabel="nats per row")
         axis.set_yticklabels([" - ".join(pair) for pair in reversed(pairs)] if axis is axes[0] else [], fontsize=8)

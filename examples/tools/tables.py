@@ -8,8 +8,8 @@ import numpy as np
 from scipy import stats
 
 __all__ = [
-    "COUNTS", "apart", "bold", "direction", "judged", "listed", "markdown", "mean_and_error", "means", "of_mean",
-    "path_of", "read", "rows_of", "save", "seen", "told", "with_error",
+    "COUNTS", "apart", "bold", "direction", "half_width", "judged", "listed", "markdown", "mean_and_error", "means",
+    "of_mean", "path_of", "read", "rows_of", "save", "seen", "told", "with_error",
 ]  # fmt: skip
 
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -48,12 +48,17 @@ def of_mean(values):
     return float(values.mean()), float(error)
 
 
+def half_width(error, count):
+    """Half of a 95 % interval for the mean of so many values, of Student's t; NaN for one value."""
+    return float(stats.t.ppf(0.975, count - 1)) * error if count > 1 else np.nan
+
+
 def seen(mean, error, count):
     """1 or -1 where a mean of so many values is not zero by a t test at 5 %, 0 elsewhere.
 
     Two errors are too few for few values.
     """
-    return int(np.sign(mean)) if error > 0 and abs(mean) > stats.t.ppf(0.975, count - 1) * error else 0
+    return int(np.sign(mean)) if error > 0 and abs(mean) > half_width(error, count) else 0
 
 
 def direction(values):

@@ -30,7 +30,18 @@ from numpyro.infer.autoguide import AutoDelta
 import numpyro_gp as ngp
 from examples.tools import datasets
 from examples.tools.run_queue import version
-from examples.tools.tables import bold, direction, markdown, mean_and_error, means, of_mean, read, save, with_error
+from examples.tools.tables import (
+    bold,
+    direction,
+    half_width,
+    markdown,
+    mean_and_error,
+    means,
+    of_mean,
+    read,
+    save,
+    with_error,
+)
 
 matplotlib.use("Agg")
 ENOUGH = 3  # splits for a verdict
@@ -155,18 +166,20 @@ def rows_of(name, split, options, known):
 
 
 def figure(rows, path):
-    """By how much the leading method is ahead of three others, on sets with enough splits, with two errors."""
+    """By how much the leading method is ahead of three others, on sets with enough splits, with 95 % intervals."""
     import matplotlib.pyplot as plt
 
-    found = paired(with_enough(rows) or rows)
-    found = {name: own for name, own in found.items() if name in ("maximum likelihood", "variational", "NUTS")}
+    enough = with_enough(rows)
+    found = within_splits(enough or rows, ENOUGH if enough else 1)
+    found = {name: found[name] for name in ("maximum likelihood", "variational", "NUTS") if found.get(name)}
     sets = list(dict.fromkeys(name for own in found.values() for name in own))
     drawn, axis = plt.subplots(figsize=(7.0, 0.6 + 0.42 * max(len(sets), 2)), layout="constrained")
     for number, (method, own) in enumerate(found.items()):
         at = [len(sets) - 1 - sets.index(name) + 0.2 * (1 - number) for name in own]
-        means, errors = np.array(list(own.values())).T
+        means, errors = np.array([of_mean(gaps) for gaps in own.values()]).T
+        widths = [half_width(error, len(gaps)) for error, gaps in zip(errors, own.values(), strict=True)]
         look = {"fmt": "sDo"[number], "ms": 4, "capsize": 2, "color": ("#D55E00", "#E69F00", "#0072B2")[number]}
-        axis.errorbar(means, at, xerr=2 * np.nan_to_num(errors), label=method, **look)
+        axis.errorbar(means, at, xerr=np.nan_to_num(widths), label=method, **look)
     axis.axvline(0.0, color="0.6", lw=0.8)
     axis.set_xscale("symlog", linthresh=0.01)
     axis.set(yticks=range(len(sets)), xlabel=f"nats per test row that {leading(rows)} are ahead of another method")
