@@ -154,6 +154,11 @@ def regret(rows):
     return markdown(["median, worst regret", *methods], lines)
 
 
+def errors_of(rows, kind):
+    """Mean absolute errors of regression, or accuracies on labels, by method and set: of one split, so no ± errors."""
+    return pivot([row for row in rows if row["kind"] == kind], "method", "set", "error", best=None)
+
+
 def letters(rows):
     shown = [row for row in rows if row["metric"] in ("log_density", "normality")]
     return pivot(shown, line="metric", column="model", metric="value", best=None)
@@ -231,6 +236,8 @@ TABLES = {
     "additive_coverage": additive_coverage.table,
     "additive_numbers": additive_numbers.table,
     "censored_coverage": covered,
+    "decoupled_comparison, MAE": functools.partial(errors_of, kind="regression"),
+    "decoupled_comparison, accuracy": functools.partial(errors_of, kind="classification"),
     "decoupled_convergence": convergence,
     "decoupled_map": decoupled_map.table,
     "decoupled_map, points": decoupled_map.points_table,
