@@ -58,7 +58,7 @@ else:
     class Converted:
         """The second of two types."""
 
-        def __class_getitem__(cls, types: tuple[object, object]) -> Any:
+        def __class_getitem__(cls, types: tuple[object, object]) -> object:
             return types[1]
 
 

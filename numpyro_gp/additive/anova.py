@@ -172,7 +172,7 @@ class Design:
             batches.append(batch_of(names, columns, self._product, picked(variances, np.array(own)), lengths, given))
         return KernelBatches(tuple(self.components), tuple(batches))
 
-    def _given(self, name: str) -> tuple[Any, ...]:
+    def _given(self, name: str) -> tuple[object, ...]:
         """Of each column of a component its measure, or the frequencies of its levels."""
         with jax.ensure_compile_time_eval():  # known also where a model is traced, as inducing inputs are
             uniform = Uniform(0.0, 1.0)

@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _naive(value: Any) -> Any:
+def _naive(value: Any) -> object:
     """A date of Python, in UTC where it has a time zone; of pandas' time stamps, that of Python."""
     value = value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value
     has_zone = getattr(value, "tzinfo", None) is not None
@@ -103,7 +103,7 @@ def _in_order(level: object) -> tuple[str, Any]:
     return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(type(level)), level)
 
 
-def _keys_of(data: Any) -> Mapping[str, Any]:
+def _keys_of(data: Any) -> Mapping[str, object]:
     """Columns of a table by their names as text, with what the table calls them: pandas has names that are numbers."""
     if getattr(getattr(data, "dtype", None), "names", None):
         return {name: name for name in data.dtype.names}

@@ -151,7 +151,7 @@ Said = tuple[Array, Array, Frame, Array | None, Array | None]
 
 def _solved(
     shift: Array, precision: Array, frame: Frame, level: Array | None, weight: Array | None
-) -> tuple[Posterior, tuple[Any, ...]]:
+) -> tuple[Posterior, tuple[object, ...]]:
     """The posterior; for its rule ``C^-1``, ``Lambda L``, ``G = L^T Lambda L``, ``p = L^T (shift - Lambda m_Z)``.
 
     Of pseudo-data that are ``weight`` times those stored.
@@ -178,13 +178,13 @@ def _posterior(*said: Any) -> Posterior:
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _forward(*said: object) -> tuple[Posterior, tuple[Any, ...]]:
+def _forward(*said: object) -> tuple[Posterior, tuple[object, ...]]:
     given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
     found, kept = _solved(*given)
     return found, (found, kept, given)
 
 
-def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[Any, ...]:
+def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[object, ...]:
     """Natural gradients in the pseudo-data, and ordinary ones in the kernel and the mean function.
 
     With ``q = S (dm + dKL m)`` and ``H = -S (dS - dKL G / 2) S - (q m^T + m q^T) / 2``, the gradient in ``G``: that of

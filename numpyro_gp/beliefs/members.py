@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., object])
 Result = TypeVar("Result")
 
 
-def member_axes(process: object) -> Any:
+def member_axes(process: object) -> object:
     """For ``vmap``: where the members of a batch are in each array of a belief or a point.
 
     On the first axis, but for the fields named ``Z_...`` and ``columns``, which all members share.

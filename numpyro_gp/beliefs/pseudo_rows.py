@@ -232,7 +232,7 @@ def _forward(
     return found, (shift, precision, rows, found[0], cavity, *scale)
 
 
-def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[Any, ...]:
+def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[object, ...]:
     """``h - target`` and ``w - target``, where a full step leads: what the likelihood says at ``q``, of ``w >= 0``.
 
     A row that a minibatch holds twice has its gradient once.

@@ -233,7 +233,7 @@ class _RowDensities:
         found = {n: _flat(jnp.broadcast_to(x, jnp.shape(y)), axes) for n, x in kept.items()}
         return {**found, "term": _flat(term, 0), "noise": noise}
 
-    def of_process(self, f: Any, inputs: Array, data: Mapping[str, Any]) -> dict[str, Any]:
+    def of_process(self, f: Any, inputs: Array, data: Mapping[str, Any]) -> dict[str, object]:
         """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
         fn = unwrap(data[f.name]["fn"]) if f.name in data else None
         is_exact, few = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal), chosen(inputs.shape[-2])

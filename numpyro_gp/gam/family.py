@@ -119,7 +119,7 @@ class Family(NamedTuple):
             return NAMED[self.spec](*values)
         return self.spec if isinstance(self.spec, Likelihood) else self.spec()
 
-    def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> Any:
+    def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> object:
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
         found = NAMED[self.spec](*(values[name] for name in PARAMETERS[self.spec](Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), found)

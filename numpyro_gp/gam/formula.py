@@ -8,7 +8,7 @@ arguments would be parsed here all the same, and ``*`` and ``:``, which it is fo
 import ast
 import inspect
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from numpyro_gp.checks import fail
 from numpyro_gp.gam import terms
@@ -157,7 +157,7 @@ def _habit(node: ast.expr) -> str:
     return ""
 
 
-def _option(line: str, word: ast.keyword) -> Any:
+def _option(line: str, word: ast.keyword) -> object:
     if word.arg == "by":
         return _column(line, word.value)
     try:

@@ -25,7 +25,7 @@ def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
 def at_places(likelihood: object, places: Any, count: int, lead: int = 1) -> Any:
     """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
 
-    def cut(leaf: Any) -> Any:
+    def cut(leaf: Any) -> object:
         return leaf[..., places] if is_per_row(np.shape(leaf), count, lead) else leaf
 
     return jax.tree.map(cut, likelihood)

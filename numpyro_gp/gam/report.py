@@ -74,7 +74,7 @@ def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng:
 
 def facts_of(
     draws: Draws, term_features: TermFeatures, found: RowReport, density: bool
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """Deviance, log density of left-out rows and parameters of the likelihood; and what to look at."""
     model, count, notes = term_features.model, len(found.places), []
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}

@@ -120,7 +120,7 @@ class NewData:
         found.parameters = self.parameters | {"trials": trials[None]}
         return found
 
-    def _wider(self) -> dict[str, Any]:
+    def _wider(self) -> dict[str, object]:
         """Parameters with one more axis, of nodes or draws."""
         return {name: value if name == "link" else value[..., None] for name, value in self.parameters.items()}
 

@@ -63,7 +63,7 @@ DATES: dict[str, Any] = {one.__name__: one for one in (datetime.date, datetime.d
 PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
 
 
-def encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+def encoded(value: Any, arrays: list[np.ndarray]) -> object:
     """What JSON takes for a value; arrays are appended, and their numbers stand in their place."""
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         value = value.item()

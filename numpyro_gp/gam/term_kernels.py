@@ -132,7 +132,7 @@ class KernelData:
         with jax.ensure_compile_time_eval():  # numbers also where a model is traced
             return self._column_data(part)
 
-    def _column_data(self, part: ReadTerm) -> list[Any]:
+    def _column_data(self, part: ReadTerm) -> list[object]:
         found = [self.measures[at] for at in part.columns]
         if part.name not in self.periods:
             return [points_of(found[0])] if part.term.kind in TIME else found
@@ -186,7 +186,7 @@ def mean_over(measure: Any) -> float:
     return float(measure.mean) if isinstance(measure, Gaussian) else 0.5 * float(measure.low + measure.high)
 
 
-def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> Any:
+def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> object:
     if column.levels is not None:
         mass = np.bincount(x.astype(int), weights, len(column.levels))
         return mass / mass.sum()
@@ -198,7 +198,7 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
     return Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights)))
 
 
-def _of_one_size(measures: list[object]) -> tuple[Any, ...]:
+def _of_one_size(measures: list[object]) -> tuple[object, ...]:
     """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
     most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
 

@@ -57,7 +57,7 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
     return partial(_amortised, network=network, data=data, shift=start_log_scale)
 
 
-def _inputs_and_data(prior: LocalPrior) -> tuple[Any, Any]:
+def _inputs_and_data(prior: LocalPrior) -> tuple[object, object]:
     """Arguments of the model that it calls X and y; where it has none of these names, the first two."""
     if {"X", "y"} <= set(prior.named):
         return prior.named["X"], prior.named["y"]

@@ -83,7 +83,7 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
         value = found(*given)
         return value, (value[0], *given[1:])
 
-    def backward(kept: tuple[Array, Blocks, BlockRoot], slopes: tuple[Array, BlockProbe]) -> tuple[Any, ...]:
+    def backward(kept: tuple[Array, Blocks, BlockRoot], slopes: tuple[Array, BlockProbe]) -> tuple[object, ...]:
         (mean, precisions, root), (slope, probe) = kept, slopes
         changes = tuple(
             probe.weight * one - half - jnp.swapaxes(half, -1, -2)

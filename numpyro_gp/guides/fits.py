@@ -71,7 +71,7 @@ def begin_again(owner: object, inducing: Inducing) -> None:
         begin(owner, None, inducing)
 
 
-def arrays_of(params: object) -> frozenset[Any]:
+def arrays_of(params: object) -> frozenset[object]:
     """Names and numbers of arrays; nothing of those that are traced."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     known = [(path, np.asarray(leaf)) for path, leaf in leaves if is_known(leaf) and not is_key(leaf)]
@@ -125,7 +125,7 @@ def as_fitted(guide: object, params: object) -> tuple[Any, Inducing]:
     return own, inducing_of(own) if found is None or not found.inducing else found.inducing
 
 
-def given_of(guide: object, params: object) -> dict[str, Any] | None:
+def given_of(guide: object, params: object) -> dict[str, object] | None:
     """The arguments on which the fit of these parameters was set up, by their shapes; None where nobody knows them."""
     found = fit_of(guide, params)
     return None if found is None else found.given

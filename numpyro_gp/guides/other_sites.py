@@ -41,7 +41,7 @@ def check_rest(rest: object) -> None:
         fail("rest", required, got, cure)
 
 
-def to_median(site: object = None) -> Any:
+def to_median(site: object = None) -> object:
     """NumPyro's start at the median of draws, which promotes ranks where a prior has arrays for parameters."""
     with jax.numpy_rank_promotion("allow"):
         return partial(to_median) if site is None else init_to_median(site)
@@ -131,7 +131,7 @@ def is_point(rest: object) -> bool:
     return rest is None or isinstance(rest, autoguide.AutoDelta)
 
 
-def _latent_values(rest: object, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
+def _latent_values(rest: object, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
     """What a guide that is a plain function samples; it need not return it."""
     trace = handlers.trace(rest).get_trace(*args, **kwargs)
     return {name: site["value"] for name, site in trace.items() if is_latent(site)}
@@ -172,7 +172,7 @@ def _check_answers(rest: object, question: str) -> None:
         fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)
 
 
-def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, Any]:
+def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, object]:
     """Quantiles of the other sites, levels on the first axis."""
     _check_answers(rest, "quantiles")
     if type(rest).quantiles is not autoguide.AutoGuide.quantiles:

@@ -6,7 +6,6 @@ somebody asks for it.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +97,7 @@ def batch_of(
     return Batch(tuple(names), tuple(tuple(own[at] for at in places) for own in columns), batch)
 
 
-def stacked(values: Sequence[object], dtype: np.dtype) -> Any:
+def stacked(values: Sequence[object], dtype: np.dtype) -> object:
     """Trees of NumPy's arrays as one tree with an axis for each on the left: a constant, and no operation."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(one) for one in leaves]), dtype), *values)
 

@@ -17,7 +17,7 @@ from numpyro_gp.arrays import is_array
 EMPTY = object()
 
 
-def _contents(function: Callable[..., object]) -> list[Any]:
+def _contents(function: Callable[..., object]) -> list[object]:
     """What the function closes over: cells, default values, arguments of partials."""
     if isinstance(function, functools.partial):
         return [_wrap(function.func), function.args, function.keywords]
@@ -28,7 +28,7 @@ def _contents(function: Callable[..., object]) -> list[Any]:
     return [list(map(_wrap, closed_over(function))), function.__defaults__, function.__kwdefaults__]
 
 
-def closed_over(function: types.FunctionType) -> list[Any]:
+def closed_over(function: types.FunctionType) -> list[object]:
     """What the cells of a function hold; `EMPTY` for a name that is assigned later, as in a recursive function."""
     found = []
     for cell in function.__closure__ or ():
@@ -39,7 +39,7 @@ def closed_over(function: types.FunctionType) -> list[Any]:
     return found
 
 
-def _wrap(value: object) -> Any:
+def _wrap(value: object) -> object:
     """Functions inside closures are closures too."""
     return Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value
 
@@ -79,7 +79,7 @@ class Closure:
         rest = tuple(None if is_array(leaf) else _Same(leaf) for leaf in leaves)
         self.static = _Same(function), structure, rest
 
-    def rebuilt(self) -> Callable[..., Any]:
+    def rebuilt(self) -> Callable[..., object]:
         """The function over the present contents."""
         function, structure, rest = self.static
         left = iter(self.arrays)

@@ -43,7 +43,7 @@ class Chunks(Sequence):
             raise IndexError(number)
         return self._make(number % len(self)) if self._held is None else self._held[number]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Chunks, (None, list(self), self.sizes)
 
 
@@ -157,7 +157,7 @@ def predict_chunks(
 
 def _cut(
     rows: Mapping[object, object], axes: Mapping[object, int], total: int, size: int, before: int
-) -> tuple[int, list[tuple[dict[Any, Any], np.int32]]]:
+) -> tuple[int, list[tuple[dict[object, object], np.int32]]]:
     """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
     placement = placement_of(None, list(rows.values()))
     if placement is not None:
@@ -205,7 +205,7 @@ def _compile(program: Jaxpr, early: int) -> Programs:
     compute, each, end = as_function(once), as_function(own), as_function(last)
 
     @partial(jax.jit, static_argnames="count")
-    def prepare(fixed: object, key: Array, group: Array, index: Array, *, count: int) -> Any:
+    def prepare(fixed: object, key: Array, group: Array, index: Array, *, count: int) -> object:
         draws, common = (jax.random.split(key, count)[group], index), compute(*fixed)
         return common, draws, jax.lax.map(lambda draw: each(*fixed, *common, *draw), draws)
 
@@ -222,5 +222,5 @@ def _bytes(results: list[object]) -> int:
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
 
 
-def _joined(groups: list[list[object]]) -> list[Any]:
+def _joined(groups: list[list[object]]) -> list[object]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]

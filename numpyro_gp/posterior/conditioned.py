@@ -192,7 +192,7 @@ def conditioned(
 
 def _past_and_start(
     guide: AutoGP, params: Mapping[str, object], args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> tuple[dict[str, PseudoData], dict[str, Any]]:
+) -> tuple[dict[str, PseudoData], dict[str, object]]:
     """Pseudo-data by site, and the values of latent sites where a chain is to start."""
     past = pseudo_data(guide, params, *args, **kwargs)
     if not (args or kwargs):

@@ -106,7 +106,7 @@ class PseudoData:
         return cls.of_arrays(groups["past"], columns)
 
 
-def _checked(argument: str, points: object) -> Any:
+def _checked(argument: str, points: object) -> object:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
 
 

@@ -87,7 +87,7 @@ def _each(method: object, functions: Functions, X: Functional | ArrayLike) -> An
 
 
 @compiled
-def _evaluated(draws: FunctionDraw, inputs: object, *, method: object, together: int, is_own: bool) -> Any:
+def _evaluated(draws: FunctionDraw, inputs: object, *, method: object, together: int, is_own: bool) -> object:
     """A method of many functions, or of each at inputs of its own."""
     if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)

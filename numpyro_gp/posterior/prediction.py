@@ -61,7 +61,7 @@ class Prediction:
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         cure = "Predict again: posterior.predict(...)."
         own = to_pickle("likelihood", self.likelihood, "Means and variances are in the pickle", cure)
         return vars(self) | ({"_held": own} if isinstance(own, Absent) else {})
@@ -198,7 +198,7 @@ class Prediction:
 MOMENTS = ("mean", "variance", "function_mean", "function_variance")
 
 
-def _parts(prediction: Prediction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
     arrays = (list(prediction._chunks), prediction._key, *(getattr(prediction, name) for name in MOMENTS))
     return arrays, (tuple(prediction._sizes), prediction._axis, prediction.num_draws, prediction._data_axes)
 
@@ -293,7 +293,7 @@ def _survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int)
     return draws.reshape(-1, *draws.shape[2:])
 
 
-def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> Any:
+def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> object:
     """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
     leaves = jax.tree.leaves(parts)
     if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):

@@ -63,7 +63,7 @@ class GuideDraws:
 @alone
 def _values(
     guide: object, key: Array, params: Mapping[str, object], call: Arguments, plates: frozenset[str] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if isinstance(guide, AutoGP):
         return guide.values_outside(plates, key, params, *call)
     if isinstance(guide, AutoGuideList):
@@ -74,7 +74,7 @@ def _values(
 
 
 @alone
-def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, Any]:
+def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
     if isinstance(guide, AutoGuideList):
         return _of_parts(_training_values, guide, key, params, call)
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
@@ -89,7 +89,7 @@ def _training_values(guide: object, key: Array, params: Mapping[str, object], ca
 
 def _of_parts(
     draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
     found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
     return {name: value for part in found for name, value in part.items()}
@@ -198,7 +198,7 @@ def _holds_nan(leaf: Any) -> bool:
     return is_floating and is_known(leaf) and bool(np.isnan(leaf).any())
 
 
-def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, Any]]:
+def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
     """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
     if not isinstance(mcmc, Mapping) and not hasattr(mcmc, "get_samples"):
         required = "a run of NumPyro's MCMC, or a dictionary of draws"

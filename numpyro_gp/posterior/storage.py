@@ -33,7 +33,7 @@ class Absent(NamedTuple):
 BACK = "Put yours back: posterior.save(path), then ngp.Posterior.load(path, model, guide)."
 
 
-def to_pickle(argument: str, value: object, kept: str = "All arrays are in the pickle", cure: str = BACK) -> Any:
+def to_pickle(argument: str, value: object, kept: str = "All arrays are in the pickle", cure: str = BACK) -> object:
     """The value, or `Absent` and a warning where it does not pickle: arrays of a fit are not lost for a function."""
     try:
         pickle.dumps(value)
@@ -61,7 +61,7 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
     write_whole(target, header=np.asarray(header), **entries)
 
 
-def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]], Any]:
+def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, object]], object]:
     """Kind, groups of arrays and notes of a file that `write_arrays` made."""
     cure = "Check the path, or save it anew: posterior.save(path)."
     form, found = read_whole(Path(path), "path", "a file written by Posterior.save", cure, _decoded)
@@ -70,7 +70,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, Any]]
     return found
 
 
-def _decoded(stored: dict[str, np.ndarray]) -> tuple[Any, tuple[str, dict[str, dict[str, Any]], Any] | None]:
+def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, tuple[str, dict[str, dict[str, object]], object] | None]:
     """The format of a file, and what `read_arrays` returns where it is ours."""
     header = json.loads(str(stored["header"]))
     if header["format"] != FORMAT:
@@ -92,7 +92,7 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[Any, tuple[str, dict[str, d
     return FORMAT, (header["kind"], groups, header["notes"])
 
 
-def _leaves(tree: object, keys: tuple[str, ...], sequences: list[object]) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(tree: object, keys: tuple[str, ...], sequences: list[object]) -> list[tuple[tuple[str, ...], object]]:
     """Arrays with their names; ``sequences`` takes the names, kinds and lengths of lists and tuples."""
     found = []
     for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):

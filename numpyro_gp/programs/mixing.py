@@ -33,7 +33,7 @@ def mixing_of(program: Jaxpr, axes: Mapping[object, int]) -> str | None:
     return _Walk().follow(_needed(program), dict(axes))
 
 
-def _variables(atoms: Iterable[object]) -> list[Any]:
+def _variables(atoms: Iterable[object]) -> list[object]:
     return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
@@ -92,7 +92,7 @@ class _Walk:
         return [None if isinstance(atom, Literal) else axes.get(atom) for atom in body.jaxpr.outvars], inner
 
 
-def _made_of(program: Jaxpr, values: Iterable[object]) -> set[Any]:
+def _made_of(program: Jaxpr, values: Iterable[object]) -> set[object]:
     """All values of a program that depend on these."""
     found = set(values)
     for equation in program.eqns:

@@ -80,7 +80,7 @@ def xla_has_started() -> bool:
 # ------------------------------------------------------------------------------- handlers, plates and masks
 
 
-def active_handlers() -> list[Any]:
+def active_handlers() -> list[object]:
     """The handlers that stand around whatever runs now, the outermost first."""
     stack: list[Any] = _PYRO_STACK
     return stack
@@ -238,7 +238,7 @@ class SteinHooks(einstein.SVGD):
     ) -> dict[str, Array]:
         return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
 
-    def pair_functions(self, free: Mapping[str, Array]) -> tuple[Any, Callable[..., Array], Callable[..., Array]]:
+    def pair_functions(self, free: Mapping[str, Array]) -> tuple[object, Callable[..., Array], Callable[..., Array]]:
         """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.
 
         ``apply(kernel, x, y, score)`` is ``k(x, y) score``, ``slope(kernel, x, y)`` the gradient of ``k`` in ``x``.

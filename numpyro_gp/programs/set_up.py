@@ -200,7 +200,7 @@ def _undone_on_failure(objects: tuple[object, ...]) -> Iterator[None]:
             held.update(before)
 
 
-def _guides_and_handlers(thing: object) -> Iterator[Any]:
+def _guides_and_handlers(thing: object) -> Iterator[object]:
     if isinstance(guide := getattr(thing, "guide", None), AutoGuide):  # an engine's
         yield from _guides_and_handlers(guide)
     if hasattr(thing, "__dict__"):
@@ -222,7 +222,7 @@ def swapped(value: object, swap: Callable[[Any], object], seen: dict[int, tuple[
     return seen[id(value)][1]
 
 
-def _swapped_inside(value: object, again: Callable[[Any], Any]) -> Any:
+def _swapped_inside(value: object, again: Callable[[Any], Any]) -> object:
     if isinstance(value, dict):
         _update(value, value.items(), again)
     elif isinstance(value, list):

@@ -57,7 +57,7 @@ def traced(function: Callable[..., object], *arguments: object) -> Traced:
     leaves, structure = jax.tree.flatten(arguments)
     results: list[Any] = []
 
-    def of_leaves(*leaves: object) -> list[Any]:
+    def of_leaves(*leaves: object) -> list[object]:
         found, result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
         results.append(result)
         return found
@@ -73,7 +73,7 @@ def replaced(program: Any, **parts: object) -> Jaxpr:
     return new
 
 
-def as_function(program: Jaxpr) -> Callable[..., list[Any]]:
+def as_function(program: Jaxpr) -> Callable[..., list[object]]:
     """A program of no constants as a function of its inputs."""
     function: Callable[..., list[Any]] = jaxpr_as_fun(ClosedJaxpr(program, []))
     return function
@@ -136,7 +136,7 @@ def key_of(program: Jaxpr) -> Hashable:
     return _signature(program, ())
 
 
-def _signature(program: Jaxpr, constants: Iterable[object]) -> tuple[Any, ...]:
+def _signature(program: Jaxpr, constants: Iterable[object]) -> tuple[object, ...]:
     numbers: dict[Any, int] = {}
     for var in program.constvars + program.invars:
         numbers[var] = len(numbers)
@@ -152,13 +152,13 @@ def _signature(program: Jaxpr, constants: Iterable[object]) -> tuple[Any, ...]:
     return inputs, tuple(map(_content, constants)), tuple(lines), outputs
 
 
-def _atom(atom: object, numbers: dict[object, int]) -> Any:
+def _atom(atom: object, numbers: dict[object, int]) -> object:
     if not isinstance(atom, Literal):
         return numbers[atom]
     return atom.aval, np.asarray(atom.val).tobytes()
 
 
-def _parameter(value: object) -> Any:
+def _parameter(value: object) -> object:
     if isinstance(value, ClosedJaxpr):
         return _signature(value.jaxpr, value.consts)
     if isinstance(value, Jaxpr):
@@ -168,7 +168,7 @@ def _parameter(value: object) -> Any:
     return _content(value) if isinstance(value, (np.ndarray, jax.Array)) else (type(value), value)
 
 
-def _content(value: object) -> Any:
+def _content(value: object) -> object:
     """A constant by its numbers, a large one of JAX, which cannot change, by its identity."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return str(value.dtype), _content(jax.random.key_data(value))

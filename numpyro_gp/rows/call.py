@@ -117,7 +117,7 @@ def _signature_of(function: Any) -> inspect.Signature:
     return inspect.signature(function) if argument_names(function) else ANYTHING
 
 
-def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+def _by_name(bound: inspect.BoundArguments) -> dict[str, object]:
     """Arguments by name, those of a ``**keywords`` too."""
     found: dict[str, Any] = {}
     for name, value in bound.arguments.items():

@@ -46,7 +46,7 @@ class Placement(NamedTuple):
         self.check_same("resume", "from the same step", "steps", steps, "Put the checkpoint where all can read it.")
         return self.copied(state)
 
-    def copied(self, tree: object) -> Any:
+    def copied(self, tree: object) -> object:
         """The same values on every device."""
         leaves, structure = jax.tree.flatten(tree)
         # Keys are placed by their numbers: JAX takes no key of one process to the devices of others.
@@ -55,7 +55,7 @@ class Placement(NamedTuple):
         placed = [jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if is_key(old) else x for old, x in pairs]
         return jax.tree.unflatten(structure, placed)
 
-    def held(self, tree: object) -> Any:
+    def held(self, tree: object) -> object:
         """The same values on every device, inside a program."""
         return jax.lax.with_sharding_constraint(tree, self.copies)
 

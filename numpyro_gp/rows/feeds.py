@@ -115,7 +115,7 @@ def feed_of(
     return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
 
 
-def static_of(engine: object) -> dict[str, Any]:
+def static_of(engine: object) -> dict[str, object]:
     """Keywords of the model that the engine itself adds."""
     return dict(getattr(engine, "static_kwargs", None) or {})
 

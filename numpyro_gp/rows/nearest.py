@@ -19,7 +19,7 @@ ROWS_PER_LEAF = 100  # in more of them it asks for so many rows in each corner o
 Found = tuple[np.ndarray, np.ndarray]
 
 
-def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> Any:
+def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> object:
     """Numbers ``(R, K)`` of the K nearest rows that come before each of the rows ``asked``, -1 where there are fewer.
 
     Parameters

@@ -84,7 +84,7 @@ def _is_seen(period: float, t: object) -> bool:
     return not isinstance(t, np.ndarray) or bool(t[-1] - t[0] >= 2 * period)
 
 
-def _waves(xp: Any, t: Any, periods: list[float]) -> Any:
+def _waves(xp: Any, t: Any, periods: list[float]) -> object:
     turns = [2 * math.pi * wave * t / period for period in periods for wave in range(1, WAVES + 1)]
     return xp.stack([xp.ones_like(t), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
 

@@ -50,7 +50,7 @@ class Around:
         check_nonnegative("scale", self.scale)
 
 
-def _draw(site: dict[str, Any]) -> Any:
+def _draw(site: dict[str, Any]) -> object:
     """Where a particle starts: at a draw from the prior; in coordinates of a fit (`ngp.conditioned`), at one of it.
 
     There the fit is ``N(0, I)``, and draws from the prior lie as far away as the data have moved the process.

@@ -152,7 +152,7 @@ def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple
     return Scores(found, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in found})
 
 
-def copied(tree: object, sharding: NamedSharding | None) -> Any:
+def copied(tree: object, sharding: NamedSharding | None) -> object:
     """The same values on every device of a sharding."""
     if sharding is None:
         return tree

@@ -83,7 +83,7 @@ def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
     free, key = engine.optim.get_params(state.optim_state), key_of_stein_step(state)
     shared = {name for name in free if name not in engine.guide_sites or engine.non_mixture_params_fn(name)}
 
-    def pick(number: int) -> dict[str, Any]:
+    def pick(number: int) -> dict[str, object]:
         return {n: x if n in shared else jax.tree.map(lambda leaf: leaf[number], x) for n, x in free.items()}
 
     return [Particle(pick(number), {}, key) for number in range(engine.num_stein_particles)]

@@ -35,7 +35,7 @@ REMEDY = (
 
 def initial_state(
     key: Array, engine: Any, num_steps: int, init_params: dict[str, object] | None, feed: Feed
-) -> tuple[Any, Fit]:
+) -> tuple[object, Fit]:
     """``engine.init``, with Python numbers in the state made into arrays of a definite type, and the fit that begins.
 
     A used guide would start where its first key and data put it: a copy of it starts in its place, which the fit knows,
@@ -81,7 +81,7 @@ def initial_state(
     return state, begun
 
 
-def definite(state: object) -> Any:
+def definite(state: object) -> object:
     """A state with arrays of a definite type for its Python numbers: another type would be another program."""
     return jax.tree.map(
         lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state

@@ -62,7 +62,7 @@ def asked(
     return Asked(count, size, path, checkpoint_every, resume, init_params, search)
 
 
-def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, Any] | None]:
+def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
     """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
     state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)
     check_data(engine, feed)

@@ -4,8 +4,6 @@ They are arguments of the model, of the same shapes, so that no program compiles
 itself is its ``units()``: the neighbours that it stands on, and lengthscales for them.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,7 +91,7 @@ def _neighbours(given: object) -> list[Neighbours]:
     return [leaf for leaf in jax.tree.leaves(tuple(given), is_leaf=_is_neighbours) if isinstance(leaf, Neighbours)]
 
 
-def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """The model at the values of a state; None of an engine that is neither SVI nor one of particles."""
     key, params = jax.random.key(0), engine.get_params(state)
     model = handlers.seed(engine.model, key)

@@ -46,7 +46,7 @@ STRATEGIES = (init_to_uniform, init_to_median, init_to_mean, init_to_sample, ini
 FIELDS = {"lengthscale": (1.0, 0.0), "noise": (0.0, 2.0), "variance": (0.0, 0.0)}
 
 
-def best_start(engine: object, feed: Feed, state: object, advance: Callable[..., tuple]) -> Any:
+def best_start(engine: object, feed: Feed, state: object, advance: Callable[..., tuple]) -> object:
     """The state of a fit at the best point of the grid, ``state`` itself where no other is better.
 
     ``advance`` takes the steps of the fit. Of an engine, a guide or a model that this is not for, it is ``state``.
@@ -135,7 +135,7 @@ def directions(engine: object, feed: Feed, state: object, names: list[str]) -> n
     return changes
 
 
-def processes_at(engine: object, params: Mapping[str, object], call: Arguments) -> dict[str, Any]:
+def processes_at(engine: object, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
     """The processes of the model at a draw of the guide, by name; none where one is not integrated out."""
     (args, kwargs), key = call, jax.random.key(0)
     with handlers.block(), recorded_processes() as found:
