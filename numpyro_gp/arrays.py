@@ -160,7 +160,7 @@ class Merge(NamedTuple):
     """Puts arrays back into a tree: its structure, and its leaves where they are no arrays."""
 
     structure: Any
-    fixed: tuple[Any, ...]
+    fixed: tuple[object, ...]
 
     def __call__(self, arrays: list[Array]) -> Any:
         rest = iter(arrays)

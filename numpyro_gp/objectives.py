@@ -264,7 +264,7 @@ def _log_prob(fn: object, value: object) -> Array:
 def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     """Collect ``log r`` of each datum and the terms that belong to no datum."""
     terms, scales, values = [], {}, {}
-    remainder: Any = 0.0
+    remainder: object = 0.0
     ignored = {name for name, site in _samples(trace).items() if role(site) == "noise"}
     for sign, sites in ((1, _samples(trace)), (-1, _samples(proposal))):
         for name, site in sites.items():

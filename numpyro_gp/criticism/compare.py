@@ -172,7 +172,7 @@ def compare(
     check_key("key", key)
     y = check_array("y", y)
     check_count("max_parameters", max_parameters)
-    table: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, object]] = {}
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
         fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")

@@ -51,7 +51,7 @@ class EngineResult:
     ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
     """
 
-    make: Callable[[], tuple[Posterior, Any]]
+    make: Callable[[], tuple[Posterior, object]]
     result: FitResult | None
     steps: int
     notes: tuple[str, ...] = ()

@@ -55,11 +55,11 @@ CLASSES: dict[str, Words] = {
     "Uniform": _words(Uniform, "low high"),
 }
 # What a word means where an older file does not have it.
-DEFAULTS: dict[str, dict[str, Any]] = {"TableLayout": {"trials": None}}
+DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
 WORDS_OF = {own.kind: word for word, own in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
-DATES: dict[str, Any] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
+DATES: dict[str, object] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
 PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
 
 

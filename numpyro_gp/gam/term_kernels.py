@@ -67,7 +67,7 @@ class KernelData:
     """
 
     layout: TableLayout
-    measures: tuple[Any, ...]
+    measures: tuple[object, ...]
     periods: dict[str, tuple[float, float]]
     inducing: dict[str, np.ndarray]
     time_priors: dict[str, TimePrior] = dataclasses.field(default_factory=dict)

@@ -45,7 +45,7 @@ class Fit:
         self.arrays = arrays_of(params)
 
 
-_fits: WeakKeyDictionary[Any, list[Fit]] = WeakKeyDictionary()
+_fits: WeakKeyDictionary[object, list[Fit]] = WeakKeyDictionary()
 
 
 def fits_of(owner: object) -> list[Fit]:

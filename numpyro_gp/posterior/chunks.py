@@ -50,7 +50,7 @@ class Chunks(Sequence):
 class Programs(NamedTuple):
     """Two compiled programs, and the bytes that each returns for one draw."""
 
-    prepare: Callable[..., Any]
+    prepare: Callable[..., object]
     finish: Callable[..., Any]
     held: int
     result: int
@@ -75,7 +75,7 @@ class Reused:
 
     is_stream: bool = False
     of_chunks: OfChunks | None = None
-    prepared: Any = None
+    prepared: object = None
 
 
 def predict_chunks(

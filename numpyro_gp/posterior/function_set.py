@@ -171,7 +171,7 @@ class AskedFunctions:
         self._axis = 1  # of rows in what is drawn
         self._numbers: dict[bytes, int] = {}
         self._values: Array | None = None
-        self._inputs: list[Any] = []
+        self._inputs: list[object] = []
 
     def __len__(self) -> int:
         return self._count

@@ -99,7 +99,7 @@ def _of_parts(
 class StoredDraws:
     """Draws of a chain or particles, on the first axis of each leaf; ``params`` are those of the model itself."""
 
-    samples: Mapping[str, Any]
+    samples: Mapping[str, object]
     params: Mapping[str, Any]
     is_random: ClassVar[bool] = True
 

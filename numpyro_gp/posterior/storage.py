@@ -49,8 +49,8 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
     """Write named arrays by group; ``notes`` is anything that JSON can hold. Never leaves half a file."""
     target = check_place(path)
     entries: dict[str, np.ndarray] = {}
-    description: list[Any] = []
-    sequences: list[Any] = []
+    description: list[object] = []
+    sequences: list[object] = []
     for group, named in groups.items():
         for keys, leaf in _leaves(named, (group,), sequences):
             array = np.asarray(leaf)

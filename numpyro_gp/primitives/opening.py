@@ -19,9 +19,9 @@ from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.sites import InducingPrior
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
-_recorded: ContextVar[dict[str, Any] | None] = ContextVar("_recorded", default=None)
+_recorded: ContextVar[dict[str, object] | None] = ContextVar("_recorded", default=None)
 _predicting: ContextVar[bool] = ContextVar("_predicting", default=False)
-_called: ContextVar[list[tuple[Any, Array]] | None] = ContextVar("_called", default=None)
+_called: ContextVar[list[tuple[object, Array]] | None] = ContextVar("_called", default=None)
 
 
 class _Found(Messenger):
@@ -129,7 +129,7 @@ def record(process: AnyProcess) -> AnyProcess:
 @contextmanager
 def recorded_processes() -> Iterator[dict[str, Any]]:
     """Collect the processes that a model opens inside the block, by the names of their sites."""
-    recorded: dict[str, Any] = {}
+    recorded: dict[str, object] = {}
     token = _recorded.set(recorded)
     try:
         yield recorded

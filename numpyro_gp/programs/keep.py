@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-_programs: OrderedDict[Any, Any] = OrderedDict()
+_programs: OrderedDict[object, object] = OrderedDict()
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
@@ -102,9 +102,9 @@ def quickly(program: Jaxpr, effort: int = 0) -> Callable[..., list[Any]]:
     Where arrays are large, they run longer than that. For some hundred calls an ``effort`` of 1 is better: it compiles
     for twice the time and runs four times as fast.
     """
-    quick: dict[str, Any] = {"xla_backend_optimization_level": effort}
+    quick: dict[str, object] = {"xla_backend_optimization_level": effort}
     if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
         quick["xla_cpu_use_fusion_emitters"] = False
     is_quick = jax.default_backend() == "cpu" and size_of(program) <= LARGE
-    compiled: Callable[..., list[Any]] = jax.jit(as_function(program), compiler_options=quick if is_quick else None)
+    compiled: Callable[..., list[object]] = jax.jit(as_function(program), compiler_options=quick if is_quick else None)
     return compiled

@@ -229,7 +229,7 @@ def _factorised(equation: Any, before: list[int | None]) -> int | None:
     return MIXED if axis is not None and axis >= len(equation.invars[0].aval.shape) - 2 else axis
 
 
-RULES: dict[str, Callable[[Any, list[int | None]], int | None]] = {
+RULES: dict[str, Callable[[object, list[int | None]], int | None]] = {
     **dict.fromkeys(WHOLE, _reduced),
     **dict.fromkeys(ALONG, _along),
     **dict.fromkeys(("slice", "dynamic_slice"), _cut),

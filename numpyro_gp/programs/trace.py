@@ -55,7 +55,7 @@ def traced(function: Callable[..., object], *arguments: object) -> Traced:
     They may hold a guide, and its model with the data: it sees leaves alone.
     """
     leaves, structure = jax.tree.flatten(arguments)
-    results: list[Any] = []
+    results: list[object] = []
 
     def of_leaves(*leaves: object) -> list[object]:
         found, result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
@@ -86,7 +86,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
     calls = CALLS if is_traced() else CALLS | RULED
     constants: dict[int, tuple[Var, Any]] = {}
-    equations: list[Any] = []
+    equations: list[object] = []
 
     def constant(var: Var, value: object) -> Var:
         return constants.setdefault(id(value), (Var(var.aval), value))[0]

@@ -50,7 +50,7 @@ class BatchPlate(Messenger):
         self.size, self.indices = rows, jnp.arange(rows)
         # One object for all sites: ImportanceWeightedELBO asks whether they share their scale.
         self.each_counts = float(num_data) / count
-        self._known_scales: list[tuple[Any, Array]] = []
+        self._known_scales: list[tuple[object, Array]] = []
 
     def process_message(self, msg: dict[str, object]) -> None:
         """Choose the rows of the plate, or scale and mask a site in it, once where `inside_blocks` doubles this."""

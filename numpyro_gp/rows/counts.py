@@ -28,7 +28,7 @@ class Counts:
     def __init__(self) -> None:
         self.found: set[str] = set()
         # Values made of rows: the plates of these, and whether they are still rows.
-        self._made: dict[Any, tuple[frozenset[str], bool]] = {}
+        self._made: dict[object, tuple[frozenset[str], bool]] = {}
 
     def start(self, var: object, plate: str) -> None:
         """Begin with the rows of a plate."""

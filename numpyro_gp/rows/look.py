@@ -55,7 +55,7 @@ class Derived:
 
     def __init__(self, program: Jaxpr, captured: list[Any]) -> None:
         self.program, self.captured = program, captured
-        self.passed: list[Any] = []
+        self.passed: list[object] = []
 
     def of(self, arrays: Sequence[object]) -> list[Any]:
         """Compute it: numbers of known arrays, in a program that is being traced too."""
@@ -99,7 +99,7 @@ class FirstRows(Messenger):
 
     def __init__(self, fn: Callable[..., object] | None = None) -> None:
         super().__init__(fn)
-        self.held: dict[str, Any] = {}
+        self.held: dict[str, object] = {}
         self.indices: list[Any] = []
         self.sizes: list[int] = []
         self.names: list[str] = []
@@ -272,7 +272,7 @@ class Facts:
 
     def follow(self, program: Jaxpr, facts: dict[object, Any]) -> tuple[Jaxpr, list[Any]]:
         """The program without gathers of all rows, and what is known of its results; ``facts`` are of its inputs."""
-        same: dict[Any, Any] = {}
+        same: dict[object, object] = {}
         equations = []
 
         def read(atom: object) -> Any:

@@ -22,7 +22,7 @@ class Particle(NamedTuple):
     """One evaluation of guide and model within a step: unconstrained and mutable parameters, and its key."""
 
     free: dict[str, Any]
-    mutable: dict[str, Any]
+    mutable: dict[str, object]
     key: Array
 
 
