@@ -18,7 +18,6 @@ from numpyro_gp.beliefs import Coupled
 from numpyro_gp.objectives import ImportanceWeightedELBO, importance_weighted_bound, weighted_samples
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
-from tests.precision import x64
 
 TOLERANCE = 1e-9  # the classic bug (independent inner draws) and a forgotten log K are off by more than 1e-2
 KEY = jax.random.key(0)
@@ -220,14 +219,6 @@ def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
     assert abs(-bug - case["bound_given_eps"]) > 1e-2
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", cases("iw_deep"))
-def test_one_sample_of_a_deep_model(case):
-    model = handlers.substitute(deep_model(case), {"e": jnp.asarray(case["eps_f"]).T[:1]})
-    loss = ImportanceWeightedELBO(1).loss(KEY, {}, model, deep_guide(case, 1), case["X"], case["y"])
-    np.testing.assert_allclose(-loss, case["vi_given_eps_sampled"], atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("case", cases("iw_deep"))
 def test_a_sampled_layer_has_the_plain_gradient_by_default(case):
     """Squared weights would be biased there: None is False, and True is refused."""
@@ -398,23 +389,3 @@ def test_no_latent_inputs_gives_the_usual_bound():
     guide = lambda X, y=None: numpyro.sample("f", ngp.Belief(Coupled(case["m"], case["S_chol"])))  # noqa: E731
     loss = ImportanceWeightedELBO(7).loss(KEY, {}, model, guide, case["X"], case["y"])
     np.testing.assert_allclose(-loss, case["elbo_gaussian"], atol=TOLERANCE)
-
-
-@pytest.mark.long
-def test_float32_without_x64():
-    """NumPyro's Normal draws in the default precision, so a float32 run is one without x64."""
-    with x64(False):
-        X, y = jnp.zeros((3, 1)), jnp.ones(3)
-
-        def model(X, y):
-            g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2), outputs=1)
-            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2)[:, :1])
-            with numpyro.plate("data", 3):
-                hidden = g.draw("e", ngp.latent_inputs("w", X))
-                ngp.observe("y", f(hidden), ngp.likelihoods.Gaussian(0.5), obs=y)
-
-        svi = SVI(model, ngp.AutoGP(model), optax.adam(0.01), ImportanceWeightedELBO(4))
-        state, loss = jax.jit(svi.update)(svi.init(jax.random.key(0), X, y), X, y)
-        assert loss.dtype == jnp.float32
-        assert jnp.isfinite(loss)
-        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(svi.get_params(state)))

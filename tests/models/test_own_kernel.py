@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer import MCMC, NUTS
 
 import numpyro_gp as ngp
-from models import own_kernel
 from models.own_kernel import Wendland, wendland
 
 
@@ -50,17 +48,6 @@ def test_second_derivative_at_zero_distance_is_that_of_the_polynomial():
 
     np.testing.assert_allclose(jax.grad(along)(0.0), 0.0, atol=1e-12)
     np.testing.assert_allclose(jax.grad(jax.grad(along))(0.0), -4.0 * 5.0, rtol=1e-12)
-
-
-@pytest.mark.long
-def test_nuts_runs_on_the_gallery_model():
-    data = own_kernel.simulate(jax.random.key(0), num_data=12)
-    twice = {"X": jnp.concatenate([data["X"], data["X"][:2]]), "y": jnp.concatenate([data["y"], data["y"][:2]])}
-    mcmc = MCMC(NUTS(own_kernel.model, max_tree_depth=4), num_warmup=20, num_samples=20, progress_bar=False)
-    mcmc.run(jax.random.key(1), **twice)
-    draws = mcmc.get_samples()
-    assert draws["lengthscale"].shape == (20, 2)
-    assert all(np.all(np.isfinite(value)) and np.std(value) > 0 for value in draws.values())
 
 
 def test_it_combines_with_the_kernels_of_the_library(rng):

@@ -43,7 +43,7 @@ def test_the_process_agrees_with_it():
     fixed = {"variance": jnp.asarray(9.0), "lengthscale": jnp.array([0.1])}
     Z = jnp.array([[0.0], [1.0]])
     model = handlers.condition(survival.model, data=fixed)
-    mcmc = MCMC(ngp.NUTS(model), num_warmup=300, num_samples=1500, progress_bar=False)
+    mcmc = MCMC(ngp.NUTS(model), num_warmup=200, num_samples=800, progress_bar=False)
     with jax.numpy_rank_promotion("allow"):
         mcmc.run(jax.random.key(0), jnp.asarray(DRUG), jnp.asarray(WEEKS), jnp.asarray(CENSORED), Z=Z)
         posterior = ngp.Posterior.from_mcmc(model, mcmc)

@@ -205,7 +205,7 @@ def test_the_posterior_is_the_same_whatever_the_pseudo_data(rng):
     wrong = ngp.PseudoData(Z, jnp.asarray(rng.normal(size=4)), jnp.asarray(half @ half.T))
     draws, functions = [], []
     for model in (single, Conditioned(single, {"f": wrong})):
-        mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=3000, thinning=6, progress_bar=False)
+        mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=2000, thinning=4, progress_bar=False)
         mcmc.run(KEY, X, LABELS)
         draws.append(mcmc.get_samples())
         functions.append(

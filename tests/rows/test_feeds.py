@@ -123,17 +123,6 @@ def test_full_and_short_batches_share_one_program():
     assert counts[2] - counts[1] == counts[1] - counts[0]  # which plate, and checks of the first batch: no step
 
 
-def test_float32_stays_float32():
-    def small(y):
-        location = numpyro.param("location", jnp.zeros((), jnp.float32))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(location, jnp.ones((), jnp.float32)), obs=y)
-
-    svi = SVI(small, lambda y: None, optax.sgd(0.01), Trace_ELBO())
-    result = simple(5, ((batch.astype(np.float32),) for (batch,) in pieces()), svi)
-    assert result.params["location"].dtype == jnp.float32
-
-
 # --- what ends a fit before its time
 
 
