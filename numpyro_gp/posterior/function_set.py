@@ -1,5 +1,6 @@
 """Functions drawn from a posterior, as one value that can be called, kept and differentiated."""
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 from typing import Any, overload
@@ -13,8 +14,11 @@ from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.fitted import Fitted
+from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
+from numpyro_gp.posterior.near import near_of, neighbours_of
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, process_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
+from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.call import Call
 
@@ -96,13 +100,16 @@ def _evaluated(draws: FunctionDraw, inputs: object, *, method: object, together:
 
 def posterior_functions(
     posterior: Fitted, key: Array, num_samples: int | None, call: Call, gp: str | None, num_features: int
-) -> "Functions | AskedFunctions":
+) -> "Functions | AskedFunctions | LocalFunctions":
     """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
     check_count("num_features", num_features)
     plates = plates_at(posterior, call).plates
     index = posterior.spread(num_samples, is_random=True)
     axis: set[int] = set()
     columns: set[int] = set()
+    draws = draws_of(key, index)
+    if neighbours_of(call) and (local := _local(posterior, draws, call, plates, gp, num_features)) is not None:
+        return local
 
     def one(own: Fitted, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
         process = process_at(own, draw, call.at(arrays), plates, gp)
@@ -117,7 +124,6 @@ def posterior_functions(
         is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
         return jax.tree.map(lambda leaf: leaf.astype(process.basis.dtype) if is_number(leaf) else leaf, found)
 
-    draws = draws_of(key, index)
     found = at_each_draw(one, posterior, draws, call.arrays)
     if found is not None:
         return Functions(found)
@@ -137,6 +143,36 @@ def posterior_functions(
         return max(axis), values
 
     return AskedFunctions(every, index.size, max(columns))
+
+
+def _local(
+    posterior: Fitted, draws: Draw, call: Call, plates: frozenset[str], gp: str | None, num_features: int
+) -> LocalFunctions | None:
+    """Functions of a process by neighbours, whose rows are found in the median of its lengthscales; else None."""
+
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[LocalDraw, Array] | None:
+        process = process_at(own, draw, call.at(arrays), plates, gp)
+        if not isinstance(process, LocalProcess):
+            return None
+        key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
+
+        def normal(name: str, shape: tuple[int, ...]) -> Array:
+            return jax.random.normal(_key_of(key_noise, name), shape, process.data.near.inputs.dtype)
+
+        found = local_draw(process, key_features, num_features, normal)
+        if found is None:
+            cure = "Register features for it: help(ngp.kernels.features)."
+            fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
+        near, units = process.units()
+        return jax.tree.map(jnp.asarray, found), near.lengthscale if units is None else units
+
+    found = at_each_draw(one, posterior, draws, call.arrays)
+    if found is None:
+        return None
+    local, scales = found
+    near = near_of(posterior, draws, call, plates, gp)
+    near = dataclasses.replace(near, lengthscale=jnp.median(scales, axis=0))
+    return LocalFunctions(near, local)
 
 
 def _key_of(key: Array, name: str) -> Array:

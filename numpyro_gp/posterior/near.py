@@ -78,7 +78,7 @@ def with_neighbours(
     scales = tracing.at_each_draw(units, posterior, draws, call.arrays)
     if scales is None:
         return X
-    near = given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp)
+    near = near_of(posterior, draws, call, plates, gp)
     number = enough_neighbours(posterior, key, call, near) if count == "auto" else count
     return near.find(X, NEIGHBOURS if number is None else int(number), lengthscale=jnp.median(scales, axis=0))
 
@@ -108,6 +108,12 @@ def _process_at(
     """The process of new rows; of several that data are seen through, whose rows are the same, the first."""
     process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
     return process.processes[0] if isinstance(process, SeenProcesses) else process
+
+
+def near_of(posterior: Any, draws: tracing.Draw, call: Call, plates: frozenset[str], gp: str | None) -> Neighbours:
+    """The neighbours among the arguments on which a process stands."""
+    given = neighbours_of(call)
+    return given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp)
 
 
 def _that_of(

@@ -19,6 +19,7 @@ from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
+from numpyro_gp.posterior.local_functions import LocalFunctions
 from numpyro_gp.posterior.new_data import (
     draw_functions,
     plan_of,
@@ -397,7 +398,7 @@ class Posterior(Fitted):
         gp: str | None = None,
         num_features: int = 2048,
         **kwargs: object,
-    ) -> Functions | AskedFunctions:
+    ) -> Functions | AskedFunctions | LocalFunctions:
         """Functions of a process, drawn once and callable for ever: ``f(X)`` ``(S, N)``, or ``(S, N, P)``.
 
         One function for each posterior draw: a draw of the prior, of random features where the kernel has no finite
@@ -405,7 +406,8 @@ class Posterior(Fitted):
         are those of `function_draws`; each single function is as close to a Gaussian process as ``num_features`` make
         it. To optimise, differentiate, integrate or pass to a solver, where `function_draws` needs all inputs at once.
         Kernels without features (functions, and kernels of your own that register none) give `AskedFunctions`, which
-        condition on the rows they were asked before, at ``O(n^3)`` for n rows in all.
+        condition on the rows they were asked before, at ``O(n^3)`` for n rows in all. Gaussian data with neighbours
+        give `LocalFunctions`, corrected at the nearest 256 rows of the data of each row (mathematics.md section 16.3).
 
         Parameters
         ----------

@@ -106,7 +106,7 @@ def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -
         return None
     one = first_member(basis)
     names = one.names if isinstance(one, AdditiveBasis) else ()
-    mean = _settled(process.mean, process)
+    mean = settled(process.mean, process.columns, basis.dtype)
     return FunctionDraw(*found, mean, names, process.outputs, process.columns, process.plates)
 
 
@@ -182,9 +182,9 @@ class _TracedMean:
         return found.reshape(*inputs.shape[:-1], *found.shape[1:])
 
 
-def _settled(mean: Mean, process: Any) -> Mean:
+def settled(mean: Mean, columns: int, dtype: np.dtype) -> Mean:
     """The mean function, as a pytree that holds what it is made of."""
-    closed = jax.make_jaxpr(mean)(jax.ShapeDtypeStruct((1, process.columns), process.basis.dtype))
+    closed = jax.make_jaxpr(mean)(jax.ShapeDtypeStruct((1, columns), dtype))
     if jax.tree.leaves(mean) or not any(isinstance(value, jax.core.Tracer) for value in closed.consts):
         return mean
     return _TracedMean(list(closed.consts), closed.jaxpr)

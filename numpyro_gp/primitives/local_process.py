@@ -78,7 +78,7 @@ class LocalProcess:
         Pass ``near.find(X, K)``, or an array for the nearest 256 of the data. Where that is traced, as in a layer of a
         compiled model, the program itself compares it with all rows of the data.
         """
-        rows = self.rows_of(X)
+        rows = rows_of(self.data.near, X)
         record_call(self, jnp.asarray(rows.inputs))
         mean, variance = self.data.at(rows)
         normal = dist.Normal(mean, jnp.sqrt(variance))
@@ -112,21 +112,6 @@ class LocalProcess:
         cure = "Ask for single rows: f(X) in a model, and posterior.predict_at(key, X_new, near, y) after the fit."
         fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
 
-    def rows_of(self, X: NewRows | ArrayLike) -> NewRows:
-        """New rows with their neighbours."""
-        near: Neighbours = self.data.near
-        if isinstance(X, NewRows):
-            check_points("X", X.inputs, self.columns)
-            return X
-        if isinstance(X, (Neighbours, NeighbourRows, Functional)):
-            got = f"a {type(X).__name__}"
-            cure = "Pass near.find(X, 256), or rows of inputs."
-            fail("X", "new rows", got, cure, TypeError)
-        points = check_points("X", X, self.columns)
-        if all(map(is_known, jax.tree.leaves((near, points)))):
-            return near.find(points, NEIGHBOURS)
-        return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
-
 
 class SeenProcesses(NamedTuple):
     """Latent processes by neighbours and what data say of them: whose predictions at new rows are asked for.
@@ -149,6 +134,20 @@ class SeenProcesses(NamedTuple):
         """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
         found = tuple(process.cavity for process in self.processes)
         return None if None in found else found if self.several else found[0]
+
+
+def rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
+    """New rows with the nearest 256 of the data, unless they have theirs."""
+    columns = int(near.inputs.shape[-1])
+    if isinstance(X, NewRows):
+        check_points("X", X.inputs, columns)
+        return X
+    if isinstance(X, (Neighbours, NeighbourRows, Functional)):
+        fail("X", "new rows", f"a {type(X).__name__}", "Pass near.find(X, 256), or rows of inputs.", TypeError)
+    points = check_points("X", X, columns)
+    if all(map(is_known, jax.tree.leaves((near, points)))):
+        return near.find(points, NEIGHBOURS)
+    return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
 
 
 def _nearest(near: Neighbours, points: Array, count: int) -> Array:
