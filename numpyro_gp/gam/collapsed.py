@@ -24,10 +24,10 @@ from numpyro_gp.gam.hyperparameters import (
     vector_layout_of,
 )
 from numpyro_gp.gam.model import Model, offset_at
-from numpyro_gp.gam.per_row import has_numbers, trials_at
+from numpyro_gp.gam.per_row import trials_at
 from numpyro_gp.gam.row_features import CHUNK, RowFeatures, row_chunks
 from numpyro_gp.gam.table_layout import as_labels
-from numpyro_gp.gam.tables import Tables, columns_of, summed_tables, tabulated
+from numpyro_gp.gam.tables import Tables, summed_tables
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
@@ -35,8 +35,6 @@ STEPS_OF_A_ROUND = 8
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
 # Most site steps at hyper-parameters that stay, how often one is halved, and the gain in nats below which they end.
 MOST_STEPS, MOST_HALVINGS, ENOUGH = 20, 12, 1.0
-# Rows above which the mode is looked for with tables of them, or with some of them first.
-MANY_ROWS = 10_000
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
 # The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
@@ -87,29 +85,6 @@ def _log_orders(model: Model) -> float:
         return 0.0
     y, mass = model.rows.y, 1.0 if model.rows.weights is None else model.rows.weights
     return float(np.sum(mass * (gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1))))
-
-
-class Collapsed(NamedTuple):
-    """The mode of the hyper-parameters and what belongs to it.
-
-    Attributes
-    ----------
-    location, root : array (d,), (d, d)
-        Mean and lower root of the covariance of the unconstrained hyper-parameters, by name.
-    shift, precision : array (M,), (M, M)
-        Pseudo-data of `Conditional`.
-    losses : array
-        Negative bound at each evaluation, less the log density of the hyper-parameters.
-    is_flat : bool
-        Whether the bound rose no more at the last step.
-    """
-
-    location: np.ndarray
-    root: np.ndarray
-    shift: np.ndarray
-    precision: np.ndarray
-    losses: np.ndarray
-    is_flat: bool
 
 
 class PseudoData(NamedTuple):
@@ -352,65 +327,3 @@ class Bound:
         root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
         factor: np.ndarray = root.T * np.sign(np.diagonal(root))
         return factor
-
-
-def has_tables(model: Model) -> bool:
-    """Whether rows of a model may be counted in tables, however many there are."""
-    return bool(columns_of(model)) and vector_layout_of(model).is_exact
-
-
-def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
-    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
-    data, parts = Data.of(model), BoundParts.of(model)
-    # A likelihood with one number for each row is that of all of them.
-    is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
-    is_counted = is_many and tables and parts.vector_layout.is_exact
-    counted = tabulated(model, data.X, data.weights, data.weighted_residual) if is_counted else None
-    first = data
-    if is_many and counted is None:
-        first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
-    bound = Bound(parts, first, counted)
-    free = bound.start
-    bound.fit_pseudo_data(free)
-    free, is_flat = bound.find_mode(free, most_steps)
-    losses, root = bound.losses[:], bound.covariance_root(free)
-    if is_many:
-        bound = Bound(parts, data)
-        bound.fit_pseudo_data(free)
-        if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
-            free, is_flat = bound.find_mode(free, most_steps, root)
-        losses = losses + bound.losses
-    return at_mode(bound, free, root, losses, is_flat)
-
-
-def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
-    """What belongs to hyper-parameters: the pseudo-data of all rows there."""
-    bound(free)
-    found, inverse = bound.found, bound.inverse
-    gram, projected = found.precision, found.projected
-    if (bound.pseudo_data.weight < 0).any():
-        gram, projected = without_doubt(gram, projected)
-    precision = inverse.T @ gram @ inverse
-    shift = inverse.T @ projected
-    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
-
-
-def without_doubt(gram: np.ndarray, projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What rows say of whitened values ``(M, M), (M,)`` where they leave more doubt than the prior: nothing.
-
-    At other hyper-parameters such a belief might have no covariance. The mean stays; in these directions its covariance
-    is that of the prior, which is the nearest one by the Fisher metric.
-    """
-    values, vectors = np.linalg.eigh(gram)
-    at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
-    positive = (vectors * np.maximum(values, 0)) @ vectors.T
-    return positive, at + positive @ at
-
-
-def without_walls(losses: list[float]) -> np.ndarray:
-    """Losses but for those of steps far too long, from which the search came back; the last one stays."""
-    found = np.asarray(losses)
-    is_kept = np.isfinite(found) & (found < found[0] + WALL)
-    is_kept[-1] = True
-    kept: np.ndarray = found[is_kept]
-    return kept

@@ -16,9 +16,9 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.collapsed import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.evidence import has_evidence, of_series
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from numpyro_gp.gam.bounds import inverse_of
-from numpyro_gp.gam.collapsed import Bound, BoundParts, Collapsed, Data, PseudoData, at_mode
+from numpyro_gp.gam.collapsed import Bound, BoundParts, Data, PseudoData
 from numpyro_gp.gam.column_kernels import Sloped
 from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, vector_layout_of
 from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.modes import Collapsed, at_mode
 from numpyro_gp.gam.row_features import kernel_of
 from numpyro_gp.gam.term_kernels import count_lengthscales
 

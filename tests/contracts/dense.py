@@ -180,8 +180,14 @@ def log_density(name: str, y: Any, f: Any, noise: float, rows: Mapping[str, np.n
         "gamma": lambda: stats.gamma(1 + noise, scale=np.exp(f)).logpdf(y),
         "exponential": lambda: stats.expon(scale=np.exp(f)).logpdf(y),
         "beta": lambda: stats.beta((1 + noise) * share, (1 + noise) * special.expit(-f)).logpdf(y),
-        "negative binomial": lambda: stats.nbinom(1 + noise, (1 + noise) / (1 + noise + np.exp(f))).logpmf(y),
+        "negative binomial": lambda: log_negative_binomial(y, f, 1 + noise),
     }[name]()
+
+
+def log_negative_binomial(y: Any, f: Any, size: float) -> np.ndarray:
+    """The log probability of counts of mean ``exp(f)``, which may be beyond all numbers."""
+    orders = special.gammaln(y + size) - special.gammaln(size) - special.gammaln(y + 1)
+    return orders + size * np.log(size) + y * f - (size + y) * np.logaddexp(np.log(size), f)
 
 
 def moments(name: str, f: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,6 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 from scipy.optimize import minimize
-from scipy.special import polygamma
 
 import numpyro_gp as ngp
 from examples import gam_counts
@@ -165,33 +164,6 @@ def test_whitened_steps_arrive_where_plain_ones_do(gaussian, factor):
     assert not bound.find_mode(bound.start, len(bound.losses) + 2)[1]
 
 
-def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
-    """With known means the information about ``log a`` is ``a^2 N (trigamma(a) - 1 / a)``; a curve adds a little.
-
-    Beside sites that stay it would be ``a^2 N trigamma(a)``, for a deviation of two fifths, and the fit takes hundreds
-    of evaluations.
-    """
-    rng = np.random.default_rng(0)
-    table = {"x": rng.uniform(size=400)}
-    table["p"] = np.exp(np.sin(5 * table["x"])) * rng.gamma(3.0, size=400)
-    found = own.collapsed(ngp.gam.model("p ~ s(x, num_inducing=8)", table, "gamma"), 200)
-    assert found.is_flat
-    shape, deviation = np.exp(found.location[-1]), np.sqrt((found.root @ found.root.T)[-1, -1])
-    theory = 1 / (shape * np.sqrt(400 * (polygamma(1, shape) - 1 / shape)))
-    assert abs(shape - 3.0) < 3 * theory * shape
-    assert 0.97 < deviation / theory < 1.1
-
-
-def test_pseudo_data_are_those_of_the_mode():
-    """Not of the last move by which a curvature was found."""
-    model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "negative_binomial")
-    found, bound = own.collapsed(model, 200), own.Bound(own.BoundParts.of(model), own.Data.of(model))
-    bound.fit_pseudo_data(bound.start)
-    free, _ = bound.find_mode(bound.start, 200)
-    bound(free)
-    np.testing.assert_allclose(found.shift, bound.inverse.T @ bound.found.projected, rtol=1e-9)
-
-
 def test_a_round_goes_on_with_the_curvature_of_the_last_one():
     """Rounds that start without it take 77 evaluations for four sets of counts, and end no higher."""
     steps = []
@@ -211,27 +183,6 @@ def test_a_round_goes_on_with_the_curvature_of_the_last_one():
             bound(free)
         assert bound.losses[own.FIRST_STEPS + steps[-1] - 1] - bound.losses[-1] < own.FLAT
     assert sum(steps) < 68
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("formula", ["y ~ s(x, num_inducing=6) + linear(z)", "y ~ te(x, z, num_inducing=6)"])
-def test_many_rows_start_with_tables_or_some_of_them(monkeypatch, formula):
-    """The mode of all rows, to the same bound, and pseudo-data of all: tables for the first, 20 rows for the second."""
-    model = ngp.gam.model(formula, DATA)
-    whole = own.collapsed(model, 200)
-    monkeypatch.setattr(own, "MANY_ROWS", 20)
-    some = own.collapsed(model, 200)
-    assert abs(some.losses[-1] - whole.losses[-1]) < 0.1
-    np.testing.assert_allclose(some.location, whole.location, atol=0.2)
-    np.testing.assert_allclose(some.shift, whole.shift, rtol=0.2, atol=0.2 * np.abs(whole.shift).max())
-
-
-def test_a_likelihood_with_a_number_for_each_row_is_that_of_all_rows(monkeypatch):
-    likelihood = ngp.likelihoods.Gaussian(jnp.linspace(0.2, 0.5, 30))
-    model = ngp.gam.model("y ~ linear(x)", DATA, likelihood)
-    whole = own.collapsed(model, 200)
-    monkeypatch.setattr(own, "MANY_ROWS", 20)
-    np.testing.assert_allclose(own.collapsed(model, 200).losses, whole.losses, rtol=1e-12)
 
 
 def test_the_spread_is_the_inverse_curvature(gaussian):
@@ -302,31 +253,6 @@ def test_a_flat_direction_is_not_followed_to_where_numbers_overflow():
     np.testing.assert_allclose(found, mode, atol=0.05)
 
 
-@pytest.mark.parametrize(("rows", "shape", "seed"), [(50, 4.0, 1), (50, 4.0, 2), (50, 50.0, 0), (200, 4.0, 0)])
-def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows, shape, seed):
-    """Ends at a mode: slopes at sites that follow are zero there, and curves are within the noise of the truth."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(0, 10, rows)
-    data = {"x": x, "y": rng.gamma(shape, np.exp(np.sin(x)) / shape)}
-    model = ngp.gam.model("y ~ s(x)", data, "gamma")
-    found = own.collapsed(model, 500)
-    assert found.is_flat
-    assert np.isfinite(found.losses).all()
-    assert found.losses.max() < found.losses[0] + own.WALL
-    bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
-    bound.fit_pseudo_data(found.location)
-    slopes = found.root.T @ bound.with_settled_pseudo_data(found.location, 1e-6)[1]
-    assert np.abs(slopes).max() < 0.1
-    mean = bound.marginals.mean
-    assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape
-
-
-def test_a_step_that_is_far_too_long_leaves_no_loss():
-    kept = own.without_walls([3.0, np.inf, 2.0, 1e9, 2.5, 1.0])
-    np.testing.assert_array_equal(kept, [3.0, 2.0, 2.5, 1.0])
-    assert np.isnan(own.without_walls([3.0, np.nan])[-1])
-
-
 def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
     """Outliers of Student's t have negative weights: cut at zero the belief was too sure, and a step led downhill."""
     y, weights = np.array([0.0, 0.1, -0.1, 0.7, 0.75, -0.65, -0.7]), np.array([1.0, 1, 1, 2, 2, 2, 2])
@@ -348,15 +274,6 @@ def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
     assert abs(bound.marginals.mean[0] - start.constant - best.x[0]) < 0.01 * np.exp(best.x[1])
     np.testing.assert_allclose(np.sqrt(bound.marginals.variance), np.exp(best.x[1]), rtol=0.01)
     assert bound.pseudo_data.weight.min() < -1
-
-
-def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
-    """At other hyper-parameters the belief would have no covariance; its mean stays."""
-    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
-    gram, projected = (turn * [-0.4, 0.5, 3.0]) @ turn.T, RNG.normal(size=3)
-    kept, said = own.without_doubt(gram, projected)
-    np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
 
 
 @pytest.mark.parametrize("is_double", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -1,0 +1,152 @@
+"""The best mode of the hyper-parameters of an additive model that a search from few points finds.
+
+The bound has more than one mode: a wiggly curve is noise to a long lengthscale, and a smooth one with more of itself to
+a short one. A search ends at the mode that is uphill of its start, which is a long lengthscale. So each lengthscale is
+tried shorter once more, with the term as large as it starts, and the search goes on from where that is better.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_gp.gam.collapsed import FLAT, WALL, Bound, BoundParts, Data
+from numpyro_gp.gam.hyperparameters import vector_layout_of
+from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.per_row import has_numbers
+from numpyro_gp.gam.tables import columns_of, tabulated
+
+# Rows above which the mode is looked for with tables of them, or with some of them first.
+MANY_ROWS = 10_000
+# How much shorter lengthscales are tried.
+SHORTER = (4.0, 16.0)
+
+
+class Collapsed(NamedTuple):
+    """The mode of the hyper-parameters and what belongs to it.
+
+    Attributes
+    ----------
+    location, root : array (d,), (d, d)
+        Mean and lower root of the covariance of the unconstrained hyper-parameters, by name.
+    shift, precision : array (M,), (M, M)
+        Pseudo-data of `Conditional`.
+    losses : array
+        Negative bound at each evaluation, less the log density of the hyper-parameters.
+    is_flat : bool
+        Whether the bound rose no more at the last step.
+    """
+
+    location: np.ndarray
+    root: np.ndarray
+    shift: np.ndarray
+    precision: np.ndarray
+    losses: np.ndarray
+    is_flat: bool
+
+
+def has_tables(model: Model) -> bool:
+    """Whether rows of a model may be counted in tables, however many there are."""
+    return bool(columns_of(model)) and vector_layout_of(model).is_exact
+
+
+def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
+    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
+    data, parts = Data.of(model), BoundParts.of(model)
+    # A likelihood with one number for each row is that of all of them.
+    is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
+    is_counted = is_many and tables and parts.vector_layout.is_exact
+    counted = tabulated(model, data.X, data.weights, data.weighted_residual) if is_counted else None
+    first = data
+    if is_many and counted is None:
+        first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
+    bound = Bound(parts, first, counted)
+    free = bound.start
+    bound.fit_pseudo_data(free)
+    free, is_flat = best_mode(bound, free, most_steps)
+    losses, root = bound.losses[:], bound.covariance_root(free)
+    if is_many:
+        bound = Bound(parts, data)
+        bound.fit_pseudo_data(free)
+        if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
+            free, is_flat = bound.find_mode(free, most_steps, root)
+        losses = losses + bound.losses
+    return at_mode(bound, free, root, losses, is_flat)
+
+
+def best_mode(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool]:
+    """The mode that a search from ``free (d,)`` ends at, or a better one of shorter lengthscales; whether it is flat.
+
+    Losses that were looked at elsewhere for nothing are not among those of the bound.
+    """
+    free, is_flat = bound.find_mode(free, most_steps)
+    while is_flat:
+        counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
+        # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
+        tried = [(_loss(bound, one), number, one) for number, one in enumerate(shorter(bound, free))]
+        loss, _, start = min(tried, default=(np.inf, 0, free))
+        bound.losses = bound.losses[:counted]
+        if loss < here - FLAT:
+            other, is_flat_there = bound.find_mode(start, counted + most_steps)
+            if bound(other)[0] < here - FLAT:
+                free, is_flat = other, is_flat_there
+                continue
+        bound.pseudo_data, bound.losses = kept, bound.losses[:counted]
+        break
+    return free, is_flat
+
+
+def _loss(bound: Bound, free: np.ndarray) -> float:
+    """The loss; infinite where there is none."""
+    try:
+        loss = bound(free)[0]
+    except np.linalg.LinAlgError:
+        return np.inf
+    return loss if np.isfinite(loss) else np.inf
+
+
+def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:
+    """Hyper-parameters ``(d,)`` with one curve of a shorter lengthscale each, and at least as large as it starts.
+
+    Surfaces have too few inducing inputs to be wiggly.
+    """
+    values, slopes = bound.parts.evaluator(free)
+    (C, P), found = values.lengths.shape, []
+    of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
+    for of_scale, of_slots in zip(of_scales, of_lengths, strict=True):
+        if of_slots.any(axis=1).sum() == 1:
+            larger = np.where(of_scale, np.maximum(free, bound.start), free)
+            found += [larger - np.log(factor) * of_slots.any(axis=0) for factor in SHORTER]
+    return found
+
+
+def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
+    """What belongs to hyper-parameters: the pseudo-data of all rows there."""
+    bound(free)
+    found, inverse = bound.found, bound.inverse
+    gram, projected = found.precision, found.projected
+    if (bound.pseudo_data.weight < 0).any():
+        gram, projected = without_doubt(gram, projected)
+    precision = inverse.T @ gram @ inverse
+    shift = inverse.T @ projected
+    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
+
+
+def without_doubt(gram: np.ndarray, projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What rows say of whitened values ``(M, M), (M,)`` where they leave more doubt than the prior: nothing.
+
+    At other hyper-parameters such a belief might have no covariance. The mean stays; in these directions its covariance
+    is that of the prior, which is the nearest one by the Fisher metric.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
+    positive = (vectors * np.maximum(values, 0)) @ vectors.T
+    return positive, at + positive @ at
+
+
+def without_walls(losses: list[float]) -> np.ndarray:
+    """Losses but for those of steps far too long, from which the search came back; the last one stays."""
+    found = np.asarray(losses)
+    is_kept = np.isfinite(found) & (found < found[0] + WALL)
+    is_kept[-1] = True
+    kept: np.ndarray = found[is_kept]
+    return kept
