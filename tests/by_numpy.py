@@ -23,6 +23,8 @@ FOLDER = str(Path(jax.__file__).parent)
 MOST_STEPS, MOST_ENTRIES, MOST_TURNS = 25, 100_000, 200
 # What is done more often is compiled after all: that takes as long as some thirty calls of NumPy.
 MOST_USES = 30
+# Pages of the guide show the numbers that readers get: they switch this off.
+is_on = True
 
 
 class LeftToJax(Exception):
@@ -318,6 +320,8 @@ def install() -> None:
         return file.startswith(FOLDER) and plain_ends and not closed.effects and steps_of(closed.jaxpr) <= MOST_STEPS
 
     def run(*arguments: Any, jaxpr: Any, **settings: Any) -> Any:
+        if not is_on:
+            return compile_and_run(*arguments, jaxpr=jaxpr, **settings)
         is_new = jaxpr not in uses
         count = uses[jaxpr] = (0 if is_small(jaxpr) else -1) if is_new else uses[jaxpr]
         if 0 <= count < MOST_USES and not jax.config.jax_debug_nans and all(map(is_here, arguments)):

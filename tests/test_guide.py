@@ -11,6 +11,7 @@ import pytest
 
 from examples.tools import guide_figures, notebooks
 from examples.tools.guide_figures import GUIDE, PageError, blocks, differs, run
+from tests import by_numpy
 
 PAGES = sorted(page for page in GUIDE.rglob("*.md") if blocks(page.read_text()))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -22,7 +23,8 @@ def name_of(page):
 
 @pytest.fixture
 def as_for_readers(tmp_path, monkeypatch):
-    """JAX's defaults, float32 among them, and an empty folder to write to."""
+    """JAX's defaults, float32 among them, its own small functions, and an empty folder to write to."""
+    monkeypatch.setattr(by_numpy, "is_on", False)
     settings = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_numpy_rank_promotion")}
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_numpy_rank_promotion", "allow")

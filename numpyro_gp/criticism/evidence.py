@@ -316,7 +316,7 @@ def _gap(f: Any, inputs: Array, site: Any) -> Array | float:
         residuals = jnp.where(is_of_f, (y - (fn.mean_latent - mean)) / data.scale, jnp.nan)
     else:
         return math.nan
-    return (data.upper_bound(residuals) - data.optimum(residuals, True)[2]) / inputs.shape[0]
+    return (data.upper_bound(residuals) - data.optimum(residuals)[2]) / inputs.shape[0]
 
 
 def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[int, ...], Array]]:

@@ -365,6 +365,22 @@ def checked(seed: int) -> str:
     return ""
 
 
+def beside_chains(seed: int) -> tuple[float, float]:
+    """The default fit beside NUTS of the same model: differences of the means of ``f`` at rows, and their spreads.
+
+    The root of the mean square of the differences, in standard deviations of NUTS, and the median of the ratios.
+    """
+    case = case_of(seed)
+    used = ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
+    moments = []
+    for engine in ("svi", "nuts"):
+        fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights, engine=engine)
+        prediction = fit.predict(without(case.data, used))
+        moments.append((np.asarray(prediction.function_mean), np.sqrt(prediction.function_variance)))
+    (mean, sd), (other, other_sd) = moments
+    return float(np.sqrt(np.mean(((mean - other) / other_sd) ** 2))), float(np.median(sd / other_sd))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
