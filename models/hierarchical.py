@@ -3,8 +3,8 @@
 Groups have a lengthscale and a variance of their own, drawn from a population: partial pooling. One row of ``X`` names
 its group in ``group``, so groups may be ragged; new groups, ``predict(..., new="groups")``, are predicted from the
 population and the shared curve. SVI targets the sparse variational bound, with normal factors for the
-hyper-parameters; NUTS on the same function the sparse MCMC posterior of Hensman et al. (2015), exact only with all
-inputs in ``Z``.
+hyper-parameters, which are narrower than their posterior; NUTS on the same function the sparse MCMC posterior of
+Hensman et al. (2015), exact only with all inputs in ``Z``.
 """
 
 import jax
@@ -50,8 +50,8 @@ def simulate(key, num_data=400, num_inducing=15, num_groups=8):
 
 
 def guide():
-    """Full Gaussians at "shared" and, for each group, at "own"; normal factors elsewhere."""
-    recipes = {site: ngp.guides.coupled(natural=True) for site in ("shared", "own")}
+    """Beliefs that follow the hyper-parameters, at "shared" and, for each group, at "own"; normal factors elsewhere."""
+    recipes = {site: ngp.guides.conditional() for site in ("shared", "own")}
     return ngp.AutoGP(model, recipes, rest=AutoNormal)
 
 

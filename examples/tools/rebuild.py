@@ -230,9 +230,21 @@ READERS = {
     "beyond": beyond_tables.read,
     "long_runs": run_tables.read,
 }
+
+
 # The tables: rows, or rows and what is shown of them.
+def calibrated(rows):
+    """Of each model with distributions of its hyper-parameters, how often 90 % intervals hold the true values."""
+    lines = []
+    for name in values_of([row for row in rows if row["site"]], "model"):
+        shares = [float(row["inside_90"]) for row in rows if row["model"] == name]
+        lines.append([name, str(len(shares)), f"{min(shares):.2f}", f"{max(shares):.2f}"])
+    return markdown(["model", "hyper-parameters", "least covered", "most covered"], lines)
+
+
 TABLES = {
     "bayesian_optimisation": regret,
+    "calibration_of_gallery": calibrated,
     "additive_coverage": additive_coverage.table,
     "additive_numbers": additive_numbers.table,
     "censored_coverage": covered,

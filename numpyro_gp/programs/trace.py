@@ -29,6 +29,8 @@ ELEMENTWISE = frozenset(
     | {"integer_pow", "select_n", "convert_element_type", "reshape", "squeeze", "expand_dims", "add_any", "copy"}
     | {"device_put"}  # what JAX 0.7 makes of jnp.asarray
 )
+# Not cheap even of numbers alone, as the factor of a kernel with nothing to learn at inducing inputs of the model's.
+COSTLY = frozenset({"cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "dot_general", "while", "scan"})
 # Scope of operations whose result may be any point: that it is made of several rows does not count (`mixing_of`).
 ANY_POINT = "numpyro_gp_any_point"
 EAGER = current_trace()  # where nothing is traced, as when this file is imported
@@ -272,9 +274,9 @@ def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
         inputs, name = set(_variables(equation.invars)), equation.primitive.name
         if inputs <= known and not equation.effects:
             known.update(equation.outvars)
-        if inputs <= bare:
+        if inputs <= bare and name not in COSTLY:
             bare.update(equation.outvars)
-        if inputs <= bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
+        if bare.issuperset(equation.outvars) or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
             cheap.update(equation.outvars)
     return known, cheap
 

@@ -62,6 +62,20 @@ def test_factorisation_stands_in_the_first_part_only_also_inside_a_jitted_helper
     assert "triangular_solve" not in names(first)
 
 
+def test_the_factor_of_numbers_alone_is_found_once():
+    """Of a kernel with nothing to learn at points of the model's own: it was found anew for each row of a service."""
+
+    def function(draw, rows):
+        factor = factor_of(jnp.linspace(0.0, 1.0, 6).reshape(3, 2))
+        return draw * jnp.sum(factor) + rows
+
+    first, second, whole = parts(function, jnp.asarray(2.0), jnp.arange(3.0))
+    assert "cholesky" in names(first)
+    assert "cholesky" not in str(second)
+    assert "iota" not in names(second)
+    np.testing.assert_allclose(whole(jnp.asarray(2.0), jnp.arange(3.0)), function(2.0, jnp.arange(3.0)))
+
+
 def test_nothing_as_long_as_the_rows_is_handed_over(arguments):
     """The noise is a scalar that is spread over 50 rows: handing the spread array over would cost S N numbers."""
     first, _, _ = parts(predict, *arguments)
