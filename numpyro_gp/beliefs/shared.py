@@ -71,9 +71,15 @@ class Shared:
 
     def rows(self, covariance: Array, at: Blocks, residual: Array, scale: Array | None = None) -> SharedRows:
         """What blocks of these covariances say, whose residuals are ``(B, K + 1)``."""
+        return self.factored(covariance, at, residual, scale)[1]
+
+    def factored(
+        self, covariance: Array, at: Blocks, residual: Array, scale: Array | None = None
+    ) -> tuple[Array, SharedRows]:
+        """The last rows ``x (B, K + 1)`` of inverse factors of the rest, and what the blocks say by them."""
         rest, features = self.rest(covariance, at, scale)
         x = row_factor(rest)
-        return SharedRows(x[:, -1], jnp.sum(x * residual, axis=1), einsum("mbi,bi->bm", features, x))
+        return x, SharedRows(x[:, -1], jnp.sum(x * residual, axis=1), einsum("mbi,bi->bm", features, x))
 
     def spread(self, b: Float[Array, "B M"]) -> Float[Array, " B"]:
         """Variances of ``b . w``."""

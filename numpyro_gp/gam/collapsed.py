@@ -162,6 +162,14 @@ class Bound:
         self._last = self.pseudo_data, free.copy(), last
         return last
 
+    def value(self, free: np.ndarray) -> float:
+        """The loss alone, infinite where there is none."""
+        try:
+            loss = self(free)[0]
+        except np.linalg.LinAlgError:
+            return np.inf
+        return loss if np.isfinite(loss) else np.inf
+
     def _exact(self, values: BoundArguments) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         sums: Sums | None = None
         rows = slice(None)

@@ -104,14 +104,6 @@ class Evidence(Bound):
     def _variance(self, values: BoundArguments) -> float:
         return float(values.noise) ** 2 + self.least_variance
 
-    def value(self, free: np.ndarray) -> float:
-        """The loss alone, infinite where there is none."""
-        try:
-            loss = self(free)[0]
-        except np.linalg.LinAlgError:
-            return np.inf
-        return loss if np.isfinite(loss) else np.inf
-
     def search(self, most_steps: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """The best mode of those that draws of the prior lead to."""
         origin, spread = self._prior()

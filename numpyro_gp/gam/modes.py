@@ -1,8 +1,9 @@
 """The best mode of the hyper-parameters of an additive model that a search from few points finds.
 
 The bound has more than one mode: a wiggly curve is noise to a long lengthscale, and a smooth one with more of itself to
-a short one. A search ends at the mode that is uphill of its start, which is a long lengthscale. So each lengthscale is
-tried shorter once more, with the term as large as it starts, and the search goes on from where that is better.
+a short one. A search ends at the mode that is uphill of its start, which is a long lengthscale. So from that mode each
+curve is tried with shorter lengthscales, at least as large as it started, and the search goes on from where that is
+better.
 """
 
 from typing import NamedTuple
@@ -74,34 +75,26 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
 
 
 def best_mode(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool]:
-    """The mode that a search from ``free (d,)`` ends at, or a better one of shorter lengthscales; whether it is flat.
-
-    Losses that were looked at elsewhere for nothing are not among those of the bound.
-    """
+    """The mode that a search from ``free (d,)`` ends at, or a better one of a shorter curve; whether it is flat."""
     free, is_flat = bound.find_mode(free, most_steps)
-    while is_flat:
-        counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
-        # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
-        tried = [(_loss(bound, one), number, one) for number, one in enumerate(shorter(bound, free))]
-        loss, _, start = min(tried, default=(np.inf, 0, free))
-        bound.losses = bound.losses[:counted]
-        if loss < here - FLAT:
-            other, is_flat_there = bound.find_mode(start, counted + most_steps)
-            if bound(other)[0] < here - FLAT:
-                free, is_flat = other, is_flat_there
-                continue
-        bound.pseudo_data, bound.losses = kept, bound.losses[:counted]
-        break
+    while is_flat and (found := _better(bound, free, most_steps)) is not None:
+        free, is_flat = found
     return free, is_flat
 
 
-def _loss(bound: Bound, free: np.ndarray) -> float:
-    """The loss; infinite where there is none."""
-    try:
-        loss = bound(free)[0]
-    except np.linalg.LinAlgError:
-        return np.inf
-    return loss if np.isfinite(loss) else np.inf
+def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:
+    """A better mode than this one, from a shorter lengthscale. What was tried for nothing leaves no trace."""
+    counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
+    # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
+    tried = [(bound.value(one), number, one) for number, one in enumerate(shorter(bound, free))]
+    loss, _, start = min(tried, default=(np.inf, 0, free))
+    bound.losses = bound.losses[:counted]
+    if loss < here - FLAT:
+        found = bound.find_mode(start, counted + most_steps)
+        if bound(found[0])[0] < here - FLAT:
+            return found
+    bound.pseudo_data, bound.losses = kept, bound.losses[:counted]
+    return None
 
 
 def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:

@@ -136,27 +136,26 @@ class CombinedData:
         self.local.check_every_row()
         inputs, index, rows = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index), jnp.arange(self.near.size)
 
-        def some(own: Array, index: Array, data: Array, noise: Array) -> tuple[Array, Array, Array]:
+        def some(own: Array, index: Array, data: Array, noise: Array) -> tuple[Array, SharedRows]:
             at, r = self._block(own, index, data)
-            rest, features = self.shared.rest(self.local.covariance(at, noise), at)
-            x = jnp.where(at.behind(at.taken, True, False), row_factor(rest), 0)
-            return x, jnp.sum(x * r, axis=1), jnp.einsum("mbi,bi->bm", features, x)
+            x, said = self.shared.factored(self.local.covariance(at, noise), at, r)
+            return jnp.where(at.behind(at.taken, True, False), x, 0), said
 
         together = self.shared.together(index.shape[1])
         noise = self.local.noise_of(rows)
-        x, z, b = by_parts(some, inputs, index, self.y, noise, at_once=together, together=together)
+        x, said = by_parts(some, inputs, index, self.y, noise, at_once=together, together=together)
         places = jnp.concatenate([jnp.maximum(index, 0), rows[:, None]], axis=1)
-        zeros = jnp.zeros_like(z)
-        precision, product = zeros.at[places].add(jnp.square(x)), zeros.at[places].add(x * z[:, None])
+        zeros = jnp.zeros_like(said.z)
+        precision, product = zeros.at[places].add(jnp.square(x)), zeros.at[places].add(x * said.z[:, None])
         if self.shared.factor is None:
-            product = product - zeros.at[places].add(x * (b @ self.shared.mean)[:, None])
+            product = product - zeros.at[places].add(x * matmul(said.b, self.shared.mean)[:, None])
             return self.y - product / precision, 1 / precision
 
         def add(G: Array, at: tuple[Array, Array]) -> tuple[Array, None]:
-            return G.at[at[0]].add(at[1][:, None] * b), None
+            return G.at[at[0]].add(at[1][:, None] * said.b), None
 
-        G = lax.scan(add, jnp.zeros_like(b), (places.T, x.T))[0]
-        root, gain = _gain(SharedRows(x[:, -1], z, b))
+        G = lax.scan(add, jnp.zeros_like(said.b), (places.T, x.T))[0]
+        root, gain = _gain(said)
         moved = matmul(G, root)
         precision, product = precision - jnp.sum(jnp.square(moved), axis=1), product - matmul(moved, gain)
         return self.y - product / precision, 1 / precision

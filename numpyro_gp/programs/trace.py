@@ -274,9 +274,10 @@ def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
         inputs, name = set(_variables(equation.invars)), equation.primitive.name
         if inputs <= known and not equation.effects:
             known.update(equation.outvars)
-        if inputs <= bare and name not in COSTLY:
+        is_bare = inputs <= bare and name not in COSTLY
+        if is_bare:
             bare.update(equation.outvars)
-        if bare.issuperset(equation.outvars) or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
+        if is_bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
             cheap.update(equation.outvars)
     return known, cheap
 

@@ -247,13 +247,18 @@ def without(data: dict[str, Any], used: np.ndarray) -> dict[str, Any]:
     return {name: column[used] for name, column in data.items()}
 
 
+def used_rows(case: Case) -> np.ndarray:
+    """Rows that have all that the formula reads."""
+    return ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
+
+
 def fitted(case: Case) -> Seen:
     """A fit, with all draws of its hyper-parameters at their most likely values."""
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
     found = vars(fit)["_engine_result"]
     params = found.in_double | {"auto_scale_tril": 1e-12 * found.in_double["auto_scale_tril"]}
     there = Fit._later(dataclasses.replace(found, in_double=params), fit.model, "svi")
-    used = ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
+    used = used_rows(case)
     prediction = there.predict(without(case.data, used), num_samples=1)
     mean, variance = np.asarray(prediction.function_mean, float), np.asarray(prediction.function_variance, float)
     return Seen(mean, np.sqrt(variance), there._draws(1), there, used)
@@ -371,7 +376,7 @@ def beside_chains(seed: int) -> tuple[float, float]:
     The root of the mean square of the differences, in standard deviations of NUTS, and the median of the ratios.
     """
     case = case_of(seed)
-    used = ~np.ma.getmaskarray(case.data["held"]) if "held" in case.formula else np.ones(len(case.data["x"]), bool)
+    used = used_rows(case)
     moments = []
     for engine in ("svi", "nuts"):
         fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights, engine=engine)
