@@ -53,17 +53,21 @@ def _returning(model: Model, part: ReadTerm) -> list[int]:
 
 
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
-    """One warning for all rows and all terms, if there is something to say."""
+    """One warning for all rows and all terms, if there is something to say: each term and each column once.
+
+    ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
+    """
     found, said = outside(model, X), []
-    for terms, column, rows, furthest in found:
+    for _, column, rows, furthest in found:
         low, high, at = (_written(column, one) for one in (column.low, column.high, furthest))
-        said.append(
-            f"{' and '.join(terms)}, as {rows} of {len(X)} rows have {column.name} up to {at}, beyond {low} to {high}"
-        )
+        said.append(f"{rows} of {len(X)} rows have {column.name} up to {at}, beyond {low} to {high}")
     if found:
-        name = found[0].column.name
-        text = "Terms return to their mean outside of the rows of the fit, which is no forecast: " + "; ".join(said)
-        text += f". Write trend({name}) for a series over time, or linear({name}) beside the curve."
+        terms, name = dict.fromkeys(term for one in found for term in one.terms), found[0].column.name
+        text = "Terms return to their mean outside of the rows of the fit, which is no forecast: "
+        text += f"{', '.join(terms)}. {'; '.join(said)}."
+        is_curve = any(len(part.columns) == 1 for part in model.layout.read_terms if part.name in terms)
+        of_series = f"trend({name}) for a series over time, or " if is_curve else ""
+        text += f" Write {of_series}linear({name}) beside the {'curve' if is_curve else 'surface'}."
         warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 

@@ -25,10 +25,10 @@ def message(formula, new):
 def test_terms_that_return_to_their_mean_are_named_once():
     new = {"t": [30.0, 60.0, 10.0], "x": [0.5, 0.5, -3.0], "g": ["a", "b", "a"]}
     said = message("y ~ s(t) + s(t, by=g) + te(t, x)", new)
-    names = "s(t) and s(t, by=g) and te(t, x), as 1 of 3 rows have t up to 60, beyond 0 to 29"
-    assert said.startswith(f"Terms return to their mean outside of the rows of the fit, which is no forecast: {names};")
-    assert "te(t, x), as 1 of 3 rows have x up to -3, beyond 0.00" in said
-    assert said.endswith("Write trend(t) for a series over time, or linear(t) beside the curve.")
+    names = "s(t), s(t, by=g), te(t, x). 1 of 3 rows have t up to 60, beyond 0 to 29; 1 of 3 rows have x up to -3, "
+    assert said.startswith(f"Terms return to their mean outside of the rows of the fit, which is no forecast: {names}")
+    assert said.count("te(t, x)") == 1
+    assert said.endswith(". Write trend(t) for a series over time, or linear(t) beside the curve.")
     assert "day up to 2020-03-01, beyond 2020-01-01 to 2020-01-30" in message(
         "y ~ s(day)", {"day": [np.datetime64("2020-03-01")]}
     )
@@ -50,8 +50,10 @@ def test_terms_that_go_on_and_circles_are_not_warned_of(formula):
 
 def test_beside_a_line_of_one_column_the_others_are_warned_of():
     said = message("y ~ te(t, x) + t", {"t": [90.0], "x": [3.0]})
-    assert "te(t, x), as 1 of 1 rows have x up to 3" in said
+    assert "te(t, x). 1 of 1 rows have x up to 3" in said
     assert " have t " not in said
+    assert said.endswith(". Write linear(x) beside the surface.")
+    assert message("y ~ te(t, x) + t + linear(x)", {"t": [90.0], "x": [3.0]}) is None  # as advised
 
 
 def test_rows_a_little_outside_are_not_warned_of():
@@ -62,10 +64,13 @@ def test_rows_a_little_outside_are_not_warned_of():
 
 def test_a_prediction_warns_where_it_is_called():
     fit = ngp.gam("y ~ s(t)", DATA)
-    with pytest.warns(UserWarning, match=r"no forecast: s\(t\), as 2 of 2 rows have t up to 60") as caught:
+    with pytest.warns(UserWarning, match=r"no forecast: s\(t\). 2 of 2 rows have t up to 60") as caught:
         fit.predict({"t": [50.0, 60.0]})
     assert [one.filename for one in caught] == [__file__]
     with pytest.warns(UserWarning, match=r"no forecast: s\(t\)") as caught:
         fit.quantiles({"t": [50.0, 60.0]})
     assert [one.filename for one in caught] == [__file__]
     fit.predict({"t": [5.0]})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Terms return to their mean")  # as `predict` says
+        fit.predict({"t": [50.0, 60.0]})
